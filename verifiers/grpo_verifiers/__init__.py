@@ -1,0 +1,32 @@
+"""Rewards that cannot be fooled cheaply, cannot hang a run, and cannot kill one. Needs neither torch nor TRL."""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from grpo_verifiers.compose import all_of as all_of
+    from grpo_verifiers.compose import any_of as any_of
+    from grpo_verifiers.compose import gated as gated
+    from grpo_verifiers.compose import weighted as weighted
+    from grpo_verifiers.verdict import Status as Status
+    from grpo_verifiers.verdict import Step as Step
+    from grpo_verifiers.verdict import Verdict as Verdict
+    from grpo_verifiers.verifying import Verifier as Verifier
+    from grpo_verifiers.verifying import get_verifier as get_verifier
+    from grpo_verifiers.verifying import verifier as verifier
+
+_NAMES = {
+    "Status": "grpo_verifiers.verdict",
+    "Step": "grpo_verifiers.verdict",
+    "Verdict": "grpo_verifiers.verdict",
+    "Verifier": "grpo_verifiers.verifying",
+    "all_of": "grpo_verifiers.compose",
+    "any_of": "grpo_verifiers.compose",
+    "gated": "grpo_verifiers.compose",
+    "get_verifier": "grpo_verifiers.verifying",
+    "verifier": "grpo_verifiers.verifying",
+    "weighted": "grpo_verifiers.compose",
+}
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

@@ -1,0 +1,29 @@
+"""The exceptions of this package: one base, and each also the standard type a caller would catch."""
+
+
+class VerifierError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class UnknownNameError(VerifierError, LookupError):
+    """A name that no registry entry, entry point or reference answers to."""
+
+
+class DuplicateNameError(VerifierError, ValueError):
+    """A name registered twice; the message shows both sides."""
+
+
+class PluginError(VerifierError, ImportError):
+    """A plug-in or reference that cannot be imported; its own traceback is the cause."""
+
+
+class KeywordError(VerifierError, TypeError):
+    """Keyword arguments that a function does not take, or of the wrong type."""
+
+
+class ColumnError(VerifierError, ValueError):
+    """Dataset columns that a verifier needs and the dataset lacks."""
+
+
+class VerifierFailedError(VerifierError, RuntimeError):
+    """A verifier that cannot do its work at all: the run stops rather than train on noise."""

@@ -1,0 +1,298 @@
+"""The one registry: built-ins by lazy path, decorators, entry points and references, with one error out.
+
+A name resolves in this order: a built-in (``"module:attr"``, imported on first use), something registered by a
+decorator, an installed entry point, or a reference (``package.module:attr`` or ``./file.py:attr``).
+"""
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, Literal, TypeVar
+
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
+
+T = TypeVar("T")
+Way = Literal["built-in", "registered", "entry point", "reference"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_import_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of a registry and where it came from."""
+
+    name: str
+    way: Way
+    source: str
+
+
+@dataclass
+class _Registered(Generic[T]):
+    value: T
+    source: str
+
+
+def source_of(value: object) -> str:
+    """``file:line`` of a function or class, as far as Python knows it."""
+    target = inspect.unwrap(value) if callable(value) else value
+    try:
+        file = inspect.getsourcefile(target)  # type: ignore[arg-type]  # a TypeError is the answer for other objects
+        line = inspect.getsourcelines(target)[1]  # type: ignore[arg-type]  # same
+    except (TypeError, OSError):
+        return f"{getattr(target, '__module__', '?')}:{getattr(target, '__qualname__', type(target).__name__)}"
+    return f"{file}:{line}"
+
+
+def is_reference(name: str) -> bool:
+    """Whether a name is a ``module:attr`` or ``./file.py:attr`` reference rather than a plain name."""
+    return ":" in name
+
+
+def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
+    """Import a plug-in module, by dotted name or by path to a ``.py`` file.
+
+    Args:
+        reference: ``package.module`` or a path ending in ``.py``.
+        base: folder that relative paths start from; the working directory unless given.
+
+    Raises:
+        PluginError: the module cannot be imported; its own traceback is the cause.
+    """
+    with _import_lock:
+        if reference.endswith(".py"):
+            return _load_file(reference, base)
+        if not reference or not all(part.isidentifier() for part in reference.split(".")):
+            raise PluginError(
+                f"{reference!r} is no plug-in: expected a dotted module name (package.module) or a path to a "
+                "Python file (./file.py)."
+            )
+        try:
+            return importlib.import_module(reference)
+        except Exception as error:
+            raise PluginError(
+                f"the plug-in {reference!r} cannot be imported: {type(error).__name__}: {error}. Its traceback is "
+                "above; if the module is yours, run from its folder, install it, or give its path (./file.py)."
+            ) from error
+
+
+def file_module_name(path: Path) -> str:
+    """The module name under which the file of a plug-in is imported: stable, and no clash with real modules."""
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:10]
+    return f"grpo_plugin_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{digest}"
+
+
+def _load_file(reference: str, base: Path | None) -> ModuleType:
+    path = (Path(base or ".") / Path(reference).expanduser()).resolve()
+    if not path.is_file():
+        raise PluginError(f"the plug-in file {reference!r} does not exist: looked at {path}.")
+    name = file_module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"the plug-in file {path} cannot be read as Python.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise PluginError(
+            f"the plug-in file {path} cannot be imported: {type(error).__name__}: {error}. Its traceback is above."
+        ) from error
+    return module
+
+
+def import_reference(reference: str, base: Path | None = None) -> Any:
+    """The object that ``package.module:attr`` or ``./file.py:attr`` names; ``attr`` may be dotted."""
+    where, _, attr = reference.rpartition(":")
+    if not where or not attr:
+        raise PluginError(f"{reference!r} is no reference: expected package.module:attr or ./file.py:attr.")
+    value: Any = load_plugin(where, base)
+    for part in attr.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError as error:
+            public = [name for name in dir(value) if not name.startswith("_")]
+            raise PluginError(f"{reference!r}: {unknown('attribute', part, public)}") from error
+    return value
+
+
+class Registry(Generic[T]):
+    """Named parts of one kind, from four sources."""
+
+    def __init__(
+        self,
+        kind: str,
+        *,
+        builtins: Mapping[str, str] | None = None,
+        group: str | None = None,
+        adopt: Callable[[str, Any], T] | None = None,
+    ) -> None:
+        """Describe the registry.
+
+        Args:
+            kind: what one entry is called in messages ("advantage estimator").
+            builtins: name to ``"module:attr"``, imported on first use.
+            group: entry-point group that installed packages register in.
+            adopt: turns whatever a reference or entry point gave (a plain function, say) into an entry's type, and
+                rejects what cannot be one with a ``TypeError``.
+        """
+        self.kind = kind
+        self.group = group
+        self._builtins = dict(builtins or {})
+        self._registered: dict[str, _Registered[T]] = {}
+        self._resolved: dict[str, T] = {}
+        self._adopt = adopt
+
+    def register(self, name: str, value: T, *, source: str | None = None) -> T:
+        """Add an entry under a name that nothing else has.
+
+        Registering again from the same place (a notebook cell run twice, a plug-in file imported under another
+        name) replaces the entry.
+
+        Raises:
+            DuplicateNameError: the name is taken; the message shows both sides.
+        """
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise ValueError(
+                f"{name!r} is no name for a {self.kind}: use letters, digits, '_', '-' and '.', starting with a letter "
+                "(a ':' would make it a reference)."
+            )
+        source = source or source_of(value)
+        if name in self._builtins:
+            raise DuplicateNameError(
+                f"the {self.kind} {name!r} exists already: built in as {self._builtins[name]}, registered again at "
+                f"{source}. Choose another name."
+            )
+        before = self._registered.get(name)
+        if before is not None and before.source.rpartition(":")[0] != source.rpartition(":")[0]:
+            raise DuplicateNameError(
+                f"the {self.kind} {name!r} exists already: registered at {before.source}, registered again at "
+                f"{source}. Choose another name for one of them."
+            )
+        point = self._entry_points().get(name)
+        if point is not None and not _same_module(point.value, value):
+            raise DuplicateNameError(
+                f"the {self.kind} {name!r} exists already: entry point {point.value} of "
+                f"{_distribution(point)}, registered again at {source}. Choose another name."
+            )
+        self._registered[name] = _Registered(value, source)
+        self._resolved.pop(name, None)
+        return value
+
+    def unregister(self, name: str) -> None:
+        """Remove what a decorator registered; tests and notebooks need it."""
+        self._registered.pop(name, None)
+        self._resolved.pop(name, None)
+
+    def get(self, name: str, *, base: Path | None = None) -> T:
+        """The entry of that name, importing it if need be.
+
+        Raises:
+            UnknownNameError: nothing answers to the name; lists what there is and the nearest match.
+            PluginError: it exists, but cannot be imported.
+        """
+        if not isinstance(name, str):
+            raise UnknownNameError(
+                f"a {self.kind} is chosen by name (a string), not {type(name).__name__}: {name!r}. "
+                f"There is: {', '.join(self.names())}."
+            )
+        if name in self._registered:
+            return self._registered[name].value
+        if name in self._resolved:
+            return self._resolved[name]
+        if name in self._builtins:
+            value = self._convert(name, import_reference(self._builtins[name]))
+        elif (point := self._entry_points().get(name)) is not None:
+            value = self._load_entry_point(name, point)
+        elif is_reference(name):
+            value = self._convert(name, import_reference(name, base))
+            return value  # never cached by name: a relative path means another file from another folder
+        else:
+            message = unknown(self.kind, name, self.names())
+            raise UnknownNameError(
+                f"{message} To use your own, register it in a plug-in, or refer to it as package.module:attr or "
+                "./file.py:attr."
+            )
+        self._resolved[name] = value
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._builtins or name in self._registered or name in self._entry_points()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> list[str]:
+        """Every name there is, sorted."""
+        return sorted({*self._builtins, *self._registered, *self._entry_points()})
+
+    def entries(self) -> list[Entry]:
+        """Every name and where it came from, sorted by name."""
+        found = [Entry(name, "built-in", path) for name, path in self._builtins.items()]
+        found += [Entry(name, "registered", held.source) for name, held in self._registered.items()]
+        found += [
+            Entry(name, "entry point", f"{point.value} ({_distribution(point)})")
+            for name, point in self._entry_points().items()
+            if name not in self._registered
+        ]
+        return sorted(found, key=lambda entry: entry.name)
+
+    def _load_entry_point(self, name: str, point: importlib.metadata.EntryPoint) -> T:
+        try:
+            value = point.load()
+        except Exception as error:
+            raise PluginError(
+                f"the {self.kind} {name!r} of the installed package {_distribution(point)} ({point.value}) cannot be "
+                f"imported: {type(error).__name__}: {error}. Its traceback is above; repair or uninstall the package."
+            ) from error
+        if name in self._registered:  # importing the module ran its decorator
+            return self._registered[name].value
+        return self._convert(name, value)
+
+    def _convert(self, name: str, value: Any) -> T:
+        for held in self._registered.values():
+            if held.value is value or getattr(held.value, "fn", held) is value:
+                return held.value
+        return self._adopt(name, value) if self._adopt else value
+
+    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+        if self.group is None:
+            return {}
+        found: dict[str, importlib.metadata.EntryPoint] = {}
+        for point in importlib.metadata.entry_points(group=self.group):
+            other = found.get(point.name)
+            clash = self._builtins.get(point.name)
+            if clash is not None:
+                raise DuplicateNameError(
+                    f"the {self.kind} {point.name!r} exists already: built in as {clash}, and again as entry point "
+                    f"{point.value} of {_distribution(point)}. Uninstall that package or rename its entry point."
+                )
+            if other is not None and other.value != point.value:
+                raise DuplicateNameError(
+                    f"two installed packages give the {self.kind} {point.name!r}: {other.value} of "
+                    f"{_distribution(other)} and {point.value} of {_distribution(point)}. Uninstall one of them."
+                )
+            found[point.name] = point
+        return found
+
+
+def _same_module(reference: str, value: object) -> bool:
+    fn = getattr(value, "fn", value)
+    return getattr(fn, "__module__", None) == reference.partition(":")[0]
+
+
+def _distribution(point: importlib.metadata.EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
