@@ -1,0 +1,56 @@
+"""The command line: one file a command, found by name so that ``--help`` costs no import of torch."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from grpo_plus import __version__
+from grpo_verifiers._suggest import unknown
+
+COMMANDS = {
+    "train": "train a model from a YAML file",
+    "explain": "print the parts that a config resolves to, and the advantages they give",
+    "plugins": "list every estimator, objective and verifier there is, and where each comes from",
+    "verify": "score a file of completions with a verifier",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if given else 2
+    if given[0] == "--version":
+        print(__version__)
+        return 0
+    name, rest = given[0], given[1:]
+    if name not in COMMANDS:
+        print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
+        return 2
+    command = importlib.import_module(f"grpo_plus.cli.{name}")
+    try:
+        code: int = command.run(rest)
+    except UserError as error:
+        print(f"grpo-plus {name}: {error}", file=sys.stderr)
+        return 2
+    return code
+
+
+def usage() -> str:
+    """The help text of the bare command."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: grpo-plus COMMAND [arguments]",
+            "",
+            *lines,
+            "",
+            "grpo-plus COMMAND --help says more.",
+        ]
+    )
+
+
+class UserError(Exception):
+    """Something the user can put right: printed as one message, without a traceback."""

@@ -1,0 +1,186 @@
+"""YAML file plus flags into TRL's argument groups and ours, with nothing unknown let through."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
+
+from grpo_plus.anchors import anchored
+from grpo_plus.cli import UserError
+from grpo_plus.config import MAPPINGS, GRPOPlusConfig
+from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
+from grpo_verifiers._suggest import nearest
+from grpo_verifiers.errors import VerifierError
+
+
+@dataclass
+class PlusScriptArguments(ScriptArguments):
+    """Arguments of the command line that are no training arguments: data, rewards, prompt.
+
+    Attributes:
+        reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
+        reward_funcs: reward functions, as TRL's names, dotted paths or references.
+        prompt: how the dataset's column becomes the prompt: the keys column and system.
+    """
+
+    reward_model_name_or_path: str | None = field(
+        default=None, metadata={"help": "Reward model (sequence classification), by name or folder."}
+    )
+    reward_funcs: list[str] | None = field(
+        default=None, metadata={"help": "Reward functions: TRL's names, dotted paths, or ./file.py:function."}
+    )
+    prompt: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "How the prompt is made: a mapping with the keys column and system.",
+            **dotted_flags("prompt", ("column", "system")),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Read the prompt mapping and refuse keys that nothing reads."""
+        self.prompt = mapping("prompt", self.prompt)
+        for key, value in self.prompt.items():
+            if key not in ("column", "system") or not isinstance(value, str):
+                raise ValueError(f"prompt has {key}: {value!r}; it takes the keys column and system, each a string.")
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a command line amounts to."""
+
+    script: PlusScriptArguments
+    training: GRPOPlusConfig
+    model: ModelConfig
+    mixture: DatasetMixtureConfig
+    launch: tuple[str, ...]
+    folder: Path
+
+
+GROUPS = (PlusScriptArguments, GRPOPlusConfig, ModelConfig, DatasetMixtureConfig)
+
+
+def make_parser(prog: str) -> TrlParser:
+    """TRL's parser over its groups and ours."""
+    return TrlParser(GROUPS, prog=prog, usage=f"{prog} config.yaml [--any.option VALUE …]", allow_abbrev=False)
+
+
+def parse(prog: str, arguments: Sequence[str]) -> Parsed:
+    """Read ``[config.yaml] [flags]``.
+
+    Raises:
+        UserError: an unknown key or flag (with the nearest match), a file that cannot be read, or a config with
+            problems (all of them).
+    """
+    parser = make_parser(prog)
+    rest, path = _config_path(list(arguments))
+    add_dotted_flags(parser, rest, (*MAPPINGS, "prompt"))
+    folder = path.resolve().parent if path else Path.cwd()
+    try:
+        if path is not None:
+            _apply_file(parser, path)
+        with anchored(folder):
+            *groups, extra = parser.parse_args_into_dataclasses(
+                rest, return_remaining_strings=True, look_for_args_file=False
+            )
+    except (ValueError, TypeError, VerifierError) as error:
+        raise UserError(_with_cause(error)) from error
+    launch = _launch_arguments(parser, extra)
+    script, training, model, mixture = groups
+    return Parsed(script, training, model, mixture, launch, folder)
+
+
+def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:
+    """The config file is the first argument, or follows ``--config``."""
+    path = None
+    if arguments and not arguments[0].startswith("-"):
+        path = arguments.pop(0)
+    if "--config" in arguments:
+        at = arguments.index("--config")
+        if path is not None or at + 1 >= len(arguments):
+            raise UserError("give one config file: as the first argument or after --config.")
+        path = arguments[at + 1]
+        del arguments[at : at + 2]
+    return arguments, Path(path).expanduser() if path is not None else None
+
+
+def _apply_file(parser: TrlParser, path: Path) -> None:
+    values = read_yaml(path)
+    environment = values.pop("env", {})
+    if not isinstance(environment, dict):
+        raise UserError(f"{path}: env is {environment!r}, expected a mapping of variable names to values.")
+    os.environ.update({str(name): str(value) for name, value in environment.items()})
+    known = _destinations(parser)
+    strange = [key for key in values if key not in known and key not in _launch_destinations()]
+    if strange:
+        hints = [_hint(key, known) for key in strange]
+        raise UserError(f"{path}: " + " ".join(hints))
+    remaining = parser.set_defaults_with_config(**values)
+    parser._plus_launch = remaining  # type: ignore[attr-defined]  # noqa: SLF001 - our own note on our own parser
+
+
+def _hint(key: str, known: set[str]) -> str:
+    close = nearest(key, known)
+    return f"unknown key {key!r}." + (f" Did you mean {close!r}?" if close else " grpo-plus train --help lists all.")
+
+
+def _destinations(parser: argparse.ArgumentParser) -> set[str]:
+    namespace, _ = parser.parse_known_args([])
+    return set(vars(namespace))
+
+
+def _launch_parser() -> argparse.ArgumentParser:
+    from accelerate.commands.launch import launch_command_parser
+
+    parser: argparse.ArgumentParser = launch_command_parser()
+    return parser
+
+
+def _launch_destinations() -> set[str]:
+    namespace, _ = _launch_parser().parse_known_args(["script"])
+    return {*vars(namespace), "accelerate_config"} - {"training_script", "training_script_args"}
+
+
+def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[str, ...]:
+    """Arguments of ``accelerate launch``, as in ``trl grpo``; anything else is unknown."""
+    from trl.cli.accelerate_config import resolve_accelerate_config_argument
+
+    given = [*getattr(parser, "_plus_launch", []), *extra]
+    if not given:
+        return ()
+    try:
+        launch = resolve_accelerate_config_argument(given)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    launcher = _launch_parser()
+    launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own way out prints a usage of 200 options
+    known = {option for action in launcher._actions for option in action.option_strings}  # noqa: SLF001 - argparse has no public list
+    ours = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001 - same
+    for argument in given:
+        name = argument.partition("=")[0]
+        if name.startswith("--") and name not in known and name != "--accelerate_config":
+            close = nearest(name, known | ours)
+            hint = f" Did you mean {close}?" if close else " grpo-plus train --help lists all."
+            raise UserError(f"unknown option {name}.{hint}")
+    namespace, _ = launcher.parse_known_args([*launch, "--module", "grpo_plus"])
+    if namespace.training_script_args:
+        raise UserError(f"unexpected arguments: {' '.join(namespace.training_script_args)}.")
+    return tuple(launch)
+
+
+def _raise_user_error(message: str) -> None:
+    raise UserError(message)
+
+
+def _with_cause(error: BaseException) -> str:
+    """The message of an error, with the traceback of the plug-in that caused it."""
+    import traceback
+
+    cause = error.__cause__
+    if isinstance(error, ImportError) and cause is not None:
+        return f"{error}\n" + "".join(traceback.format_exception(cause))
+    return str(error)

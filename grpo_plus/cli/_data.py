@@ -1,0 +1,74 @@
+"""The dataset of a run: a local file, a folder, or the hub; and its prompts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.cli import UserError
+from grpo_verifiers._suggest import unknown
+
+READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+
+
+def load_rows(name: str, config: str | None = None, *, streaming: bool = False, base: Path | None = None) -> Any:
+    """Splits by name, from a file, a folder of files or saved dataset, or the hub.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    from datasets import DatasetDict, load_dataset, load_from_disk
+
+    path = _local(name, base)
+    if path is not None and path.is_file() and path.suffix not in READERS:
+        raise UserError(f"dataset_name {name!r}: a file must end in {', '.join(READERS)}.")
+    try:
+        if path is None:
+            return load_dataset(name, name=config, streaming=streaming)
+        if path.is_file():
+            return load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming)
+        if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
+            saved = load_from_disk(str(path))
+            return saved if isinstance(saved, Mapping) else DatasetDict({"train": saved})
+        return load_dataset(str(path), name=config, streaming=streaming)
+    except Exception as error:
+        where = str(path) if path else f"{name!r} on the hub"
+        raise UserError(f"the dataset {where} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _local(name: str, base: Path | None) -> Path | None:
+    """The path that a name means, first from the config's folder, then from the working directory."""
+    for folder in (base, Path.cwd()):
+        if folder is not None and (path := (folder / Path(name).expanduser())).exists():
+            return path
+    if Path(name).suffix in READERS or name.startswith((".", "/", "~")):
+        looked = " and ".join(str(folder) for folder in dict.fromkeys((base, Path.cwd())) if folder)
+        raise UserError(f"the dataset file {name!r} does not exist: looked in {looked}.")
+    return None
+
+
+def pick_split(splits: Any, split: str, field: str) -> Any:
+    """One split by name."""
+    if split not in splits:
+        raise UserError(f"{field}: {unknown('split', split, list(splits))}")
+    return splits[split]
+
+
+def with_prompts(rows: Any, prompt: Mapping[str, str]) -> Any:
+    """Rows whose column has become the prompt, as a conversation when there is a system message."""
+    columns = rows.column_names or []
+    column = prompt.get("column", "prompt")
+    if columns and column not in columns:
+        raise UserError(f"prompt: {unknown('column', column, columns)} Set prompt: {{column: …}} to the right one.")
+    if not prompt:
+        return rows
+    system = prompt.get("system")
+
+    def make(row: dict[str, Any]) -> dict[str, Any]:
+        text = row[column]
+        if system is None:
+            return {"prompt": text}
+        turns = text if isinstance(text, list) else [{"role": "user", "content": text}]
+        return {"prompt": [{"role": "system", "content": system}, *turns]}
+
+    drop = [column] if column == "prompt" else []  # its type may change from text to turns
+    return rows.map(make, remove_columns=drop)

@@ -1,0 +1,122 @@
+"""``grpo-plus explain``: what a config resolves to, in formulas, and the advantages it gives on sample rewards."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.cli import UserError
+
+if TYPE_CHECKING:
+    from grpo_plus.config import GRPOPlusConfig
+
+SAMPLE = "1,1,1,0"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the resolved parts."""
+    parser = argparse.ArgumentParser(
+        prog="grpo-plus explain",
+        description=__doc__,
+        usage="grpo-plus explain config.yaml [--rewards 1,1,1,0] [--any.option VALUE …]",
+    )
+    parser.add_argument("--rewards", default=SAMPLE, help=f"rewards of one group, by commas (default {SAMPLE})")
+    parser.add_argument("--lengths", help="completion lengths in tokens, by commas (default: all 10)")
+    options, rest = parser.parse_known_args(list(arguments))
+    rewards = _numbers("--rewards", options.rewards)
+    lengths = (
+        [int(value) for value in _numbers("--lengths", options.lengths)] if options.lengths else [10] * len(rewards)
+    )
+    if len(lengths) != len(rewards):
+        raise UserError(f"--lengths has {len(lengths)} values, but --rewards has {len(rewards)}: give one for each.")
+    os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+    from grpo_plus.cli._arguments import parse
+
+    config = parse("grpo-plus explain", rest).training
+    for line in [
+        *_advantage_lines(config, rewards, lengths),
+        "",
+        *_objective_lines(config, lengths),
+        "",
+        *_verifier_lines(config),
+    ]:
+        print(line)
+    return 0
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    try:
+        values = [float(value) for value in text.replace(";", ",").split(",") if value.strip()]
+    except ValueError as error:
+        raise UserError(f"{flag} is {text!r}, expected numbers separated by commas, like {SAMPLE}.") from error
+    if not values:
+        raise UserError(f"{flag} is empty, expected numbers separated by commas, like {SAMPLE}.")
+    return values
+
+
+def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: list[int]) -> list[str]:
+    from grpo_plus.advantages import RewardTable, compute_advantages, get_advantage
+    from grpo_plus.resolve import equivalent_advantage
+
+    if config.advantage is None:
+        name, keywords = equivalent_advantage(config)
+        origin = (
+            f"TRL's own (scale_rewards: {config.scale_rewards}, multi_objective_aggregation: "
+            f"{config.multi_objective_aggregation}), which is {name} here"
+        )
+    else:
+        name, keywords = config.advantage, dict(config.advantage_kwargs or {})
+        origin = name
+    estimator = get_advantage(name)
+    lines = [f"advantage: {origin}", f"  {estimator.formula}"]
+    lines += [f"  {key} = {value}" for key, value in keywords.items()]
+    if estimator.per == "step":
+        lines.append("  scores come from the steps of a completion, so rewards alone give 0")
+        return lines
+    table = RewardTable.of(rewards, lengths=lengths)
+    values = compute_advantages(estimator, table, **keywords)
+    per_completion = values if values.dim() == 1 else values.sum(1) / table.lengths
+    lines.append(f"  rewards     {_row(rewards)}")
+    lines.append(f"  advantages  {_row(per_completion.tolist())}")
+    return lines
+
+
+def _objective_lines(config: "GRPOPlusConfig", lengths: list[int]) -> list[str]:
+    from grpo_plus.resolve import resolve_objective
+
+    objective = resolve_objective(config)
+    if objective is None:
+        return [f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})", *_own_loss(config)]
+    lines = [f"objective: {config.objective}", *(f"  {line}" for line in objective.formula().splitlines())]
+    lines.append(f"  options of TRL that matter: {', '.join(objective.relevant_fields())}")
+    normaliser = getattr(objective, "normaliser", None)
+    if callable(normaliser):
+        lines.append(
+            f"  normaliser of {len(lengths)} completions of {_row(lengths)} tokens: {normaliser(lengths, config.max_completion_length):g}"
+        )
+    return lines
+
+
+def _own_loss(config: "GRPOPlusConfig") -> list[str]:
+    fields = ["epsilon", "epsilon_high", "delta", "importance_sampling_level", "num_iterations"]
+    return ["  " + ", ".join(f"{name}: {getattr(config, name)}" for name in fields)]
+
+
+def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
+    from grpo_plus.verification import read_entries
+
+    entries, _ = read_entries(config.verifiers or [])
+    if not entries:
+        return ["verifiers: none (reward_funcs or a reward model must score)"]
+    lines = ["verifiers:"]
+    for entry in entries:
+        verifier: Any = entry.build(config.plugins or ())
+        weight = 1.0 if entry.weight is None else entry.weight
+        lines.append(f"  {entry.label}: weight {weight:g}, {verifier.describe()}")
+    if config.verifier_column:
+        lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
+    return lines
+
+
+def _row(values: Sequence[float]) -> str:
+    return "  ".join(f"{value:9.4f}" for value in values)

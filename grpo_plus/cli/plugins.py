@@ -1,0 +1,34 @@
+"""``grpo-plus plugins``: everything that can be named in a config, and where it came from."""
+
+import argparse
+from collections.abc import Sequence
+
+from grpo_plus.cli import UserError
+from grpo_verifiers.errors import VerifierError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the three registries as tables."""
+    parser = argparse.ArgumentParser(prog="grpo-plus plugins", description=__doc__)
+    parser.add_argument("plugins", nargs="*", help="modules or ./files.py to import first")
+    options = parser.parse_args(arguments)
+    from grpo_verifiers.verifying import verifiers
+    from rich.console import Console
+    from rich.table import Table
+
+    from grpo_plus.advantages import advantages
+    from grpo_plus.objectives import objectives
+    from grpo_plus.resolve import load_plugins
+
+    try:
+        load_plugins(options.plugins)
+        console = Console()
+        width = max(console.width, 100) if not console.is_terminal else None
+        for registry in (advantages, objectives, verifiers):
+            table = Table("name", "way", "where from", title=f"{registry.kind}s", title_justify="left")
+            for entry in registry.entries():
+                table.add_row(entry.name, entry.way, entry.source)
+            console.print(table, width=width)
+    except VerifierError as error:
+        raise UserError(str(error)) from error
+    return 0

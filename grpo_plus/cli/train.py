@@ -1,0 +1,120 @@
+"""``grpo-plus train``: from a YAML file to a trained model."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.cli import UserError
+
+if TYPE_CHECKING:
+    from grpo_plus.cli._arguments import Parsed
+
+PROG = "grpo-plus train"
+LAUNCHED = "GRPO_PLUS_LAUNCHED"
+"""Set for the processes that this command starts through accelerate, which read the same arguments again."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Check everything, then train here, or through ``accelerate launch`` when launch arguments ask for it."""
+    from grpo_plus.cli._arguments import make_parser, parse
+
+    if any(argument in ("-h", "--help") for argument in arguments):
+        make_parser(PROG).print_help()
+        return 0
+    parsed = parse(PROG, arguments)
+    if parsed.launch and not any(name in os.environ for name in (LAUNCHED, "WORLD_SIZE")):
+        return _launch(parsed, arguments)
+    return _train(parsed)
+
+
+def _launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
+    """Start the ranks; each comes back here without launch arguments."""
+    from accelerate.commands.launch import launch_command, launch_command_parser
+
+    os.environ[LAUNCHED] = "1"
+    given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
+    launch_command(launch_command_parser().parse_args(given))
+    return 0
+
+
+def _train(parsed: "Parsed") -> int:
+    import transformers
+    from packaging.version import Version
+
+    trainer = build_trainer(parsed)
+    args = parsed.training
+    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    trainer.save_model(args.output_dir)
+    trainer.accelerator.print(f"The model is in {args.output_dir}.")
+    if args.push_to_hub:
+        trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
+    if Version(transformers.__version__) >= Version("5.18.0"):
+        trainer.end()
+    _leave_rank(trainer)
+    return 0
+
+
+def build_trainer(parsed: "Parsed") -> Any:
+    """The trainer that a command line describes."""
+    from trl import get_dataset, get_peft_config, get_quantization_config
+
+    from grpo_plus.cli._data import load_rows, pick_split, with_prompts
+    from grpo_plus.cli._rewards import resolve_rewards
+    from grpo_plus.trainer import GRPOPlusTrainer
+
+    script, args, model = parsed.script, parsed.training, parsed.model
+    if not model.model_name_or_path:
+        raise UserError("model_name_or_path is missing: name a model on the hub or a folder.")
+    rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
+    if not rewards and not args.verifiers:
+        raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
+    if parsed.mixture.datasets:
+        if script.dataset_name:
+            raise UserError("dataset_name and datasets are both set: keep one.")
+        splits = get_dataset(parsed.mixture)
+    elif script.dataset_name:
+        splits = load_rows(
+            script.dataset_name, script.dataset_config, streaming=script.dataset_streaming, base=parsed.folder
+        )
+    else:
+        raise UserError("no data: set dataset_name (a file, a folder or a name on the hub) or datasets.")
+    prompt = script.prompt if isinstance(script.prompt, dict) else {}
+    train = with_prompts(pick_split(splits, script.dataset_train_split, "dataset_train_split"), prompt)
+    evaluation = None
+    if args.eval_strategy != "no":
+        evaluation = with_prompts(pick_split(splits, script.dataset_test_split, "dataset_test_split"), prompt)
+    args.model_init_kwargs = {
+        "revision": model.model_revision,
+        "trust_remote_code": _trusts_code(args, model),
+        "attn_implementation": model.attn_implementation,
+        "dtype": model.dtype,
+        **(args.model_init_kwargs or {}),
+    }
+    return GRPOPlusTrainer(
+        model=model.model_name_or_path,
+        reward_funcs=rewards or None,
+        args=args,
+        train_dataset=train,
+        eval_dataset=evaluation,
+        quantization_config=get_quantization_config(model),
+        peft_config=get_peft_config(model),
+    )
+
+
+def _trusts_code(args: Any, model: Any) -> bool:
+    """TRL moved the switch from the model's group to the training group."""
+    return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
+
+
+def _leave_rank(trainer: Any) -> None:
+    """End a rank of several at once: gloo's own goodbye can wait forever for a rank that has left already."""
+    if trainer.accelerator.num_processes == 1:
+        return
+    trainer.accelerator.wait_for_everyone()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    from grpo_verifiers.runner import close_shared_runners
+
+    close_shared_runners()
+    os._exit(0)

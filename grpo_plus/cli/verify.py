@@ -1,0 +1,169 @@
+"""``grpo-plus verify``: score a file of completions with a verifier."""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.cli import UserError
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import VerifierError
+
+if TYPE_CHECKING:
+    from grpo_verifiers import Verdict, Verifier
+
+CHUNK = 256
+"""Rows submitted together: enough to keep every worker busy, few enough for a lively progress bar."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Score every row; the exit code is 1 when any row could not be judged or any gold does not accept itself."""
+    options = _options(arguments)
+    from grpo_verifiers.runner import close_shared_runners
+
+    from grpo_plus.cli._data import load_rows, pick_split
+    from grpo_plus.resolve import load_plugins
+    from grpo_verifiers import get_verifier
+
+    try:
+        load_plugins(options.plugin)
+        verifier = get_verifier(
+            options.verifier,
+            columns=dict(_pair(pair, "--column") for pair in options.column),
+            **({"timeout": options.timeout} if options.timeout else {}),
+            **{key: _literal(value) for key, value in (_pair(pair, "--option") for pair in options.option)},
+        )
+        problems = verifier.check()
+        if problems:
+            raise UserError(" ".join(problems))
+        rows = pick_split(load_rows(options.data, options.config), options.split, "--split")
+        _require(verifier, rows.column_names, options)
+        if options.check_golds:
+            return _check_golds(verifier, rows)
+        return _score(verifier, rows, options)
+    except VerifierError as error:
+        raise UserError(str(error)) from error
+    finally:
+        close_shared_runners()
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="grpo-plus verify", description=__doc__)
+    parser.add_argument("data", help="a .jsonl, .json, .parquet or .csv file, a folder, or a dataset on the hub")
+    parser.add_argument("--verifier", required=True, help="a verifier by name or reference")
+    parser.add_argument("--completion-column", default="completion", help="column of the completions")
+    parser.add_argument("--prompt-column", help="column of the prompts, for verifiers that read them")
+    parser.add_argument(
+        "--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands"
+    )
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
+    parser.add_argument("--plugin", action="append", default=[], help="module or ./file.py to import first")
+    parser.add_argument("--timeout", type=float, help="seconds for one completion")
+    parser.add_argument("--split", default="train", help="split of the dataset")
+    parser.add_argument("--config", help="configuration of a hub dataset")
+    parser.add_argument("--out", type=Path, help="results file (.jsonl); default: beside the data")
+    parser.add_argument("--check-golds", action="store_true", help="check that every gold answer accepts itself")
+    return parser.parse_args(list(arguments))
+
+
+def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Namespace) -> None:
+    needed = dict(verifier.required_columns)
+    if not options.check_golds:
+        needed["completion"] = options.completion_column
+    if options.prompt_column:
+        needed["prompt"] = options.prompt_column
+    missing = [
+        f"{parameter}: {unknown('column', column, columns)}"
+        for parameter, column in needed.items()
+        if column not in columns
+    ]
+    if missing:
+        raise UserError(
+            f"the data lacks columns of the verifier {verifier.label!r}. {' '.join(missing)} "
+            "Say where a value stands with --completion-column or --column PARAMETER=COLUMN."
+        )
+
+
+def _score(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> int:
+    out = options.out or _beside(options.data)
+    counts: Counter[str] = Counter()
+    total = 0.0
+    scored = 0
+    try:
+        file = out.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"the results file {out} cannot be written: {error}.") from error
+    with file:
+        for index, verdict in _verdicts(verifier, rows, options):
+            counts[verdict.status.value] += 1
+            if verdict.score is not None:
+                total += verdict.score
+                scored += 1
+            row = {"row": index, "score": verdict.score, "status": verdict.status.value, "detail": verdict.detail}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    _print_summary(counts, total / scored if scored else None)
+    print(f"results: {out}")
+    return 1 if counts["error"] or counts["timeout"] else 0
+
+
+def _verdicts(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> "Iterator[tuple[int, Verdict]]":
+    from rich.console import Console
+    from rich.progress import Progress
+
+    columns = [name for name in rows.column_names if name not in (options.completion_column, options.prompt_column)]
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("verifying", total=len(rows))
+        for start in range(0, len(rows), CHUNK):
+            batch = rows[start : start + CHUNK]
+            completions = [_completion(value) for value in batch[options.completion_column]]
+            prompts = batch[options.prompt_column] if options.prompt_column else [""] * len(completions)
+            held = {name: batch[name] for name in columns}
+            verdicts = verifier.verify_batch(prompts, completions, None, **held)
+            yield from enumerate(verdicts, start)
+            progress.advance(task, len(verdicts))
+
+
+def _completion(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _check_golds(verifier: "Verifier", rows: Any) -> int:
+    report = verifier.check_golds(rows)
+    if report is None:
+        raise UserError(f"the verifier {verifier.label!r} has no gold answers to check.")
+    for line in report.lines(limit=None):
+        print(line)
+    return 0 if report.ok else 1
+
+
+def _print_summary(counts: Counter[str], mean: float | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("status", "rows", "share")
+    total = sum(counts.values())
+    for status, count in counts.most_common():
+        table.add_row(status, str(count), f"{count / total:.1%}")
+    Console().print(table)
+    print(f"rows: {total}, mean score: {'none' if mean is None else f'{mean:.4f}'}")
+
+
+def _beside(data: str) -> Path:
+    path = Path(data)
+    return path.with_suffix(".verdicts.jsonl") if path.is_file() else Path(f"{path.name}.verdicts.jsonl")
+
+
+def _pair(text: str, flag: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UserError(f"{flag} is {text!r}, expected KEY=VALUE.")
+    return key, value
+
+
+def _literal(text: str) -> Any:
+    import yaml
+
+    return yaml.safe_load(text)

@@ -1,0 +1,157 @@
+"""`GRPOPlusConfig`: TRL's config with the parts that can be swapped."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_plus import _trl
+
+_trl.check_version()
+
+from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
+
+from grpo_plus.anchors import absolute  # noqa: E402 - same
+from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
+from grpo_plus.problems import ConfigError  # noqa: E402 - same
+from grpo_plus.resolve import config_problems, load_plugins  # noqa: E402 - same
+from grpo_plus.verification import anchored_entry  # noqa: E402 - same
+
+ADVANTAGE_FLAGS = ("band", "credit", "ddof", "eps", "outcome_weight", "parts", "scale", "steps_from")
+OBJECTIVE_FLAGS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction")
+MAPPINGS = ("advantage_kwargs", "objective_kwargs")
+
+
+@dataclass
+class GRPOPlusConfig(GRPOConfig):
+    """TRL's `GRPOConfig` with an advantage estimator, an objective, verifiers and the update engine.
+
+    With nothing new set it trains as `GRPOConfig` does. All problems of a config are reported together.
+
+    Attributes:
+        advantage: name or reference of the advantage estimator; None leaves TRL's own, set by `scale_rewards` and
+            `multi_objective_aggregation`.
+        advantage_kwargs: its keywords.
+        objective: name or reference of the objective; None runs TRL's own loss, set by `loss_type` and friends.
+        objective_kwargs: its keywords and pieces.
+        verifiers: verifiers by name, or mappings with the keys name, label, weight, kwargs, columns, timeout, on_error.
+        verifier_column: dataset column that names the verifier of each row.
+        plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
+        engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
+        engine_tokens_per_pass: most tokens of one forward and backward pass; None for no bound.
+    """
+
+    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, *MAPPINGS]  # noqa: SLF001, RUF012 - the host's own protocol
+
+    advantage: str | None = field(
+        default=None,
+        metadata={"help": "Advantage estimator, by name or reference; unset leaves TRL's (see scale_rewards)."},
+    )
+    advantage_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Keywords of the estimator: a mapping, its JSON text, or --advantage_kwargs.KEY VALUE.",
+            **dotted_flags("advantage_kwargs", ADVANTAGE_FLAGS),
+        },
+    )
+    objective: str | None = field(
+        default=None,
+        metadata={"help": "Objective, by name or reference; unset runs TRL's own loss (see loss_type)."},
+    )
+    objective_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Keywords of the objective: a mapping, its JSON text, or --objective_kwargs.KEY VALUE.",
+            **dotted_flags("objective_kwargs", OBJECTIVE_FLAGS),
+        },
+    )
+    # An entry is a name or a mapping; the annotation is what TRL's parser can build from the command line.
+    verifiers: list[str] | None = field(
+        default=None,
+        metadata={"help": "Verifiers that reward completions: names, references, or mappings in a YAML file."},
+    )
+    verifier_column: str | None = field(
+        default=None,
+        metadata={"help": "Dataset column that names the verifier (by label) of each row; unset: all score all rows."},
+    )
+    plugins: list[str] | None = field(
+        default=None,
+        metadata={"help": "Modules or ./files.py to import so that their decorators register; relative to the YAML."},
+    )
+    engine: Literal["auto", "packed", "trimmed", "stock"] = field(
+        default="auto",
+        metadata={"help": "How the update runs: auto chooses per micro-batch, stock is TRL's own path."},
+    )
+    engine_tokens_per_pass: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens of one forward and backward pass of the update; unset for no bound."},
+    )
+
+    def __post_init__(self) -> None:
+        """Normalise, resolve and check everything, before any model loads."""
+        problems: list[str] = []
+        for name in MAPPINGS:
+            try:
+                setattr(self, name, mapping(name, getattr(self, name)))
+            except ValueError as error:
+                problems.append(str(error))
+                setattr(self, name, {})
+        self.plugins = [absolute(plugin) for plugin in _listed("plugins", self.plugins, problems)]
+        self.verifiers = [anchored_entry(item) for item in _listed("verifiers", self.verifiers, problems)]
+        for name in ("advantage", "objective"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                setattr(self, name, None if value.lower() in ("", "none", "null") else absolute(value))
+        load_plugins(self.plugins)
+        self._accept_consistent_batch_sizes()
+        problems += config_problems(self)
+        try:
+            super().__post_init__()
+        except (ValueError, TypeError) as error:
+            problems.append(str(error))
+        if problems:
+            raise ConfigError(dict.fromkeys(problems))
+
+    def _accept_consistent_batch_sizes(self) -> None:
+        """Let a config be built from its own values: TRL fills in both of these and then refuses to be given both."""
+        both = (self.generation_batch_size, self.steps_per_generation)
+        if all(isinstance(size, int) for size in both):
+            world = int(os.environ.get("WORLD_SIZE", "1"))
+            if self.generation_batch_size == self.per_device_train_batch_size * world * self.steps_per_generation:
+                self.generation_batch_size = None
+
+    def save(self, path: str | Path) -> None:
+        """Write the config as JSON; `load` reads it back. Tokens are left out."""
+        values = {
+            name: value
+            for name, value in self.to_dict().items()
+            if not (isinstance(value, str) and value.startswith("<") and value.endswith("_TOKEN>"))
+        }
+        Path(path).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "GRPOPlusConfig":
+        """Read what `save` wrote."""
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        known = {name for name, spec in cls.__dataclass_fields__.items() if spec.init}
+        strange = sorted(set(values) - known)
+        if strange:
+            raise ConfigError([f"{path}: unknown options {', '.join(strange)}; was it saved by another version?"])
+        if values.get("steps_per_generation") is not None:
+            values["generation_batch_size"] = None  # follows from the number of processes, which may differ by now
+        return cls(**values)
+
+
+def _listed(name: str, value: Any, problems: list[str]) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, str | dict):
+        return [value]
+    if not isinstance(value, list | tuple):
+        problems.append(f"{name} is {value!r}, expected a list.")
+        return []
+    if name == "plugins" and not all(isinstance(item, str) for item in value):
+        problems.append(f"plugins is {value!r}, expected a list of module names and file paths.")
+        return []
+    return list(value)

@@ -1,0 +1,80 @@
+"""From one generation batch to the table that estimators read, and from their answer back to the batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from grpo_plus.advantages import RewardTable, StepScores
+
+
+def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:
+    """Prompt-group ids in the order in which the sampler deals completions out over ranks.
+
+    The sampler repeats each prompt ``num_generations`` times in a row, over the ranks' rows in order, so that a group
+    may span ranks but is always consecutive in the gathered order.
+    """
+    return torch.arange(count, device=device) // num_generations
+
+
+def is_truncated(completion_ids: Sequence[Sequence[int]], ends: Sequence[int]) -> list[bool]:
+    """Which completions stopped because they ran out of tokens: their last token ends nothing."""
+    known = set(ends)
+    return [len(ids) > 0 and ids[-1] not in known for ids in completion_ids]
+
+
+def reward_table(
+    rewards_NK: torch.Tensor,
+    *,
+    weights_K: torch.Tensor,
+    lengths_N: torch.Tensor,
+    truncated_N: torch.Tensor,
+    num_generations: int,
+    names: Sequence[str],
+    steps: StepScores | None,
+) -> RewardTable:
+    """The table of one generation batch, over all ranks."""
+    return RewardTable(
+        rewards=rewards_NK,
+        weights=weights_K.to(rewards_NK),
+        groups=group_ids(len(rewards_NK), num_generations, rewards_NK.device),
+        lengths=lengths_N,
+        steps=steps,
+        names=tuple(names),
+        truncated=truncated_N.bool(),
+    )
+
+
+def local_rows(advantages_N: torch.Tensor, *, rank: int, rows: int, width: int) -> torch.Tensor:
+    """This rank's rows; per-token ones cut or padded to the rank's own completion width."""
+    local = advantages_N[rank * rows : (rank + 1) * rows]
+    if local.dim() == 1:
+        return local.clone()
+    fitted = local.new_zeros(rows, width)
+    shared = min(width, local.size(1))
+    fitted[:, :shared] = local[:, :shared]
+    return fitted
+
+
+def per_completion(advantages: torch.Tensor, lengths_N: torch.Tensor) -> torch.Tensor:
+    """One number a completion for the table: the value itself, or the mean over its tokens."""
+    if advantages.dim() == 1:
+        return advantages
+    return advantages.sum(dim=1) / lengths_N.clamp(min=1)
+
+
+def step_scores(
+    rows: Sequence[Sequence[tuple[int, int, float]]], *, device: torch.device, dtype: torch.dtype
+) -> StepScores:
+    """Ragged ``(first token, one past the last, score)`` triples of all completions as one object."""
+    flat: list[tuple[int, int, int, float]] = [(row, *step) for row, steps in enumerate(rows) for step in steps]
+    return StepScores(
+        rows=torch.tensor([step[0] for step in flat], dtype=torch.long, device=device),
+        scores=torch.tensor([step[3] for step in flat], dtype=dtype, device=device),
+        spans=torch.tensor([step[1:3] for step in flat], dtype=torch.long, device=device).reshape(-1, 2),
+    )
+
+
+def nan_if_none(score: Any) -> float:
+    """A step's score as a number: NaN says that the step was not judged."""
+    return float("nan") if score is None else float(score)

@@ -1,0 +1,137 @@
+"""`GRPOPlusTrainer`: TRL's trainer with a few seams opened, each override short and each calling ``super()``."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from grpo_plus import _trl
+from grpo_plus.config import GRPOPlusConfig
+
+from trl import GRPOTrainer  # isort: skip - after the version check of the config
+
+from grpo_plus.advantages import advantage_metrics, compute_advantages
+from grpo_plus.problems import raise_all
+from grpo_plus.resolve import resolve_advantage, resolve_objective
+from grpo_plus.rollout import is_truncated, local_rows, per_completion, reward_table, step_scores
+from grpo_plus.verification import Verification
+
+StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
+"""Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
+
+
+class GRPOPlusTrainer(GRPOTrainer):
+    """TRL's `GRPOTrainer` where advantage estimator, objective and verifiers are parts of the config.
+
+    A drop-in: every argument of `GRPOTrainer` means what it means there.
+
+    Args:
+        model: as in TRL.
+        reward_funcs: as in TRL; may be left out when the config has verifiers, and adds to them otherwise.
+        args: a `GRPOPlusConfig`; a plain `GRPOConfig` is accepted and trains as in TRL.
+        train_dataset: as in TRL.
+        eval_dataset: as in TRL.
+        step_scorer: gives step scores for process estimators, called with ``prompts, completions, completion_ids`` and
+            the dataset's columns; unset, they come from the verifiers that give steps.
+        **kwargs: everything else that `GRPOTrainer` takes.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        *further: Any,
+        step_scorer: StepScorer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
+        self.estimator = resolve_advantage(args) if isinstance(args, GRPOPlusConfig) else None
+        self.objective = resolve_objective(args) if isinstance(args, GRPOPlusConfig) else None
+        grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
+        ours = isinstance(args, GRPOPlusConfig)
+        self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
+        self.step_scorer = step_scorer
+        raise_all(self.verification.dataset_problems(train_dataset, eval_dataset))
+        self.verification.report_golds(train_dataset)
+        reward_funcs = self.verification.beside(reward_funcs)
+        super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
+        self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
+        self._rewards_NK: torch.Tensor | None = None
+        self._lengths_N: torch.Tensor | None = None
+        self._truncated_N: torch.Tensor | None = None
+        self._steps: Any = None
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self.verification.check_row(inputs[0] if inputs else {})
+        output = super()._generate_and_score_completions(inputs)
+        if self.estimator is not None:
+            output["advantages"] = self._advantages(output)
+        return output
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        self.verification.start(inputs, prompts, completions, completion_ids_list, self.processing_class)
+        try:
+            rewards_NK = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        finally:
+            self.verification.settle()
+        if self.estimator is not None:
+            device = self.accelerator.device
+            stops = _trl.stop_ids(self)
+            lengths = torch.tensor([len(ids) for ids in completion_ids_list], device=device)
+            truncated = torch.tensor(is_truncated(completion_ids_list, stops), device=device)
+            self._rewards_NK = rewards_NK
+            self._lengths_N = self.accelerator.gather(lengths)
+            self._truncated_N = self.accelerator.gather(truncated)
+            self._steps = self._gather_steps(inputs, prompts, completions, completion_ids_list)
+        return rewards_NK
+
+    def _gather_steps(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
+        """Step scores of all ranks' completions, for estimators that read them."""
+        assert self.estimator is not None
+        estimator, keywords = self.estimator
+        if estimator.per != "step":
+            return None
+        if self.step_scorer is not None:
+            columns = {key: [row[key] for row in inputs] for key in inputs[0] if key != "prompt"}
+            local = self.step_scorer(prompts=prompts, completions=completions, completion_ids=completion_ids, **columns)
+        else:
+            local = self.verification.steps(keywords.get("steps_from"), completion_ids, self.processing_class)
+        if len(local) != len(prompts):
+            raise ValueError(
+                f"the step scorer returned steps for {len(local)} completions, but {len(prompts)} were given. Return "
+                "one list of (first token, one past the last, score) per completion; empty where there is no step."
+            )
+        everywhere = _trl.gather_objects([[tuple(step) for step in steps] for steps in local])
+        return step_scores(everywhere, device=self.accelerator.device, dtype=torch.float32)
+
+    def _advantages(self, output: Any) -> torch.Tensor:
+        """The estimator's advantages of this rank's rows; metrics and TRL's table follow what is trained with."""
+        assert self.estimator is not None
+        assert self._rewards_NK is not None
+        assert self._lengths_N is not None
+        assert self._truncated_N is not None
+        estimator, keywords = self.estimator
+        table = reward_table(
+            self._rewards_NK,
+            weights_K=self.reward_weights,
+            lengths_N=self._lengths_N,
+            truncated_N=self._truncated_N,
+            num_generations=self.num_generations if self.model.training else self.num_generations_eval,
+            names=self.reward_func_names,
+            steps=self._steps,
+        )
+        advantages_N = compute_advantages(estimator, table, **keywords).float()
+        for name, value in advantage_metrics(estimator, table, advantages_N).items():
+            if name != "frac_reward_zero_std":  # TRL has logged its own
+                _trl.metrics_of(self)[name].append(value)
+        _trl.replace_logged_advantages(self, per_completion(advantages_N, table.lengths))
+        rows, width = output["completion_ids"].shape
+        return local_rows(advantages_N, rank=self.accelerator.process_index, rows=rows, width=width)
+
+
+def _default_output_dir(model: Any) -> str:
+    name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "") or "model"
+    return f"{name.rstrip('/').split('/')[-1]}-GRPO"

@@ -1,0 +1,361 @@
+"""The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.anchors import absolute
+from grpo_plus.options import numbers
+from grpo_plus.steps import token_ends, token_span
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import ColumnError, VerifierError
+from grpo_verifiers.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    import torch
+    from grpo_verifiers.verifying import Pending
+
+    from grpo_verifiers import Verifier
+
+KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
+_ROW_KEYS = {"prompt", "completion", "completion_ids"}
+_ELSEWHERE = Verdict(None, Status.NOT_APPLICABLE, "another verifier checks this row")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item of the config's ``verifiers`` list."""
+
+    name: str
+    label: str
+    weight: float | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    on_error: str | None = None
+
+    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
+        """The verifier itself."""
+        from grpo_verifiers import get_verifier
+
+        settings = {"timeout": self.timeout, "on_error": self.on_error}
+        return get_verifier(
+            self.name,
+            label=self.label,
+            columns=dict(self.columns),
+            plugins=tuple(plugins),
+            **{key: value for key, value in settings.items() if value is not None},
+            **self.kwargs,
+        )
+
+
+def read_entries(given: Iterable[Any]) -> tuple[list[Entry], list[str]]:
+    """The entries of a config, and what is wrong with their form."""
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for position, item in enumerate(given):
+        values = {"name": item} if isinstance(item, str) else item
+        where = f"verifiers[{position}]"
+        if not isinstance(values, Mapping):
+            problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
+            continue
+        problems += [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
+        name = values.get("name")
+        if not isinstance(name, str) or not name:
+            problems.append(f"{where} has no name: give the verifier's name or reference, got {item!r}.")
+            continue
+        wrong = _form_problems(f"{where} ({name})", values)
+        problems += wrong
+        if not wrong:
+            known = {key: values[key] for key in KEYS if values.get(key) is not None}
+            entries.append(Entry(**{**known, "label": known.get("label", _plain(name))}))
+    labels = [entry.label for entry in entries]
+    problems += [
+        f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
+        "each entry its own 'label'."
+        for label in dict.fromkeys(labels)
+        if labels.count(label) > 1
+    ]
+    return entries, problems
+
+
+def anchored_entry(item: Any) -> Any:
+    """An item of the config's ``verifiers`` with the path of a file reference made absolute."""
+    if isinstance(item, str):
+        return absolute(item)
+    if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+        return numbers({**item, "name": absolute(item["name"])})
+    return item
+
+
+def entry_problems(config: Any) -> list[str]:
+    """Everything wrong with the verifiers of a config."""
+    entries, problems = read_entries(config.verifiers)
+    for entry in entries:
+        try:
+            problems += entry.build(config.plugins).check()
+        except VerifierError as error:
+            problems.append(f"verifier {entry.label!r}: {error}")
+    weighted = [entry.label for entry in entries if entry.weight is not None]
+    if config.reward_weights is not None and weighted:
+        problems.append(
+            f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "
+            f"{', '.join(weighted)}: keep one of the two."
+        )
+    return problems
+
+
+class LiveVerifier:
+    """A verifier as one of TRL's reward functions: what was started beforehand is collected when TRL asks."""
+
+    def __init__(self, verifier: "Verifier", *, weight: float | None = None, only: str | None = None) -> None:
+        """Wrap a verifier.
+
+        Args:
+            verifier: the verifier.
+            weight: its weight in the sum of rewards; None leaves it to ``reward_weights``.
+            only: dataset column that must name this verifier for a row to be checked by it.
+        """
+        self.verifier = verifier
+        self.weight = weight
+        self.only = only
+        self.__name__ = verifier.label
+        self.verdicts: list[Verdict] = []
+        self._pending: tuple[list[int], int, Pending] | None = None
+
+    def start(self, prompts: Any, completions: Any, completion_ids: Any, columns: Mapping[str, list[Any]]) -> None:
+        """Submit every row that is this verifier's to check; returns at once."""
+        total = len(completions)
+        rows = list(range(total))
+        if self.only is not None:
+            rows = [row for row in rows if columns[self.only][row] == self.verifier.label]
+
+        def picked(values: Any) -> Any:
+            return None if values is None else [values[row] for row in rows]
+
+        chosen = {name: picked(values) for name, values in columns.items()}
+        self._pending = (
+            rows,
+            total,
+            self.verifier.start(picked(prompts), picked(completions), picked(completion_ids), **chosen),
+        )
+
+    def __call__(
+        self,
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """TRL's reward signature."""
+        from grpo_verifiers.verifying import report
+
+        if self._pending is None:
+            held = {key: value for key, value in columns.items() if isinstance(value, list)}
+            self.start(prompts, completions, completion_ids, held)
+        assert self._pending is not None
+        rows, total, pending = self._pending
+        self._pending = None
+        found = pending.result()
+        self.verdicts = [_ELSEWHERE] * total
+        for row, verdict in zip(rows, found, strict=True):
+            self.verdicts[row] = verdict
+        report(self.verifier.label, self.verdicts, pending.seconds, log_extra=log_extra, log_metric=log_metric)
+        return [verdict.score for verdict in self.verdicts]
+
+    def settle(self) -> None:
+        """Wait for what nobody collected, after a failure elsewhere, so that no answer meets the next batch."""
+        if self._pending is not None:
+            pending = self._pending[2]
+            self._pending = None
+            pending.cancel()
+
+
+class Verification:
+    """All verifiers of one run."""
+
+    def __init__(
+        self, live: Iterable[LiveVerifier] = (), column: str | None = None, *, rows_may_grow: bool = False
+    ) -> None:
+        """Hold the verifiers.
+
+        Args:
+            live: the verifiers, in the order of the config.
+            column: dataset column that names the verifier of each row.
+            rows_may_grow: an environment or rollout function may add columns, so that none can be called missing.
+        """
+        self.live = tuple(live)
+        self.column = column
+        self._rows_may_grow = rows_may_grow
+        self._row_checked = False
+
+    @classmethod
+    def of(cls, config: Any, *, rows_may_grow: bool = False) -> "Verification":
+        """The verifiers that a (valid) config lists."""
+        entries, _ = read_entries(config.verifiers or [])
+        column = config.verifier_column
+        live = (LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column) for entry in entries)
+        return cls(live, column, rows_may_grow=rows_may_grow)
+
+    def beside(self, reward_funcs: Any) -> Any:
+        """The reward functions that TRL gets: the user's own, then the verifiers."""
+        if not self.live:
+            return reward_funcs
+        if reward_funcs is None:
+            return list(self.live)
+        own = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        return [*own, *self.live]
+
+    def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
+        """TRL's reward weights with the verifiers' own put in."""
+        weights_K = weights_K.clone()
+        for position, func in enumerate(reward_funcs):
+            if isinstance(func, LiveVerifier) and func.weight is not None:
+                weights_K[position] = func.weight
+        return weights_K
+
+    def needed(self) -> dict[str, list[str]]:
+        """Dataset columns that must be there, each with the labels that need it."""
+        needed: dict[str, list[str]] = {}
+        for live in self.live:
+            for column in live.verifier.required_columns.values():
+                needed.setdefault(column, []).append(live.verifier.label)
+        if self.column is not None:
+            needed.setdefault(self.column, []).append("verifier_column")
+        return needed
+
+    def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
+        """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody.
+
+        Args:
+            train: training dataset or None.
+            evaluation: evaluation dataset, mapping of them, or None.
+        """
+        if not self.live:
+            return []
+        sets = {"train_dataset": train}
+        if isinstance(evaluation, Mapping):
+            sets |= {f"eval_dataset[{name!r}]": data for name, data in evaluation.items()}
+        else:
+            sets["eval_dataset"] = evaluation
+        problems = []
+        for name, data in sets.items():
+            columns = getattr(data, "column_names", None)
+            if columns is None or isinstance(columns, Mapping):
+                continue
+            if not self._rows_may_grow:
+                problems += self._missing(name, columns)
+            if self.column in columns and hasattr(data, "unique"):
+                labels = [live.verifier.label for live in self.live]
+                problems += [
+                    f"{name}: the column {self.column!r} routes rows to {value!r}, but the verifiers are "
+                    f"{', '.join(labels)}. Add a verifier with that label, or correct the rows."
+                    for value in data.unique(self.column)
+                    if value not in labels
+                ]
+        return problems
+
+    def check_row(self, row: Mapping[str, Any]) -> None:
+        """The last check before the first generation, for datasets that do not say which columns they have."""
+        if self._row_checked or self._rows_may_grow or not self.live:
+            return
+        self._row_checked = True
+        missing = self._missing("the dataset's rows", list(row))
+        if missing:
+            raise ColumnError(" ".join(missing))
+
+    def _missing(self, where: str, columns: Sequence[str]) -> list[str]:
+        return [
+            f"{where} has no column {column!r}, which {', '.join(labels)} needs. {unknown('column', column, columns)} "
+            "If the value stands in another column, say so in the verifier's entry: columns: {parameter: column}."
+            for column, labels in self.needed().items()
+            if column not in columns
+        ]
+
+    def report_golds(self, train: Any) -> None:
+        """Check the gold answers of the training data where a verifier knows how, and print what it found."""
+
+    def start(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any, tokenizer: Any) -> None:
+        """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
+        if not self.live:
+            return
+        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
+        if any("completion_text" in live.verifier.reserved for live in self.live):
+            columns["completion_text"] = [_decode(tokenizer)(ids) for ids in completion_ids]
+        for live in self.live:
+            live.start(prompts, completions, completion_ids, columns)
+
+    def settle(self) -> None:
+        """Leave nothing pending, whatever happened."""
+        for live in self.live:
+            live.settle()
+
+    def steps(
+        self, label: str | None, completion_ids: Sequence[Sequence[int]], tokenizer: Any
+    ) -> list[list[tuple[int, int, float]]]:
+        """Step scores on token spans, from the verifier of that label or from the only one that gives steps.
+
+        Raises:
+            ValueError: no verifier gives steps, or several do and none was named.
+        """
+        giving = [live for live in self.live if any(verdict.steps for verdict in live.verdicts)]
+        if label is not None:
+            giving = [live for live in self.live if live.verifier.label == label]
+            if not giving:
+                labels = [live.verifier.label for live in self.live]
+                raise ValueError(f"advantage_kwargs steps_from: {unknown('verifier label', label, labels)}")
+        if len(giving) > 1:
+            raise ValueError(
+                f"several verifiers give steps: {', '.join(live.verifier.label for live in giving)}. Name one in "
+                "advantage_kwargs: {steps_from: …}."
+            )
+        if not giving:
+            return [[] for _ in completion_ids]
+        decode = _decode(tokenizer)
+        spans = []
+        for ids, verdict in zip(completion_ids, giving[0].verdicts, strict=True):
+            ends = token_ends(ids, decode) if verdict.steps else []
+            spans.append(
+                [
+                    (*token_span(step.start, step.end, ends), float("nan") if step.score is None else step.score)
+                    for step in verdict.steps
+                ]
+            )
+        return spans
+
+
+def _decode(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+
+    def decode(ids: Sequence[int]) -> str:
+        text: str = inner.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    return decode
+
+
+def _plain(name: str) -> str:
+    """A readable label for a reference: the attribute's name."""
+    return name.rpartition(":")[2] or name
+
+
+def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
+    problems = []
+    weight, timeout = values.get("weight"), values.get("timeout")
+    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight):  # noqa: PLR0124 - NaN
+        problems.append(f"{where}: weight is {weight!r}, expected a number.")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
+    for key in ("kwargs", "columns"):
+        value = values.get(key)
+        if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+            problems.append(f"{where}: {key} is {value!r}, expected a mapping.")
+    columns = values.get("columns")
+    if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
+        problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
+    label = values.get("label")
+    if label is not None and (not isinstance(label, str) or not label):
+        problems.append(f"{where}: label is {label!r}, expected a non-empty string.")
+    return problems
