@@ -45,15 +45,21 @@ SEAMS: "Mapping[str, Sequence[str]]" = {
 
 STATE = (
     "_buffered_inputs",
+    "_last_world_entropy",
     "_logs",
     "_metrics",
     "_step",
+    "entropy_coef",
+    "max_completion_length",
     "num_generations",
     "num_generations_eval",
     "num_iterations",
+    "off_policy_mask_threshold",
     "reward_func_names",
     "reward_funcs",
     "reward_weights",
+    "top_entropy_quantile",
+    "use_adaptive_entropy",
 )
 """Attributes that ``GRPOTrainer`` sets on itself and that are read or written."""
 
@@ -159,6 +165,102 @@ def gather_objects(rows: list[Any]) -> list[Any]:
 
     everywhere: list[Any] = gather_object(rows)
     return everywhere
+
+
+FORWARD_INPUTS = (
+    "pixel_values",
+    "image_grid_thw",
+    "num_images",
+    "pixel_attention_mask",
+    "spatial_shapes",
+    "num_tiles",
+    "image_sizes",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "image_position_ids",
+)
+"""What a batch may hold for the forward pass beside tokens and masks."""
+
+
+def score(
+    trainer: Any, model: Any, inputs: "Mapping[str, Any]"
+) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]":
+    """Log-probabilities, entropies and, where the config weights it, the MoE auxiliary loss of a micro-batch."""
+    aux = {"compute_aux_loss": True} if getattr(trainer, "aux_loss_enabled", False) else {}
+    logps, entropies, aux_loss = _score(trainer, model, inputs, compute_entropy=True, **aux)
+    return logps, entropies, aux_loss if aux else None
+
+
+def score_without_gradient(trainer: Any, inputs: "Mapping[str, Any]") -> "torch.Tensor":
+    """Log-probabilities of a whole generation batch under the policy as it is."""
+    import torch
+    from trl.models.utils import disable_gradient_checkpointing
+
+    args = trainer.args
+    size = args.per_device_train_batch_size if trainer.model.training else args.per_device_eval_batch_size
+    with torch.no_grad(), disable_gradient_checkpointing(trainer.model, args.gradient_checkpointing_kwargs):
+        logps: torch.Tensor = _score(trainer, trainer.model, inputs, batch_size=size)[0]
+    return logps
+
+
+def _score(trainer: Any, model: Any, inputs: "Mapping[str, Any]", **keywords: Any) -> "tuple[Any, Any, Any]":
+    import torch
+
+    scored: tuple[Any, Any, Any] = trainer._get_per_token_logps_and_entropies(
+        model,
+        torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+        torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
+        inputs["completion_ids"].size(1),
+        **keywords,
+        **{name: inputs[name] for name in FORWARD_INPUTS if inputs.get(name) is not None},
+    )
+    return scored
+
+
+def high_entropy_mask(trainer: Any, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":
+    """The tokens that TRL's `top_entropy_quantile` keeps; None when it keeps all."""
+    if trainer.top_entropy_quantile >= 1.0:
+        return None
+    kept: torch.Tensor = trainer.get_high_entropy_mask(entropies, mask, 1 - trainer.top_entropy_quantile)
+    return kept
+
+
+def off_policy_mask(
+    trainer: Any, inputs: "Mapping[str, Any]", logps: "torch.Tensor", mask: "torch.Tensor"
+) -> "torch.Tensor | None":
+    """1 where TRL's `off_policy_mask_threshold` keeps a completion; None when it is unset."""
+    if trainer.off_policy_mask_threshold is None:
+        return None
+    sampled = inputs.get("sampling_per_token_logps", inputs.get("old_per_token_logps"))
+    advantages = inputs["advantages"]
+    kept: torch.Tensor = trainer.get_off_policy_mask(
+        advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1),
+        per_token_logps=logps,
+        sampling_per_token_logps=logps.detach() if sampled is None else sampled,
+        mask=mask.long(),
+        off_policy_threshold=trainer.off_policy_mask_threshold,
+    )
+    return kept
+
+
+def last_entropy(trainer: Any) -> float:
+    """The entropy that TRL's adaptive entropy bonus goes by; checkpoints keep it."""
+    return float(trainer._last_world_entropy)
+
+
+def set_last_entropy(trainer: Any, entropy: float) -> None:
+    """Set it."""
+    trainer._last_world_entropy = entropy
+
+
+def step_of(trainer: Any) -> int:
+    """How many micro-batches TRL has trained on since the trainer was made."""
+    return int(trainer._step)
+
+
+def pass_over_step(trainer: Any) -> None:
+    """Count a micro-batch that is not trained on, so that generation stays in phase."""
+    trainer._step += 1
 
 
 def main() -> int:

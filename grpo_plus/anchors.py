@@ -1,10 +1,11 @@
 """Where relative paths of a config start from: the folder of the YAML file they stand in."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 _folder: ContextVar[Path | None] = ContextVar("grpo_plus_config_folder", default=None)
 
@@ -44,3 +45,16 @@ def absolute(reference: str, base: Path | None = None) -> str:
     if not path.endswith(".py"):
         return reference
     return str((Path(base or config_folder()) / Path(path).expanduser()).resolve()) + (f":{attr}" if colon else "")
+
+
+def absolute_pieces(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """An objective's keywords with the references to its pieces made absolute."""
+    anchored: dict[str, Any] = dict(keywords)
+    for kind in ("ratio", "surrogate", "reduce", "kl"):
+        spec = anchored.get(kind)
+        key = "estimator" if kind == "kl" else "name"
+        if isinstance(spec, str):
+            anchored[kind] = absolute(spec)
+        elif isinstance(spec, Mapping) and isinstance(spec.get(key), str):
+            anchored[kind] = {**spec, key: absolute(spec[key])}
+    return anchored

@@ -12,11 +12,13 @@ _trl.check_version()
 
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
-from grpo_plus.anchors import absolute  # noqa: E402 - same
+from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
+from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: E402 - same
+from grpo_plus.entries import anchored_entry  # noqa: E402 - same
 from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
 from grpo_plus.problems import ConfigError  # noqa: E402 - same
-from grpo_plus.resolve import config_problems, load_plugins  # noqa: E402 - same
-from grpo_plus.verification import anchored_entry  # noqa: E402 - same
+from grpo_plus.resolve import config_problems  # noqa: E402 - same
+from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
 ADVANTAGE_FLAGS = ("band", "credit", "ddof", "eps", "outcome_weight", "parts", "scale", "steps_from")
 OBJECTIVE_FLAGS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction")
@@ -103,6 +105,9 @@ class GRPOPlusConfig(GRPOConfig):
             value = getattr(self, name)
             if isinstance(value, str):
                 setattr(self, name, None if value.lower() in ("", "none", "null") else absolute(value))
+        if isinstance(self.advantage_kwargs.get("parts"), dict):
+            self.advantage_kwargs = anchor_parts(self.advantage_kwargs, config_folder())
+        self.objective_kwargs = absolute_pieces(self.objective_kwargs)
         load_plugins(self.plugins)
         self._accept_consistent_batch_sizes()
         problems += config_problems(self)
@@ -115,11 +120,11 @@ class GRPOPlusConfig(GRPOConfig):
 
     def _accept_consistent_batch_sizes(self) -> None:
         """Let a config be built from its own values: TRL fills in both of these and then refuses to be given both."""
-        both = (self.generation_batch_size, self.steps_per_generation)
-        if all(isinstance(size, int) for size in both):
-            world = int(os.environ.get("WORLD_SIZE", "1"))
-            if self.generation_batch_size == self.per_device_train_batch_size * world * self.steps_per_generation:
-                self.generation_batch_size = None
+        whole: int | None = self.generation_batch_size
+        steps: int | None = self.steps_per_generation
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        if steps is not None and whole == self.per_device_train_batch_size * world * steps:
+            self.generation_batch_size: int | None = None
 
     def save(self, path: str | Path) -> None:
         """Write the config as JSON; `load` reads it back. Tokens are left out."""

@@ -1,11 +1,14 @@
 """From the names in a config to the parts that run, and every problem of the choice before any model loads."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.inner import stop_problems
+from grpo_plus.reference import refresh_problems
+from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.registry import load_plugin
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
@@ -29,15 +32,8 @@ OBJECTIVE_FIELDS = {
     "vespo_lambda_pos": "objective_kwargs {lambda_pos: …} of vespo",
     "vespo_k_neg": "objective_kwargs {k_neg: …} of vespo",
     "vespo_lambda_neg": "objective_kwargs {lambda_neg: …} of vespo",
-    "use_bias_correction_kl": "objective_kwargs {kl: {unbiased: …}}",
 }
 """Fields of TRL that an objective of ours replaces, and what says the same here."""
-
-
-def load_plugins(plugins: Sequence[str]) -> None:
-    """Import the plug-ins of a config, so that their decorators register."""
-    for plugin in plugins:
-        load_plugin(plugin)
 
 
 def config_problems(config: Any) -> list[str]:
@@ -45,6 +41,7 @@ def config_problems(config: Any) -> list[str]:
     checks: tuple[Callable[[Any], list[str]], ...] = (
         _advantage_problems,
         _objective_problems,
+        refresh_problems,
         _verifier_problems,
         _engine_problems,
     )
@@ -52,12 +49,60 @@ def config_problems(config: Any) -> list[str]:
 
 
 def resolve_advantage(config: Any) -> "tuple[Estimator, dict[str, Any]] | None":
-    """The estimator that replaces TRL's advantages, and its keywords; None leaves TRL's."""
-    if config.advantage is None:
-        return None
+    """The estimator that replaces TRL's advantages, and its keywords; None leaves TRL's.
+
+    A KL term that acts on the rewards needs one in any case: then it is the one that TRL's fields amount to.
+    """
     from grpo_plus.advantages import get_advantage
 
-    return get_advantage(config.advantage), dict(config.advantage_kwargs or {})
+    if config.advantage is not None:
+        return get_advantage(config.advantage), dict(config.advantage_kwargs or {})
+    objective = resolve_objective(config)
+    if objective is None or not objective.kl_in_reward:
+        return None
+    name, keywords = equivalent_advantage(config)
+    return get_advantage(name), keywords
+
+
+def estimator_parts(config: Any) -> "list[tuple[Estimator, dict[str, Any]]]":
+    """The estimators that compute something, each with its keywords: those of a mix, or the one itself."""
+    chosen = resolve_advantage(config)
+    if chosen is None:
+        return []
+    estimator, keywords = chosen
+    if estimator.per != "parts":
+        return [chosen]
+    from grpo_plus.advantages import get_advantage
+
+    return [(get_advantage(name), dict(keywords.get(name, {}))) for name in keywords.get("parts", {})]
+
+
+def step_sources(config: Any) -> list[str | None] | None:
+    """Labels of the verifiers that step scores are to come from (None: whichever gives them); None: no steps needed."""
+    sources = [keywords.get("steps_from") for part, keywords in estimator_parts(config) if part.per == "step"]
+    return list(dict.fromkeys(sources)) if sources else None
+
+
+def step_problems(sources: list[str | None] | None, *, scorer: bool, labels: Sequence[str]) -> list[str]:
+    """Whether step scores come from somewhere when they are needed, and from nowhere when they are not.
+
+    Args:
+        sources: what `step_sources` gave.
+        scorer: whether the trainer was given a step scorer.
+        labels: of the verifiers.
+    """
+    if sources is None:
+        text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
+        return [text] if scorer else []
+    named = next(filter(None, sources), None)
+    if scorer and named is not None:
+        return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
+    if not scorer and not labels:
+        text = "the advantage estimator needs step scores, but nothing gives any"
+        return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
+    if named is not None and named not in labels:
+        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, labels)}"]
+    return []
 
 
 def resolve_objective(config: Any) -> "Objective | None":
@@ -66,7 +111,12 @@ def resolve_objective(config: Any) -> "Objective | None":
         return None
     from grpo_plus.objectives import build_objective
 
-    return build_objective(config.objective, objective_keywords(config), beta=config.beta)
+    return build_objective(
+        config.objective,
+        objective_keywords(config),
+        beta=config.beta,
+        use_bias_correction_kl=config.use_bias_correction_kl,
+    )
 
 
 def objective_keywords(config: Any) -> dict[str, Any]:
@@ -94,54 +144,60 @@ def _default(spec: Any) -> Any:
 
 def _advantage_problems(config: Any) -> list[str]:
     if config.advantage is None:
-        if config.advantage_kwargs:
-            return [
-                (
-                    f"advantage_kwargs is {config.advantage_kwargs!r}, but advantage is unset, so nothing would read it: "
-                    "set advantage, or remove advantage_kwargs."
-                )
-            ]
-        return []
-    from grpo_plus.advantages import check_advantage_kwargs, get_advantage
+        return _unread("advantage", config.advantage_kwargs)
+    from grpo_plus.advantages import check_advantage_kwargs
 
     problems = check_advantage_kwargs(config.advantage, dict(config.advantage_kwargs or {}))
+    if not problems:  # otherwise nobody knows what would run
+        problems += _single_generation(config) + _step_source_problems(config)
     for name in changed_fields(config, tuple(ADVANTAGE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) and advantage ({config.advantage!r}) both choose how rewards become "
             f"advantages. Remove {name}; what says the same is {ADVANTAGE_FIELDS[name]}."
         )
-    if config.num_generations == 1:
-        try:
-            relative = get_advantage(config.advantage).group_relative
-        except VerifierError:
-            relative = False
-        why = (
-            "compares completions of one prompt, so a single one has nothing to be compared with"
-            if relative
-            else "would work with one, but TRL's sampler and trainer need two"
-        )
-        problems.append(
-            f"num_generations is 1: the advantage estimator {config.advantage!r} {why}. Set num_generations to 2 or "
-            "more (a divisor of the generation batch)."
-        )
     return problems
+
+
+def _single_generation(config: Any) -> list[str]:
+    if config.num_generations != 1:
+        return []
+    relative = any(part.group_relative for part, _ in estimator_parts(config))
+    why = (
+        "compares completions of one prompt, so a single one has nothing to be compared with"
+        if relative
+        else "would work with one, but TRL's sampler and trainer need two"
+    )
+    text = f"num_generations is 1: the advantage estimator {config.advantage!r} {why}"
+    return [f"{text}. Set num_generations to 2 or more (a divisor of the generation batch)."]
+
+
+def _step_source_problems(config: Any) -> list[str]:
+    sources = step_sources(config) or []
+    if len(sources) > 1:
+        named = ", ".join(str(source) for source in sources)
+        return [f"the parts of the mix take their steps from different verifiers ({named}): name one for all of them."]
+    return []
 
 
 def _objective_problems(config: Any) -> list[str]:
     if config.objective is None:
-        if config.objective_kwargs:
-            return [
-                (
-                    f"objective_kwargs is {config.objective_kwargs!r}, but objective is unset, so nothing would read it: "
-                    "set objective, or remove objective_kwargs."
-                )
-            ]
-        return []
+        return _unread("objective", config.objective_kwargs)
     from grpo_plus.objectives import check_objective
+    from grpo_plus.objectives.fields import field_problems
 
     problems = check_objective(
-        config.objective, objective_keywords(config), beta=config.beta, advantage_per=_advantage_per(config)
+        config.objective,
+        objective_keywords(config),
+        beta=config.beta,
+        advantage_per=_advantage_per(config),
+        use_bias_correction_kl=config.use_bias_correction_kl,
     )
+    if not problems:
+        objective = resolve_objective(config)
+        assert objective is not None
+        problems += field_problems(objective, config)
+        if objective.stop_fraction is not None:
+            problems += stop_problems(config, world=int(os.environ.get("WORLD_SIZE", "1")))
     for name in changed_fields(config, tuple(OBJECTIVE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) is TRL's and would be ignored, since objective is "
@@ -150,15 +206,23 @@ def _objective_problems(config: Any) -> list[str]:
     return problems
 
 
+def _unread(owner: str, keywords: Any) -> list[str]:
+    """Keywords whose owner is unset would be read by nobody."""
+    if not keywords:
+        return []
+    field = f"{owner}_kwargs"
+    text = f"{field} is {keywords!r}, but {owner} is unset, so nothing would read it"
+    return [f"{text}: set {owner}, or remove {field}."]
+
+
 def _advantage_per(config: Any) -> str:
     if config.advantage is None:
         return "completion"
-    from grpo_plus.advantages import get_advantage
-
     try:
-        return get_advantage(config.advantage).per
-    except VerifierError:
+        kinds = {part.per for part, _ in estimator_parts(config)}
+    except (VerifierError, TypeError, AttributeError):  # wrong parts are reported where the estimator is checked
         return "completion"
+    return next((kind for kind in ("step", "token") if kind in kinds), "completion")
 
 
 def _verifier_problems(config: Any) -> list[str]:
@@ -166,7 +230,7 @@ def _verifier_problems(config: Any) -> list[str]:
         if config.verifier_column is not None:
             return [f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from."]
         return []
-    from grpo_plus.verification import entry_problems
+    from grpo_plus.entries import entry_problems
 
     return entry_problems(config)
 

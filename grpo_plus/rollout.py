@@ -32,16 +32,29 @@ def reward_table(
     num_generations: int,
     names: Sequence[str],
     steps: StepScores | None,
+    trainable_NT: torch.Tensor,
+    penalty_N: torch.Tensor | None = None,
 ) -> RewardTable:
-    """The table of one generation batch, over all ranks."""
+    """The table of one generation batch, over all ranks.
+
+    A penalty is one more reward, negative, of weight 1, and not applicable where no other reward is.
+    """
+    weights_K = weights_K.to(rewards_NK)
+    if penalty_N is not None:
+        scorable_N = ~rewards_NK.isnan().all(dim=1)
+        column_N = torch.where(scorable_N, -penalty_N.to(rewards_NK), float("nan"))
+        rewards_NK = torch.cat([rewards_NK, column_N.unsqueeze(1)], dim=1)
+        weights_K = torch.cat([weights_K, weights_K.new_ones(1)])
+        names = (*names, "kl_penalty")
     return RewardTable(
         rewards=rewards_NK,
-        weights=weights_K.to(rewards_NK),
+        weights=weights_K,
         groups=group_ids(len(rewards_NK), num_generations, rewards_NK.device),
         lengths=lengths_N,
         steps=steps,
         names=tuple(names),
         truncated=truncated_N.bool(),
+        extras={"trainable": trainable_NT},
     )
 
 
@@ -56,11 +69,17 @@ def local_rows(advantages_N: torch.Tensor, *, rank: int, rows: int, width: int) 
     return fitted
 
 
-def per_completion(advantages: torch.Tensor, lengths_N: torch.Tensor) -> torch.Tensor:
-    """One number a completion for the table: the value itself, or the mean over its tokens."""
+def per_completion(advantages: torch.Tensor, table: RewardTable) -> torch.Tensor:
+    """One number a completion for the log: the value itself, or the mean over its trainable tokens."""
     if advantages.dim() == 1:
         return advantages
-    return advantages.sum(dim=1) / lengths_N.clamp(min=1)
+    return advantages.sum(dim=1) / table.trainable().sum(dim=1).clamp(min=1)
+
+
+def per_token(advantages_NT: torch.Tensor, table: RewardTable) -> list[list[float]]:
+    """Each completion's values, without the padding."""
+    lengths = table.lengths.tolist()
+    return [row[:length] for row, length in zip(advantages_NT.tolist(), lengths, strict=True)]
 
 
 def step_scores(
@@ -70,7 +89,7 @@ def step_scores(
     flat: list[tuple[int, int, int, float]] = [(row, *step) for row, steps in enumerate(rows) for step in steps]
     return StepScores(
         rows=torch.tensor([step[0] for step in flat], dtype=torch.long, device=device),
-        scores=torch.tensor([step[3] for step in flat], dtype=dtype, device=device),
+        scores=torch.tensor([nan_if_none(step[3]) for step in flat], dtype=dtype, device=device),
         spans=torch.tensor([step[1:3] for step in flat], dtype=torch.long, device=device).reshape(-1, 2),
     )
 

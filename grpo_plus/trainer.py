@@ -11,9 +11,11 @@ from grpo_plus.config import GRPOPlusConfig
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
 from grpo_plus.advantages import advantage_metrics, compute_advantages
+from grpo_plus.loss import ObjectiveLoss
 from grpo_plus.problems import raise_all
-from grpo_plus.resolve import resolve_advantage, resolve_objective
-from grpo_plus.rollout import is_truncated, local_rows, per_completion, reward_table, step_scores
+from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
+from grpo_plus.resolve import resolve_advantage, resolve_objective, step_problems, step_sources
+from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
 from grpo_plus.verification import Verification
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
@@ -36,6 +38,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         **kwargs: everything else that `GRPOTrainer` takes.
     """
 
+    reward_weights: torch.Tensor
+
     def __init__(
         self,
         model: Any,
@@ -48,16 +52,28 @@ class GRPOPlusTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
-        self.estimator = resolve_advantage(args) if isinstance(args, GRPOPlusConfig) else None
-        self.objective = resolve_objective(args) if isinstance(args, GRPOPlusConfig) else None
-        grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
         ours = isinstance(args, GRPOPlusConfig)
+        self.estimator = resolve_advantage(args) if ours else None
+        self.objective = resolve_objective(args) if ours else None
+        self.step_sources = step_sources(args) if ours else None
+        grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
         self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
         self.step_scorer = step_scorer
-        raise_all(self.verification.dataset_problems(train_dataset, eval_dataset))
+        labels = [live.verifier.label for live in self.verification.live]
+        raise_all(
+            [
+                *step_problems(self.step_sources, scorer=step_scorer is not None, labels=labels),
+                *self.verification.dataset_problems(train_dataset, eval_dataset),
+            ]
+        )
         self.verification.report_golds(train_dataset)
         reward_funcs = self.verification.beside(reward_funcs)
-        super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
+        adapter = is_adapter(model, (*further, *kwargs.values()))
+        with hidden_sync(args, hide=adapter):
+            super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
+        if adapter and args.sync_ref_model:
+            self.add_callback(refresh_adapter(self.accelerator.unwrap_model(self.model), args, self.accelerator))
+        self.update = None if self.objective is None else ObjectiveLoss(self.objective, self)
         self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
         self._rewards_NK: torch.Tensor | None = None
         self._lengths_N: torch.Tensor | None = None
@@ -67,9 +83,28 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self.verification.check_row(inputs[0] if inputs else {})
         output = super()._generate_and_score_completions(inputs)
+        if self.update is not None:
+            self.update.add_old_logps(output)
         if self.estimator is not None:
             output["advantages"] = self._advantages(output)
+        if self.update is not None:
+            self.update.prepare(output)
         return output
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        return super()._compute_loss(model, inputs) if self.update is None else self.update(model, inputs)
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """One micro-batch, unless the inner iterations on its generation batch are over."""
+        step = self._step
+        if self.update is not None and self.update.inner.skips(step):
+            _trl.pass_over_step(self)
+            _trl.metrics_of(self)["inner/skipped"].append(1.0)
+            return torch.zeros((), device=self.accelerator.device)
+        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
+        if self.update is not None:
+            self.update.inner.finish(step)
+        return loss
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         self.verification.start(inputs, prompts, completions, completion_ids_list, self.processing_class)
@@ -90,15 +125,13 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _gather_steps(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
         """Step scores of all ranks' completions, for estimators that read them."""
-        assert self.estimator is not None
-        estimator, keywords = self.estimator
-        if estimator.per != "step":
+        if self.step_sources is None:
             return None
         if self.step_scorer is not None:
             columns = {key: [row[key] for row in inputs] for key in inputs[0] if key != "prompt"}
             local = self.step_scorer(prompts=prompts, completions=completions, completion_ids=completion_ids, **columns)
         else:
-            local = self.verification.steps(keywords.get("steps_from"), completion_ids, self.processing_class)
+            local = self.verification.steps(self.step_sources[0], completion_ids, self.processing_class)
         if len(local) != len(prompts):
             raise ValueError(
                 f"the step scorer returned steps for {len(local)} completions, but {len(prompts)} were given. Return "
@@ -114,22 +147,33 @@ class GRPOPlusTrainer(GRPOTrainer):
         assert self._lengths_N is not None
         assert self._truncated_N is not None
         estimator, keywords = self.estimator
+        penalty_N = None if self.update is None else self.update.kl_penalty(output)
         table = reward_table(
             self._rewards_NK,
+            penalty_N=penalty_N,
             weights_K=self.reward_weights,
             lengths_N=self._lengths_N,
             truncated_N=self._truncated_N,
             num_generations=self.num_generations if self.model.training else self.num_generations_eval,
             names=self.reward_func_names,
             steps=self._steps,
+            trainable_NT=self._trainable(output),
         )
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         for name, value in advantage_metrics(estimator, table, advantages_N).items():
             if name != "frac_reward_zero_std":  # TRL has logged its own
                 _trl.metrics_of(self)[name].append(value)
-        _trl.replace_logged_advantages(self, per_completion(advantages_N, table.lengths))
+        _trl.replace_logged_advantages(self, per_completion(advantages_N, table))
+        if advantages_N.dim() == 2:
+            _trl.log_extra(self, "advantages_per_token", per_token(advantages_N, table))
         rows, width = output["completion_ids"].shape
         return local_rows(advantages_N, rank=self.accelerator.process_index, rows=rows, width=width)
+
+    def _trainable(self, output: Any) -> torch.Tensor:
+        """Which completion tokens are trained on, all ranks': tool results and cut-off completions may be left out."""
+        mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
+        everywhere: torch.Tensor = self.accelerator.gather(self.accelerator.pad_across_processes(mask_BT, dim=1))
+        return everywhere.bool()
 
 
 def _default_output_dir(model: Any) -> str:

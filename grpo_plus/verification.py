@@ -1,108 +1,40 @@
 """The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.anchors import absolute
-from grpo_plus.options import numbers
-from grpo_plus.steps import token_ends, token_span
+from grpo_plus.entries import read_entries
+from grpo_plus.steps import Decode, token_ends, token_span
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import ColumnError, VerifierError
+from grpo_verifiers.report import log_verdicts
 from grpo_verifiers.verdict import Status, Verdict
 
 if TYPE_CHECKING:
     import torch
-    from grpo_verifiers.verifying import Pending
 
     from grpo_verifiers import Verifier
+    from grpo_verifiers.verifying import Pending
 
-KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
 _ROW_KEYS = {"prompt", "completion", "completion_ids"}
 _ELSEWHERE = Verdict(None, Status.NOT_APPLICABLE, "another verifier checks this row")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One item of the config's ``verifiers`` list."""
+class Decoded(Sequence[str]):
+    """Sampled ids as text, special tokens included, decoded only where somebody looks."""
 
-    name: str
-    label: str
-    weight: float | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
-    timeout: float | None = None
-    on_error: str | None = None
+    def __init__(self, ids: Sequence[Sequence[int]], decode: Decode) -> None:
+        """Hold the ids."""
+        self._ids = ids
+        self._decode = decode
 
-    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
-        """The verifier itself."""
-        from grpo_verifiers import get_verifier
+    def __len__(self) -> int:
+        return len(self._ids)
 
-        settings = {"timeout": self.timeout, "on_error": self.on_error}
-        return get_verifier(
-            self.name,
-            label=self.label,
-            columns=dict(self.columns),
-            plugins=tuple(plugins),
-            **{key: value for key, value in settings.items() if value is not None},
-            **self.kwargs,
-        )
-
-
-def read_entries(given: Iterable[Any]) -> tuple[list[Entry], list[str]]:
-    """The entries of a config, and what is wrong with their form."""
-    entries: list[Entry] = []
-    problems: list[str] = []
-    for position, item in enumerate(given):
-        values = {"name": item} if isinstance(item, str) else item
-        where = f"verifiers[{position}]"
-        if not isinstance(values, Mapping):
-            problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
-            continue
-        problems += [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
-        name = values.get("name")
-        if not isinstance(name, str) or not name:
-            problems.append(f"{where} has no name: give the verifier's name or reference, got {item!r}.")
-            continue
-        wrong = _form_problems(f"{where} ({name})", values)
-        problems += wrong
-        if not wrong:
-            known = {key: values[key] for key in KEYS if values.get(key) is not None}
-            entries.append(Entry(**{**known, "label": known.get("label", _plain(name))}))
-    labels = [entry.label for entry in entries]
-    problems += [
-        f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
-        "each entry its own 'label'."
-        for label in dict.fromkeys(labels)
-        if labels.count(label) > 1
-    ]
-    return entries, problems
-
-
-def anchored_entry(item: Any) -> Any:
-    """An item of the config's ``verifiers`` with the path of a file reference made absolute."""
-    if isinstance(item, str):
-        return absolute(item)
-    if isinstance(item, Mapping) and isinstance(item.get("name"), str):
-        return numbers({**item, "name": absolute(item["name"])})
-    return item
-
-
-def entry_problems(config: Any) -> list[str]:
-    """Everything wrong with the verifiers of a config."""
-    entries, problems = read_entries(config.verifiers)
-    for entry in entries:
-        try:
-            problems += entry.build(config.plugins).check()
-        except VerifierError as error:
-            problems.append(f"verifier {entry.label!r}: {error}")
-    weighted = [entry.label for entry in entries if entry.weight is not None]
-    if config.reward_weights is not None and weighted:
-        problems.append(
-            f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "
-            f"{', '.join(weighted)}: keep one of the two."
-        )
-    return problems
+    def __getitem__(self, row: Any) -> Any:
+        """The text of one completion."""
+        return self._decode(self._ids[row])
 
 
 class LiveVerifier:
@@ -123,7 +55,14 @@ class LiveVerifier:
         self.verdicts: list[Verdict] = []
         self._pending: tuple[list[int], int, Pending] | None = None
 
-    def start(self, prompts: Any, completions: Any, completion_ids: Any, columns: Mapping[str, list[Any]]) -> None:
+    def start(
+        self,
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any,
+        columns: Mapping[str, list[Any]],
+        decode: Decode | None = None,
+    ) -> None:
         """Submit every row that is this verifier's to check; returns at once."""
         total = len(completions)
         rows = list(range(total))
@@ -133,12 +72,11 @@ class LiveVerifier:
         def picked(values: Any) -> Any:
             return None if values is None else [values[row] for row in rows]
 
+        ids = picked(completion_ids)
         chosen = {name: picked(values) for name, values in columns.items()}
-        self._pending = (
-            rows,
-            total,
-            self.verifier.start(picked(prompts), picked(completions), picked(completion_ids), **chosen),
-        )
+        if decode is not None and ids is not None:
+            chosen.setdefault("completion_text", Decoded(ids, decode))
+        self._pending = rows, total, self.verifier.start(picked(prompts), picked(completions), ids, **chosen)
 
     def __call__(
         self,
@@ -150,8 +88,6 @@ class LiveVerifier:
         **columns: Any,
     ) -> list[float | None]:
         """TRL's reward signature."""
-        from grpo_verifiers.verifying import report
-
         if self._pending is None:
             held = {key: value for key, value in columns.items() if isinstance(value, list)}
             self.start(prompts, completions, completion_ids, held)
@@ -162,7 +98,7 @@ class LiveVerifier:
         self.verdicts = [_ELSEWHERE] * total
         for row, verdict in zip(rows, found, strict=True):
             self.verdicts[row] = verdict
-        report(self.verifier.label, self.verdicts, pending.seconds, log_extra=log_extra, log_metric=log_metric)
+        log_verdicts(self.verifier.label, self.verdicts, pending.seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 
     def settle(self) -> None:
@@ -170,7 +106,8 @@ class LiveVerifier:
         if self._pending is not None:
             pending = self._pending[2]
             self._pending = None
-            pending.cancel()
+            with contextlib.suppress(VerifierError):  # an earlier error is on its way up
+                pending.result()
 
 
 class Verification:
@@ -196,7 +133,7 @@ class Verification:
         """The verifiers that a (valid) config lists."""
         entries, _ = read_entries(config.verifiers or [])
         column = config.verifier_column
-        live = (LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column) for entry in entries)
+        live = (LiveVerifier(entry.build(), weight=entry.weight, only=column) for entry in entries)
         return cls(live, column, rows_may_grow=rows_may_grow)
 
     def beside(self, reward_funcs: Any) -> Any:
@@ -282,10 +219,8 @@ class Verification:
         if not self.live:
             return
         columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
-        if any("completion_text" in live.verifier.reserved for live in self.live):
-            columns["completion_text"] = [_decode(tokenizer)(ids) for ids in completion_ids]
         for live in self.live:
-            live.start(prompts, completions, completion_ids, columns)
+            live.start(prompts, completions, completion_ids, columns, _decode(tokenizer))
 
     def settle(self) -> None:
         """Leave nothing pending, whatever happened."""
@@ -326,7 +261,7 @@ class Verification:
         return spans
 
 
-def _decode(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+def _decode(tokenizer: Any) -> Decode:
     inner = getattr(tokenizer, "tokenizer", tokenizer)
 
     def decode(ids: Sequence[int]) -> str:
@@ -334,28 +269,3 @@ def _decode(tokenizer: Any) -> Callable[[Sequence[int]], str]:
         return text
 
     return decode
-
-
-def _plain(name: str) -> str:
-    """A readable label for a reference: the attribute's name."""
-    return name.rpartition(":")[2] or name
-
-
-def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
-    problems = []
-    weight, timeout = values.get("weight"), values.get("timeout")
-    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight):  # noqa: PLR0124 - NaN
-        problems.append(f"{where}: weight is {weight!r}, expected a number.")
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
-        problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
-    for key in ("kwargs", "columns"):
-        value = values.get(key)
-        if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
-            problems.append(f"{where}: {key} is {value!r}, expected a mapping.")
-    columns = values.get("columns")
-    if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
-        problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
-    label = values.get("label")
-    if label is not None and (not isinstance(label, str) or not label):
-        problems.append(f"{where}: label is {label!r}, expected a non-empty string.")
-    return problems

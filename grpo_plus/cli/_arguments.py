@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
@@ -120,7 +120,7 @@ def _apply_file(parser: TrlParser, path: Path) -> None:
         hints = [_hint(key, known) for key in strange]
         raise UserError(f"{path}: " + " ".join(hints))
     remaining = parser.set_defaults_with_config(**values)
-    parser._plus_launch = remaining  # type: ignore[attr-defined]  # noqa: SLF001 - our own note on our own parser
+    parser._plus_launch = remaining  # noqa: SLF001 - our own note on our own parser
 
 
 def _hint(key: str, known: set[str]) -> str:
@@ -157,7 +157,7 @@ def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[str, ...
     except ValueError as error:
         raise UserError(str(error)) from error
     launcher = _launch_parser()
-    launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own way out prints a usage of 200 options
+    launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
     known = {option for action in launcher._actions for option in action.option_strings}  # noqa: SLF001 - argparse has no public list
     ours = {option for action in parser._actions for option in action.option_strings}  # noqa: SLF001 - same
     for argument in given:
@@ -172,7 +172,7 @@ def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[str, ...
     return tuple(launch)
 
 
-def _raise_user_error(message: str) -> None:
+def _raise_user_error(message: str) -> NoReturn:
     raise UserError(message)
 
 

@@ -9,6 +9,7 @@ from grpo_plus.cli import UserError
 
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
+    from grpo_plus.objectives import Objective
 
 SAMPLE = "1,1,1,0"
 
@@ -56,6 +57,7 @@ def _numbers(flag: str, text: str) -> list[float]:
 
 def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: list[int]) -> list[str]:
     from grpo_plus.advantages import RewardTable, compute_advantages, get_advantage
+    from grpo_plus.options import mapping
     from grpo_plus.resolve import equivalent_advantage
 
     if config.advantage is None:
@@ -65,7 +67,7 @@ def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: li
             f"{config.multi_objective_aggregation}), which is {name} here"
         )
     else:
-        name, keywords = config.advantage, dict(config.advantage_kwargs or {})
+        name, keywords = config.advantage, mapping("advantage_kwargs", config.advantage_kwargs)
         origin = name
     estimator = get_advantage(name)
     lines = [f"advantage: {origin}", f"  {estimator.formula}"]
@@ -89,12 +91,35 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: list[int]) -> list[str]:
         return [f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})", *_own_loss(config)]
     lines = [f"objective: {config.objective}", *(f"  {line}" for line in objective.formula().splitlines())]
     lines.append(f"  options of TRL that matter: {', '.join(objective.relevant_fields())}")
-    normaliser = getattr(objective, "normaliser", None)
-    if callable(normaliser):
-        lines.append(
-            f"  normaliser of {len(lengths)} completions of {_row(lengths)} tokens: {normaliser(lengths, config.max_completion_length):g}"
-        )
+    lines.append(f"  lengths                  {_row(lengths)}")
+    lines.append(f"  weight of one token      {_row(_token_weights(objective, lengths, config.max_completion_length))}")
     return lines
+
+
+def _token_weights(objective: "Objective", lengths: list[int], limit: int) -> list[float]:
+    """What the reduction multiplies one token of each completion by, in one group of these lengths."""
+    import torch
+
+    from grpo_plus.objectives.batch import Counts, TokenBatch
+
+    rows, tokens = len(lengths), sum(lengths)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    zeros = torch.zeros(mask.shape)
+    batch = TokenBatch(
+        logps=zeros,
+        old_logps=zeros,
+        advantages=zeros[:, :1],
+        mask=mask,
+        counts=Counts(completions=rows, tokens=tokens, prompts=1),
+        prompt_tokens=torch.full((rows,), tokens),
+        max_completion_length=limit,
+    )
+    weights = []
+    for row in range(rows):
+        one = zeros.clone()
+        one[row, 0] = 1.0
+        weights.append(float(objective.reduce(one, batch)))
+    return weights
 
 
 def _own_loss(config: "GRPOPlusConfig") -> list[str]:
@@ -103,20 +128,23 @@ def _own_loss(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.verification import read_entries
+    from grpo_plus.entries import read_entries
 
     entries, _ = read_entries(config.verifiers or [])
     if not entries:
         return ["verifiers: none (reward_funcs or a reward model must score)"]
     lines = ["verifiers:"]
     for entry in entries:
-        verifier: Any = entry.build(config.plugins or ())
+        verifier: Any = entry.build()
         weight = 1.0 if entry.weight is None else entry.weight
-        lines.append(f"  {entry.label}: weight {weight:g}, {verifier.describe()}")
+        settings = ", ".join(
+            f"{key}: {value}" for key, value in verifier.describe().items() if value not in (None, {}, ())
+        )
+        lines.append(f"  {entry.label}: weight {weight:g}, {settings}")
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
     return lines
 
 
 def _row(values: Sequence[float]) -> str:
-    return "  ".join(f"{value:9.4f}" for value in values)
+    return "  ".join(f"{value:9.4g}" for value in values)

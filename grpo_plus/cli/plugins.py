@@ -12,19 +12,18 @@ def run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="grpo-plus plugins", description=__doc__)
     parser.add_argument("plugins", nargs="*", help="modules or ./files.py to import first")
     options = parser.parse_args(arguments)
-    from grpo_verifiers.verifying import verifiers
     from rich.console import Console
     from rich.table import Table
 
     from grpo_plus.advantages import advantages
     from grpo_plus.objectives import objectives
-    from grpo_plus.resolve import load_plugins
+    from grpo_verifiers.verifying import REGISTRY, load_plugins
 
     try:
         load_plugins(options.plugins)
         console = Console()
         width = max(console.width, 100) if not console.is_terminal else None
-        for registry in (advantages, objectives, verifiers):
+        for registry in (advantages, objectives, REGISTRY):
             table = Table("name", "way", "where from", title=f"{registry.kind}s", title_justify="left")
             for entry in registry.entries():
                 table.add_row(entry.name, entry.way, entry.source)

@@ -22,11 +22,10 @@ CHUNK = 256
 def run(arguments: Sequence[str]) -> int:
     """Score every row; the exit code is 1 when any row could not be judged or any gold does not accept itself."""
     options = _options(arguments)
-    from grpo_verifiers.runner import close_shared_runners
-
     from grpo_plus.cli._data import load_rows, pick_split
-    from grpo_plus.resolve import load_plugins
     from grpo_verifiers import get_verifier
+    from grpo_verifiers.runner import close_shared_runners
+    from grpo_verifiers.verifying import load_plugins
 
     try:
         load_plugins(options.plugin)

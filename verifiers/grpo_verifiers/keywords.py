@@ -85,6 +85,11 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if not isinstance(value, origin) or isinstance(value, str | bytes):
         return False
+    return _items_fit(value, origin, args)
+
+
+def _items_fit(value: Any, origin: type, args: tuple[Any, ...]) -> bool:
+    """Whether the items of a collection fit the arguments of its annotation."""
     if issubclass(origin, Mapping) and len(args) == 2:
         return all(fits(k, args[0]) and fits(v, args[1]) for k, v in value.items())
     if issubclass(origin, tuple):

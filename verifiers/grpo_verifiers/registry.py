@@ -213,10 +213,11 @@ class Registry(Generic[T]):
             return self._registered[name].value
         if name in self._resolved:
             return self._resolved[name]
+        points = self._entry_points()  # first of all: an installed package may claim a built-in's name
         if name in self._builtins:
             value = self._convert(name, import_reference(self._builtins[name]))
-        elif (point := self._entry_points().get(name)) is not None:
-            value = self._load_entry_point(name, point)
+        elif name in points:
+            value = self._load_entry_point(name, points[name])
         elif is_reference(name):
             value = self._convert(name, import_reference(name, base))
             return value  # never cached by name: a relative path means another file from another folder

@@ -1,0 +1,96 @@
+"""Run an estimator on a table, and enforce what must hold whatever the estimator does."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.checking import require_keywords
+from grpo_plus.advantages.estimator import Estimator, EstimatorOutputError
+from grpo_plus.advantages.grouping import Groups
+from grpo_plus.advantages.registry import estimator_of
+from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, steps_of, with_trainable_steps
+from grpo_plus.advantages.table import RewardTable
+from grpo_verifiers.keywords import keywords_of
+
+
+@torch.no_grad()
+def compute_advantages(name: str | Estimator | Callable[..., Any], table: RewardTable, **keywords: Any) -> Tensor:
+    """Advantages of every completion of the table.
+
+    For a group-relative estimator a completion without any applicable reward, a group of one and a group whose rewards
+    are all equal give exactly 0. Step estimators look at scored steps only: fewer than two in a group, or all equal,
+    give 0; steps without a trainable token are dropped before the estimator sees them.
+
+    Args:
+        name: a name or reference, an `Estimator`, or a function.
+        table: rewards of all ranks' completions.
+        **keywords: of the estimator; a step estimator also takes ``credit`` and ``outcome_weight``.
+
+    Returns:
+        (N,), or (N, T) with T = ``table.lengths.max()`` for step and token estimators.
+
+    Raises:
+        EstimatorKeywordError: wrong keywords, all of them listed.
+        EstimatorOutputError: the estimator returned something that is no advantage.
+    """
+    estimator = estimator_of(name)
+    if not isinstance(table, RewardTable):
+        raise TypeError(f"{estimator.title} takes a RewardTable, not {type(table).__name__}: RewardTable.of([...]).")
+    require_keywords(estimator, keywords)
+    if estimator.per == "step":
+        return _step_advantages(estimator, table, keywords)
+    values = estimator.fn(table, **keywords)
+    if estimator.per == "parts":
+        return values  # each part has been through here
+    shape = (len(table.rewards),) if estimator.per == "completion" else (len(table.rewards), table.width)
+    _check_tensor(estimator, values, shape, table)
+    live_N = table.scorable()
+    if estimator.group_relative and not estimator.own_zero_rule:
+        live_N = Groups.of(table.groups).live(table.totals(), live_N)
+    if estimator.per == "token":
+        live_NT = live_N[:, None] & table.trainable()
+        return _finite(estimator, values.masked_fill(~live_NT, 0.0))
+    return _finite(estimator, values.masked_fill(~live_N, 0.0))
+
+
+def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
+    steps = steps_of(table).select(with_trainable_steps(table))
+    table = replace(table, steps=steps)
+    shared = {name: value for name, value in keywords.items() if name in SPREAD_KEYWORDS}
+    # The outcome's z-score is scaled the way the steps' are, when the estimator lets that be chosen.
+    shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}
+    declared = keywords_of(estimator.fn)
+    own = {name: value for name, value in keywords.items() if name in declared or name not in SPREAD_KEYWORDS}
+    values_S = estimator.fn(table, **own)
+    _check_tensor(estimator, values_S, (len(steps),), table)
+    live_S = ~steps.scores.isnan()
+    if estimator.group_relative and not estimator.own_zero_rule:
+        live_S = Groups.of(table.groups[steps.rows]).live(steps.scores, live_S)
+    return spread(table, _finite(estimator, values_S.masked_fill(~live_S, 0.0)), **shared)
+
+
+def _check_tensor(estimator: Estimator, values: Any, shape: tuple[int, ...], table: RewardTable) -> None:
+    wanted = f"a {table.rewards.dtype} tensor of shape {shape} on {table.rewards.device}, one value a {estimator.per}"
+    if not isinstance(values, Tensor):
+        raise EstimatorOutputError(f"{estimator.title} returned {type(values).__name__}, expected {wanted}.")
+    if tuple(values.shape) != shape or values.dtype != table.rewards.dtype or values.device != table.rewards.device:
+        raise EstimatorOutputError(
+            f"{estimator.title} returned {values.dtype} of shape {tuple(values.shape)} on {values.device}, expected "
+            f"{wanted}. Make it with table.rewards.new_zeros(...) or .to(table.rewards), or register the estimator "
+            "with another per=."
+        )
+
+
+def _finite(estimator: Estimator, values: Tensor) -> Tensor:
+    """The values, unless one is no number: that would turn every weight of the model into NaN."""
+    bad = ~values.isfinite()
+    if bool(bad.any()):
+        where = bad.nonzero()[0].tolist()
+        raise EstimatorOutputError(
+            f"{estimator.title} returned {values[tuple(where)].item()} at {where} ({int(bad.sum())} of {bad.numel()} "
+            "values are not finite). Guard its divisions; what does not apply must be left out of its sums."
+        )
+    return values

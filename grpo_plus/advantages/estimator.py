@@ -1,0 +1,98 @@
+"""An advantage estimator: a pure function and what must be known about it to run it safely."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import KeywordError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Per = Literal["completion", "step", "token", "parts"]
+"""What an estimator gives one value for; "parts" is a composition, whose shape follows from what it is made of."""
+Scope = Literal["group", "batch"]
+
+
+class EstimatorKeywordError(KeywordError, ValueError):
+    """Keywords that an estimator does not take, of the wrong type or out of range; lists every problem."""
+
+
+class EstimatorOutputError(ValueError):
+    """What an estimator returned cannot be used as advantages."""
+
+
+class NotAnEstimatorError(TypeError):
+    """Something that cannot be used as an advantage estimator."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One advantage estimator.
+
+    Attributes:
+        name: the name it is chosen by.
+        fn: ``(table, *, keywords) -> Tensor``, of shape (N,), (S,) or (N, T) according to ``per``.
+        per: what it gives one value for.
+        group_relative: whether it compares the completions of one prompt, so that a group without contrast teaches
+            nothing and gets exactly 0.
+        formula: one line for a human.
+        scope: "group" when a group's advantages depend on that group only; "batch" when other groups may rescale them
+            by one positive factor.
+        own_zero_rule: it decides itself which completions have no contrast (by reward column, say).
+        check: further problems of keywords, ``(keywords, base) -> list of messages``.
+    """
+
+    name: str
+    fn: "Callable[..., Tensor]"
+    per: Per = "completion"
+    group_relative: bool = True
+    formula: str = ""
+    scope: Scope = "group"
+    own_zero_rule: bool = False
+    check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.fn):
+            raise NotAnEstimatorError(
+                f"the advantage estimator {self.name!r} is {type(self.fn).__name__}, expected a function "
+                "(table, *, keywords) -> Tensor."
+            )
+        for what, value, allowed in (("per", self.per, Per), ("scope", self.scope, Scope)):
+            if value not in (choices := get_args(allowed)):
+                raise ValueError(f"the advantage estimator {self.name!r}: {unknown(what, value, choices)}")
+        table_parameter(self.fn)
+        if not self.formula:
+            object.__setattr__(self, "formula", first_line(self.fn))
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return f"advantage estimator {self.name!r}"
+
+
+def table_parameter(fn: Callable[..., Any]) -> str:
+    """The name of the parameter that takes the table: the first one."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise NotAnEstimatorError(
+            f"{fn!r} has no signature to check keywords against: wrap it in a function."
+        ) from error
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise NotAnEstimatorError(
+            f"{getattr(fn, '__qualname__', fn)!r} takes no table: the first parameter of an advantage estimator is the "
+            "RewardTable, as in (table, *, keywords) -> Tensor."
+        )
+    return parameters[0].name
+
+
+def first_line(fn: Callable[..., Any]) -> str:
+    """The first line of a docstring, without its full stop."""
+    text = inspect.getdoc(fn) or ""
+    return text.strip().partition("\n")[0].rstrip(".")

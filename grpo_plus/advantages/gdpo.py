@@ -1,0 +1,29 @@
+"""Each reward normalised on its own, then summed: GDPO (arXiv:2601.05242); TRL's ``normalize_then_sum``.
+
+Summing first lets different combinations of rewards collapse into one advantage and lets the reward with the largest
+spread rule; a z-score per reward keeps them apart. What has contrast is asked of each reward column, not of the sum: a
+completion gets exactly 0 when no reward that applies to it (and has a weight) differs within its group.
+"""
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.constraints import Ddof, Eps
+from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.grouping import Groups, whiten, zscores
+from grpo_plus.advantages.table import RewardTable
+
+
+def gdpo(table: RewardTable, *, eps: Eps = 1e-4, ddof: Ddof = 1) -> Tensor:
+    """Whitened over the batch: (x − mean x) / (std x + eps), x = Σ_k w_k · z_k, z_k in the group."""
+    groups = Groups.of(table.groups)
+    sum_N = torch.zeros_like(table.totals())
+    live_N = torch.zeros_like(table.scorable())
+    for reward_N, weight in zip(table.rewards.unbind(1), table.weights, strict=True):
+        applies_N = ~reward_N.isnan()
+        sum_N = sum_N + weight * zscores(reward_N, applies_N, groups, eps=eps, ddof=ddof)
+        live_N = live_N | (groups.live(reward_N, applies_N) & (weight != 0))
+    return whiten(sum_N, table.scorable(), eps=eps, ddof=ddof).masked_fill(~live_N, 0.0)
+
+
+ESTIMATOR = Estimator("gdpo", gdpo, scope="batch", own_zero_rule=True)

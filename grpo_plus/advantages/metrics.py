@@ -1,0 +1,85 @@
+"""What to log about the advantages of a batch; numbers only, whoever trains logs them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.grouping import Groups
+from grpo_plus.advantages.spread import with_trainable_steps
+from grpo_plus.advantages.table import RewardTable
+
+POSITIONS = 4
+"""Steps of a completion, from its first, whose mean advantage is logged one by one."""
+
+
+@torch.no_grad()
+def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tensor) -> dict[str, float]:
+    """Metrics of the advantages that an estimator gave for a table.
+
+    Args:
+        estimator: which one.
+        table: what it looked at.
+        advantages: what `compute_advantages` returned, (N,) or (N, T).
+
+    Returns:
+        ``advantages/zero_fraction`` (of completions, or of trainable tokens), ``advantages/dead_group_fraction``
+        (groups whose every advantage is 0), ``advantages/abs_mean``, ``advantages/std``, ``frac_reward_zero_std``
+        (completions in groups whose rewards have standard deviation 0, as TRL counts them) and, for step values,
+        ``steps/per_completion``, ``steps/scored_fraction``, ``steps/score_mean`` and ``advantages/step_1`` to
+        ``advantages/step_4`` (mean over the completions that have that many steps). What there is nothing to take the
+        mean of is left out.
+    """
+    per_token = advantages.dim() == 2
+    if tuple(advantages.shape) != ((len(table.rewards), table.width) if per_token else (len(table.rewards),)):
+        raise ValueError(
+            f"the advantages of {estimator.title} have shape {tuple(advantages.shape)}, which does not belong to a "
+            f"table of {len(table.rewards)} completions of up to {table.width} tokens."
+        )
+    values = advantages[table.trainable()] if per_token else advantages
+    groups = Groups.of(table.groups)
+    nonzero_N = (advantages != 0).reshape(len(advantages), -1).any(dim=1)
+    every_N = torch.ones_like(nonzero_N)
+    dead_G = groups.highest(nonzero_N.to(advantages.dtype), every_N) <= 0
+    found = {"advantages/dead_group_fraction": dead_G.double().mean(), "frac_reward_zero_std": _zero_std(table, groups)}
+    if values.numel():
+        found["advantages/zero_fraction"] = (values == 0).double().mean()
+        found["advantages/abs_mean"] = values.abs().mean()
+        found["advantages/std"] = values.std(correction=min(1, values.numel() - 1))
+    if per_token and table.steps is not None:
+        found |= _step_metrics(table, advantages)
+    return {name: float(value) for name, value in found.items() if not value.isnan()}
+
+
+def _zero_std(table: RewardTable, groups: Groups) -> Tensor:
+    """Share of completions in groups with sample standard deviation 0; one scorable among several has none."""
+    totals_N, scorable_N = table.totals(), table.scorable()
+    close_G = torch.isclose(groups.std(totals_N, scorable_N, ddof=1), totals_N.new_zeros(()))
+    members_G = groups.size(totals_N, torch.ones_like(scorable_N))
+    defined_G = (groups.size(totals_N, scorable_N) > 1) | (members_G == 1)
+    return (close_G & defined_G)[groups.index].double().mean()
+
+
+def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor]:
+    assert table.steps is not None
+    steps = table.steps.select(with_trainable_steps(table))
+    scored_S = ~steps.scores.isnan()
+    found: dict[str, Any] = {
+        "steps/per_completion": torch.tensor(len(steps) / max(1, len(table.rewards))),
+        "steps/scored_fraction": scored_S.double().mean(),
+        "steps/score_mean": steps.scores[scored_S].mean(),
+    }
+    start_S = steps.spans[:, 0]
+    order_S = torch.argsort(start_S, stable=True)
+    order_S = order_S[torch.argsort(steps.rows[order_S], stable=True)]
+    rows_S, start_S = steps.rows[order_S], start_S[order_S]
+    position_S = Groups.of(rows_S).slot
+    # The first trainable token of a step speaks for it: its first token may be a tool's.
+    trainable_NT = table.trainable()
+    at_T = torch.arange(table.width, device=start_S.device)
+    first_S = (trainable_NT[rows_S] & (at_T >= start_S[:, None])).long().argmax(dim=1) if len(rows_S) else start_S
+    value_S = advantages_NT[rows_S, first_S]
+    for position in range(POSITIONS):
+        found[f"advantages/step_{position + 1}"] = value_S[position_S == position].mean()
+    return found

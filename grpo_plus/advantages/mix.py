@@ -1,0 +1,59 @@
+"""A weighted sum of estimators, each with its own keywords.
+
+``mix(parts={"sign": 1.0, "process": 0.5}, sign={"band": 0.25}, process={"credit": "return"})``. Each part obeys its own
+rules for groups without contrast. One part that gives values to tokens makes the sum one of tokens, where the value of
+a completion stands on each of its trainable tokens.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.checking import keyword_problems
+from grpo_plus.advantages.compute import compute_advantages
+from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError
+from grpo_plus.advantages.registry import get_advantage
+from grpo_plus.advantages.table import RewardTable
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
+
+
+def mix(table: RewardTable, *, parts: Mapping[str, float], **keywords: Mapping[str, Any]) -> Tensor:
+    """Σ_j λ_j · A^(j) over the parts {name: λ}; further keywords are named after a part and hold its keywords."""
+    found = [weight * compute_advantages(name, table, **keywords.get(name, {})) for name, weight in parts.items()]
+    if any(values.dim() == 2 for values in found):
+        trainable_NT = table.trainable()
+        found = [a if a.dim() == 2 else torch.where(trainable_NT, a[:, None], 0.0) for a in found]
+    return torch.stack(found).sum(dim=0)
+
+
+def check_mix(given: Mapping[str, Any], base: Path | None) -> list[str]:
+    """Problems of the parts, of their weights and of their keywords."""
+    what, parts = "advantage estimator 'mix'", given["parts"]
+    if not parts:
+        return [f"{what}: keyword 'parts' is empty, expected at least one {{name: weight}}."]
+    problems = [
+        f"{what}: {unknown('part', name, parts)} Keywords of mix are named after its parts."
+        for name in given
+        if name != "parts" and name not in parts
+    ]
+    for name, weight in parts.items():
+        if not math.isfinite(weight):
+            problems.append(f"{what}: the weight of part {name!r} is {weight!r}, expected a finite number.")
+        try:
+            part = get_advantage(name, base)
+        except (UnknownNameError, DuplicateNameError, NotAnEstimatorError) as error:
+            problems.append(f"{what}: {error}")
+            continue
+        if part.per == "parts":
+            problems.append(f"{what}: part {name!r} is a mix itself: list its parts here instead.")
+            continue
+        problems += [f"{what}, part of it: {text}" for text in keyword_problems(part, given.get(name, {}), base)]
+    return problems
+
+
+ESTIMATOR = Estimator("mix", mix, per="parts", group_relative=False, check=check_mix)

@@ -1,0 +1,30 @@
+"""Length-weighted baseline: OPO (arXiv:2505.23585).
+
+Of all baselines the one that minimises the gradient's variance weighs each reward by its squared gradient norm; taking
+that as proportional to the completion's length gives Σ l·R / Σ l. Assumes exact on-policy training. When all lengths
+of a group are 0 they say nothing, and the baseline is the mean.
+"""
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.grouping import Groups
+from grpo_plus.advantages.table import RewardTable
+
+
+def opo(table: RewardTable) -> Tensor:
+    """R − Σ l·R / Σ l, with l the completion lengths."""
+    totals_N, scorable_N = table.totals(), table.scorable()
+    groups = Groups.of(table.groups)
+    # Around the mean first: weighing deviations keeps the digits that weighing large rewards would lose.
+    centred_N = groups.centre(totals_N, scorable_N)
+    lengths_N = table.lengths.to(totals_N.dtype)
+    shift_G = groups.total(centred_N * lengths_N, scorable_N)
+    weight_G = groups.total(lengths_N, scorable_N)
+    shift_G = torch.where(weight_G > 0, shift_G / weight_G, 0.0)
+    live_N = groups.live(totals_N, scorable_N)
+    return (centred_N - shift_G[groups.index]).masked_fill(~live_N, 0.0)
+
+
+ESTIMATOR = Estimator("opo", opo)

@@ -1,0 +1,33 @@
+"""Process supervision: z-scores of steps over all steps of all completions of a group (DeepSeekMath, section 4.1.3).
+
+Credit "return" is the paper's: a token carries the sum over its own and all later steps. Credit "step" gives it its own
+step's score only, so that good steps before a mistake are not blamed for it. Outcome rewards never gate the steps; a
+step without a score is out of the statistics and adds 0; fewer than two scored steps, or all equal, give 0.
+
+Deviation: the paper has rewards at the ends of steps; here steps carry spans, so tokens outside any step get 0 with
+credit "step".
+"""
+
+from torch import Tensor
+
+from grpo_plus.advantages.constraints import Ddof, Eps
+from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.grouping import Groups, zscores
+from grpo_plus.advantages.spread import steps_of
+from grpo_plus.advantages.table import RewardTable
+
+
+def process(
+    table: RewardTable,
+    *,
+    eps: Eps = 1e-4,
+    ddof: Ddof = 1,
+    steps_from: str | None = None,  # noqa: ARG001 - which verifier's steps: whoever fills the table reads it
+) -> Tensor:
+    """(r − μ) / (σ + eps) of each step, statistics over all scored steps of the group; tokens carry their steps'."""
+    steps = steps_of(table)
+    groups = Groups.of(table.groups[steps.rows])
+    return zscores(steps.scores, ~steps.scores.isnan(), groups, eps=eps, ddof=ddof)
+
+
+ESTIMATOR = Estimator("process", process, per="step")

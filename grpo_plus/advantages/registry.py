@@ -1,0 +1,119 @@
+"""The registry of advantage estimators, and the decorator that adds to it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError, Scope
+from grpo_verifiers.registry import Registry, source_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BUILTINS = (
+    "batch_whiten",
+    "best_of_n",
+    "center",
+    "gdpo",
+    "gpg",
+    "maxrl",
+    "mix",
+    "opo",
+    "passk",
+    "process",
+    "raw",
+    "reinforce_pp",
+    "rloo",
+    "sign",
+    "zscore",
+)
+
+
+def _adopt(name: str, value: Any) -> Estimator:
+    """What a reference or entry point gave, as an estimator."""
+    if isinstance(value, Estimator):
+        return value
+    if isinstance(value, type) or not callable(value):
+        raise NotAnEstimatorError(
+            f"{name!r} is {'a class' if isinstance(value, type) else type(value).__name__}, no advantage estimator: "
+            "expected a function (table, *, keywords) -> Tensor."
+        )
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    for other in vars(module).values() if module else ():
+        if isinstance(other, Estimator) and other.fn is value:  # the function beside an Estimator made by hand
+            return other
+    return Estimator(name, value)
+
+
+advantages: Registry[Estimator] = Registry(
+    "advantage estimator",
+    builtins={name: f"grpo_plus.advantages.{name}:ESTIMATOR" for name in _BUILTINS},
+    group="grpo_plus.advantages",
+    adopt=_adopt,
+)
+"""Every advantage estimator there is."""
+
+
+def register_advantage(
+    name: str,
+    *,
+    per: Literal["completion", "step", "token"] = "completion",
+    group_relative: bool = True,
+    formula: str = "",
+    scope: Scope = "group",
+) -> Callable[[F], F]:
+    """Register an advantage estimator; the function itself stays as it is.
+
+    Args:
+        name: the name to choose it by.
+        per: what the function returns one value for: (N,), (S,) or (N, T). Step values are put onto tokens by one
+            shared function, with the keywords ``credit`` and ``outcome_weight``.
+        group_relative: whether completions are compared within their group: groups of one and groups whose rewards
+            are all equal then get exactly 0.
+        formula: one line for a human; the docstring's first line unless given.
+        scope: "batch" when other groups rescale a group's advantages by one positive factor (whitening, say).
+
+    Raises:
+        DuplicateNameError: the name is taken; the message shows both sides.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f'register_advantage takes the name first: @register_advantage("mine"), not {type(name).__name__}.'
+        )
+    if per not in ("completion", "step", "token"):
+        raise ValueError(f"register_advantage({name!r}): per is {per!r}, expected 'completion', 'step' or 'token'.")
+
+    def decorate(fn: F) -> F:
+        if isinstance(fn, type):
+            raise NotAnEstimatorError(f"register_advantage({name!r}) got a class, expected a function.")
+        made = Estimator(name, fn, per=per, group_relative=group_relative, formula=formula, scope=scope)
+        advantages.register(name, made, source=source_of(fn))
+        return fn
+
+    return decorate
+
+
+def get_advantage(name: str, base: Path | None = None) -> Estimator:
+    """The estimator of that name or reference.
+
+    Args:
+        name: a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
+        base: folder that relative paths start from; the working directory unless given.
+
+    Raises:
+        UnknownNameError: lists what there is and the nearest match.
+        PluginError: it cannot be imported; its own traceback is the cause.
+    """
+    return advantages.get(name, base=base)
+
+
+def estimator_of(part: "str | Estimator | Callable[..., Any]", base: Path | None = None) -> Estimator:
+    """The estimator that is meant by a name, by an estimator itself, or by a function."""
+    if isinstance(part, Estimator):
+        return part
+    if isinstance(part, str) or not callable(part):
+        return get_advantage(part, base)
+    for entry in advantages.entries():
+        if entry.way == "registered" and (known := advantages.get(entry.name)).fn is part:
+            return known
+    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)

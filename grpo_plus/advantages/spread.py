@@ -1,0 +1,81 @@
+"""From values of steps to values of tokens: the one function that serves every step estimator."""
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.constraints import Ddof, Eps, Finite
+from grpo_plus.advantages.grouping import Groups, zscores
+from grpo_plus.advantages.table import RewardTable, StepScores
+
+SPREAD_KEYWORDS = ("credit", "outcome_weight")
+"""Keywords that every step estimator has, whatever its function declares."""
+
+
+def steps_of(table: RewardTable) -> StepScores:
+    """The steps of the table, which a step estimator cannot do without."""
+    if table.steps is None:
+        raise ValueError(
+            "a step estimator needs step scores, but table.steps is None: use a verifier that scores steps, or give "
+            "StepScores (with no rows, when no completion has a step)."
+        )
+    return table.steps
+
+
+def with_trainable_steps(table: RewardTable) -> Tensor:
+    """(S,) bool: the steps that hold a token to train on; the others never enter a statistic."""
+    steps = steps_of(table)
+    before_NT = torch.nn.functional.pad(table.trainable().long().cumsum(dim=1), (1, 0))
+    start_S, end_S = steps.spans.clamp(max=table.width).unbind(1)
+    return before_NT[steps.rows, end_S] > before_NT[steps.rows, start_S]
+
+
+def spread(
+    table: RewardTable,
+    values_S: Tensor,
+    *,
+    credit: Literal["step", "return"] = "step",
+    outcome_weight: Annotated[float, Finite()] = 0.0,
+    eps: Eps = 1e-4,
+    ddof: Ddof = 1,
+) -> Tensor:
+    """Put step values onto tokens, (N, T); tokens that are not trained on get 0.
+
+    Args:
+        table: its steps all hold a trainable token.
+        values_S: one value a step.
+        credit: "step": a token carries the value of the step it lies in, 0 outside any step. "return": the sum of the
+            values of its own and all later steps, a step being later while its end is past the token.
+        outcome_weight: this multiple of the completion's outcome z-score is added to every token.
+        eps: of that z-score.
+        ddof: of that z-score.
+    """
+    steps = steps_of(table)
+    trainable_NT = table.trainable()
+    start_S, end_S = steps.spans.clamp(max=table.width).unbind(1)
+    if credit == "step":
+        tokens_NT = _own_step(values_S, steps.rows, start_S, end_S, trainable_NT.shape)
+    else:
+        tokens_NT = _own_and_later(values_S, steps.rows, end_S, trainable_NT.shape)
+    if outcome_weight:
+        totals_N = table.totals()
+        outcome_N = zscores(totals_N, table.scorable(), Groups.of(table.groups), eps=eps, ddof=ddof)
+        tokens_NT = tokens_NT + outcome_weight * outcome_N[:, None]
+    return tokens_NT.masked_fill(~trainable_NT, 0.0)
+
+
+def _own_step(values_S: Tensor, rows_S: Tensor, start_S: Tensor, end_S: Tensor, shape: torch.Size) -> Tensor:
+    """Each token's own step. Numbers of steps are summed up, not their values: integers leave no rounding behind."""
+    numbers_S = torch.arange(1, len(values_S) + 1, device=values_S.device)
+    edges_NT = numbers_S.new_zeros(shape[0], shape[1] + 1)
+    edges_NT.index_put_((rows_S, start_S), numbers_S, accumulate=True)
+    edges_NT.index_put_((rows_S, end_S), -numbers_S, accumulate=True)
+    return torch.nn.functional.pad(values_S, (1, 0))[edges_NT.cumsum(dim=1)[:, :-1]]
+
+
+def _own_and_later(values_S: Tensor, rows_S: Tensor, end_S: Tensor, shape: torch.Size) -> Tensor:
+    """Sum over the steps whose end is past the token."""
+    ends_NT = values_S.new_zeros(shape)
+    ends_NT[rows_S, end_S - 1] = values_S  # disjoint steps never share an end
+    return ends_NT.flip(1).cumsum(dim=1).flip(1)

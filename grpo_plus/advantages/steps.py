@@ -1,0 +1,70 @@
+"""Scores of the steps of completions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.validate import as_tensor, fail, first_bad, float_dtype
+
+
+@dataclass(frozen=True, eq=False)
+class StepScores:
+    """Per-step rewards, ragged over completions.
+
+    Attributes:
+        rows: (S,) the completion each step belongs to.
+        scores: (S,) score of each step; NaN: not scored.
+        spans: (S, 2) first and one-past-last completion token of each step.
+    """
+
+    rows: Tensor
+    scores: Tensor
+    spans: Tensor
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "rows", as_tensor("StepScores.rows", self.rows, 1, torch.long))
+        put(self, "scores", as_tensor("StepScores.scores", self.scores, 1, float_dtype(self.scores)))
+        put(self, "spans", as_tensor("StepScores.spans", self.spans, 2, torch.long))
+        count = len(self.rows)
+        if self.scores.shape != (count,):
+            fail("StepScores.scores", f"one score for each of the {count} rows", f"shape {tuple(self.scores.shape)}")
+        if self.spans.shape != (count, 2):
+            fail("StepScores.spans", f"shape ({count}, 2), first and one-past-last token", tuple(self.spans.shape))
+        if bool((bad := self.scores.isinf()).any()):
+            at = first_bad(bad)
+            fail("StepScores.scores", "finite numbers, or NaN for a step without a score", f"{self.scores[at]} at {at}")
+        start_S, end_S = self.spans.unbind(1)
+        if bool((bad := start_S < 0).any()):
+            fail(
+                "StepScores.spans",
+                "token positions from 0",
+                f"step {first_bad(bad)}: {self.spans[first_bad(bad)].tolist()}",
+            )
+        if bool((bad := end_S < start_S).any()):
+            at = first_bad(bad)
+            fail("StepScores.spans", "first <= one-past-last token", f"step {at}: {self.spans[at].tolist()}")
+        self._refuse_overlaps()
+
+    def _refuse_overlaps(self) -> None:
+        start_S, end_S = self.spans.unbind(1)
+        kept = (end_S > start_S).nonzero().squeeze(1)  # an empty span overlaps nothing
+        order = kept[torch.argsort(start_S[kept], stable=True)]
+        order = order[torch.argsort(self.rows[order], stable=True)]
+        left, right = order[:-1], order[1:]
+        bad = (self.rows[left] == self.rows[right]) & (end_S[left] > start_S[right])
+        if bool(bad.any()):
+            one, two = int(left[first_bad(bad)]), int(right[first_bad(bad)])
+            raise ValueError(
+                f"StepScores.spans: steps {one} {self.spans[one].tolist()} and {two} {self.spans[two].tolist()} of "
+                f"completion {int(self.rows[one])} overlap. A token belongs to one step: end a step where the next "
+                "one starts."
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, mask_S: Tensor) -> "StepScores":
+        """The steps under the mask."""
+        return StepScores(self.rows[mask_S], self.scores[mask_S], self.spans[mask_S])

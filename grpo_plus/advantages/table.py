@@ -1,0 +1,223 @@
+"""What an advantage estimator may look at: the rewards of all ranks' completions, and the scores of their steps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.steps import StepScores
+from grpo_plus.advantages.validate import as_tensor, describe, fail, first_bad, float_dtype
+
+__all__ = ["TRAINABLE", "RewardTable", "StepScores"]
+
+TRAINABLE = "trainable"
+"""The extra, (N, T) bool, that says which completion tokens are trained on (tool results are not)."""
+
+
+@dataclass(frozen=True, eq=False)
+class RewardTable:
+    """Everything an estimator may look at; all ranks' completions.
+
+    Floats become float32 unless they are float64, which is kept; integers of any width become int64.
+
+    Attributes:
+        rewards: (N, K); NaN: this verifier does not apply to this completion.
+        weights: (K,)
+        groups: (N,) prompt-group id: grouping is by id, never by position.
+        lengths: (N,) completion tokens.
+        steps: scores of steps, when some verifier gives them.
+        names: of the K rewards.
+        truncated: (N,) bool, completions cut off at the maximal length.
+        extras: further tensors whose first dimension is N. ``trainable`` (N, T) bool marks the tokens trained on.
+    """
+
+    rewards: Tensor
+    weights: Tensor
+    groups: Tensor
+    lengths: Tensor
+    steps: StepScores | None = None
+    names: tuple[str, ...] = ()
+    truncated: Tensor | None = None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        dtype = float_dtype(self.rewards, self.steps.scores if isinstance(self.steps, StepScores) else None)
+        put(self, "rewards", as_tensor("RewardTable.rewards", self.rewards, 2, dtype))
+        put(self, "weights", as_tensor("RewardTable.weights", self.weights, 1, dtype))
+        put(self, "groups", as_tensor("RewardTable.groups", self.groups, 1, torch.long))
+        put(self, "lengths", as_tensor("RewardTable.lengths", self.lengths, 1, torch.long))
+        put(self, "names", tuple(self.names))
+        put(self, "extras", dict(self.extras))
+        if self.steps is not None and not isinstance(self.steps, StepScores):
+            raise TypeError(f"RewardTable.steps: expected StepScores or None, got {type(self.steps).__name__}.")
+        if self.steps is not None:
+            put(self, "steps", replace(self.steps, scores=self.steps.scores.to(dtype)))
+        self._check_shapes()
+        self._check_values()
+
+    def _check_shapes(self) -> None:
+        count, kinds = self.rewards.shape
+        for what in ("groups", "lengths"):
+            if getattr(self, what).shape != (count,):
+                fail(f"RewardTable.{what}", f"{count} values, one a completion", tuple(getattr(self, what).shape))
+        if self.weights.shape != (kinds,):
+            fail("RewardTable.weights", f"{kinds} values, one a reward", tuple(self.weights.shape))
+        if self.names and len(self.names) != kinds:
+            fail("RewardTable.names", f"{kinds} names, one a reward", self.names)
+        if self.truncated is not None and (
+            not isinstance(self.truncated, Tensor)
+            or self.truncated.dtype is not torch.bool
+            or self.truncated.shape != (count,)
+        ):
+            fail("RewardTable.truncated", f"a bool tensor of shape ({count},)", describe(self.truncated))
+        for name, extra in self.extras.items():
+            if not isinstance(extra, Tensor) or extra.dim() < 1 or len(extra) != count:
+                fail(f"RewardTable.extras[{name!r}]", f"a tensor of {count} rows", describe(extra))
+        for what, value in self._tensors():
+            if value.device != self.rewards.device:
+                fail(f"RewardTable.{what}", f"the device of the rewards ({self.rewards.device})", value.device)
+
+    def _check_values(self) -> None:
+        if bool((bad := self.rewards.isinf()).any()):
+            row, kind = bad.nonzero()[0].tolist()
+            name = f" ({self.names[kind]})" if self.names else ""
+            fail(
+                "RewardTable.rewards",
+                "finite numbers, or NaN where a reward does not apply",
+                f"{self.rewards[row, kind]} from reward {kind}{name} for completion {row}",
+            )
+        if bool((bad := ~self.weights.isfinite()).any()):
+            fail("RewardTable.weights", "finite numbers", f"{self.weights[first_bad(bad)]} for reward {first_bad(bad)}")
+        if bool((bad := self.lengths < 0).any()):
+            fail(
+                "RewardTable.lengths",
+                "0 or more tokens",
+                f"{self.lengths[first_bad(bad)]} for completion {first_bad(bad)}",
+            )
+        if self.steps is not None:
+            rows, count = self.steps.rows, len(self.rewards)
+            if bool((bad := (rows < 0) | (rows >= count)).any()):
+                fail(
+                    "StepScores.rows",
+                    f"completions 0 to {count - 1}",
+                    f"{rows[first_bad(bad)]} for step {first_bad(bad)}",
+                )
+        mask = self.extras.get(TRAINABLE)
+        if mask is not None and (mask.dtype is not torch.bool or mask.dim() != 2 or mask.shape[1] < self.width):
+            fail(f"RewardTable.extras[{TRAINABLE!r}]", f"bool of at least {self.width} columns", describe(mask))
+
+    def _tensors(self) -> list[tuple[str, Tensor]]:
+        """Every tensor of the table with its name, the rewards aside."""
+        found: list[tuple[str, Any]] = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "rewards"]
+        if self.steps is not None:
+            found += [(f"steps.{name}", getattr(self.steps, name)) for name in ("rows", "scores", "spans")]
+        found += [(f"extras[{name!r}]", value) for name, value in self.extras.items()]
+        return [(name, value) for name, value in found if isinstance(value, Tensor)]
+
+    @classmethod
+    def of(
+        cls,
+        rewards: Sequence[Any] | Tensor,
+        *,
+        groups: Sequence[int] | Tensor | None = None,
+        lengths: Sequence[int] | Tensor | None = None,
+        steps: StepScores | Sequence[Sequence[tuple[float | None, int, int]]] | None = None,
+        weights: Sequence[float] | Tensor | None = None,
+        names: Sequence[str] = (),
+        truncated: Sequence[bool] | Tensor | None = None,
+        extras: Mapping[str, Tensor] | None = None,
+    ) -> "RewardTable":
+        """A table from plain lists, for trying things.
+
+        Args:
+            rewards: one number a completion, or one list of numbers a completion; None: does not apply.
+            groups: group ids; one group unless given.
+            lengths: completion tokens; unless given, up to the end of the last step, at least 1.
+            steps: step scores, or for each completion a list of (score, first token, one-past-last token).
+            weights: of the rewards; 1 unless given.
+            names: of the rewards.
+            truncated: which completions were cut off.
+            extras: further tensors.
+        """
+        given = rewards if isinstance(rewards, Tensor) else _floats(rewards)
+        given = given.unsqueeze(1) if given.dim() == 1 else given
+        count, kinds = given.shape if given.dim() == 2 else (len(given), 1)
+        if steps is not None and not isinstance(steps, StepScores):
+            flat = [(row, *step) for row, of_row in enumerate(steps) for step in of_row]
+            steps = StepScores(
+                rows=torch.tensor([row for row, *_ in flat], dtype=torch.long),
+                scores=_floats([score for _, score, _, _ in flat]),
+                spans=torch.tensor([[start, end] for _, _, start, end in flat], dtype=torch.long).reshape(-1, 2),
+            )
+        if lengths is None:
+            ends = [1] * count
+            for row, end in zip(
+                *((steps.rows.tolist(), steps.spans[:, 1].tolist()) if steps else ((), ())), strict=True
+            ):
+                if 0 <= row < count:
+                    ends[row] = max(ends[row], end)
+            lengths = torch.tensor(ends, dtype=torch.long)
+        return cls(
+            rewards=given,
+            weights=torch.ones(kinds) if weights is None else torch.as_tensor(weights),
+            groups=torch.zeros(count, dtype=torch.long) if groups is None else _integers(groups),
+            lengths=_integers(lengths),
+            steps=steps,
+            names=tuple(names),
+            truncated=None if truncated is None else torch.as_tensor(truncated),
+            extras=extras or {},
+        )
+
+    @property
+    def width(self) -> int:
+        """T: tokens of the longest completion."""
+        return int(self.lengths.max()) if len(self.lengths) else 0
+
+    def scorable(self) -> Tensor:
+        """(N,) bool: whether any reward applies to the completion."""
+        return ~self.rewards.isnan().all(dim=1)
+
+    def totals(self) -> Tensor:
+        """(N,) weighted sum of the rewards that apply; NaN where none does."""
+        total_N = (self.rewards.nan_to_num(nan=0.0) * self.weights).sum(dim=1)
+        return total_N.masked_fill(~self.scorable(), torch.nan)
+
+    def trainable(self) -> Tensor:
+        """(N, T) bool: the tokens of each completion that are trained on."""
+        inside_NT = torch.arange(self.width, device=self.lengths.device) < self.lengths[:, None]
+        mask = self.extras.get(TRAINABLE)
+        return inside_NT if mask is None else inside_NT & mask[:, : self.width]
+
+    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "RewardTable":
+        """The same table on another device, or with its floats in another precision (float32 or float64)."""
+
+        def move(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+
+        steps = self.steps and StepScores(move(self.steps.rows), move(self.steps.scores), move(self.steps.spans))
+        moved = {f.name: move(getattr(self, f.name)) for f in fields(self)}
+        return replace(self, **moved | {"steps": steps, "extras": {k: move(v) for k, v in self.extras.items()}})
+
+
+def _floats(values: Sequence[Any]) -> Tensor:
+    def plain(value: Any) -> Any:
+        if value is None:
+            return float("nan")
+        return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+    try:
+        return torch.tensor([plain(value) for value in values], dtype=torch.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"RewardTable.of: expected numbers or None, equally many a completion, got {values!r}."
+        ) from error
+
+
+def _integers(values: Sequence[int] | Tensor) -> Tensor:
+    given = torch.as_tensor(values)
+    return given if given.numel() else given.long()

@@ -1,0 +1,37 @@
+"""What the tables of rewards and steps say about values that cannot be right."""
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+
+def fail(what: str, expected: str, value: object) -> NoReturn:
+    """Raise an error that names the field, what is allowed there and what was given."""
+    raise ValueError(f"{what}: expected {expected}, got {value}.")
+
+
+def as_tensor(what: str, value: object, dims: int, dtype: torch.dtype) -> Tensor:
+    """The value in the wanted kind of number; anything that would lose information is refused."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{what}: expected a tensor, got {type(value).__name__}. RewardTable.of([...]) takes lists.")
+    if value.dim() != dims:
+        fail(what, f"{dims} dimension{'s' * (dims > 1)}", f"shape {tuple(value.shape)}")
+    if value.is_complex() or (dtype is torch.long and (value.is_floating_point() or value.dtype is torch.bool)):
+        fail(what, "integers" if dtype is torch.long else "real numbers", value.dtype)
+    return value.detach().to(dtype)
+
+
+def first_bad(bad: Tensor) -> int:
+    """The position of the first True."""
+    return int(bad.nonzero()[0, 0])
+
+
+def float_dtype(*values: object) -> torch.dtype:
+    """float64 when any of the tensors is float64, otherwise float32: statistics in half precision are worthless."""
+    return torch.float64 if any(getattr(value, "dtype", None) is torch.float64 for value in values) else torch.float32
+
+
+def describe(value: object) -> str:
+    """A tensor by dtype and shape, anything else as it is written."""
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)

@@ -1,0 +1,87 @@
+"""Coefficients that move during training: that of the KL term, and that of the entropy bonus."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TrainerCallback
+
+from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
+
+_KEY = "grpo_plus_kl_coefficient"
+
+
+class KLCoefficient(TrainerCallback):
+    """The coefficient of the KL term under its schedule.
+
+    An adaptive one follows the KL measured over each optimizer step, all ranks together. It is saved with the trainer's
+    state and found there again on resume.
+
+    Args:
+        beta: where it starts.
+        schedule: how it moves.
+        total: sums a tensor over the ranks.
+    """
+
+    def __init__(self, beta: float, schedule: Schedule, total: Callable[[Tensor], Tensor]) -> None:
+        self.beta = beta
+        self.schedule = schedule
+        self._total = total
+        self._measured: Tensor | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is worth logging."""
+        return not isinstance(self.schedule, Constant)
+
+    def now(self, step: int) -> float:
+        """The coefficient after ``step`` optimizer steps."""
+        return self.schedule.at(self.beta, step)
+
+    def observe(self, estimate: Tensor, mask: Tensor) -> None:
+        """Count the estimates of one micro-batch."""
+        if isinstance(self.schedule, Adaptive):
+            pair = torch.stack([torch.where(mask, estimate.detach(), 0.0).sum().float(), mask.sum().float()])
+            self._measured = pair if self._measured is None else self._measured + pair
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
+        """Move an adaptive coefficient, and leave it where checkpoints pick it up."""
+        if not isinstance(self.schedule, Adaptive):
+            return
+        if self._measured is not None:
+            value, tokens = self._total(self._measured).tolist()
+            self.beta = self.schedule.after(self.beta, value / tokens) if tokens else self.beta
+            self._measured = None
+        state.stateful_callbacks[_KEY] = {"beta": self.beta}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
+        """Go on from a checkpoint's coefficient."""
+        if isinstance(self.schedule, Adaptive) and _KEY in (state.stateful_callbacks or {}):
+            self.beta = float(state.stateful_callbacks[_KEY]["beta"])
+
+
+def next_entropy_coefficient(
+    coefficient: float, entropy: float, *, target: float, delta: float, low: float, high: float
+) -> float:
+    """One move of the adaptive entropy bonus (Skywork-OR1, arXiv:2505.22312): up at or below the target, down above."""
+    return min(high, coefficient + delta) if entropy <= target else max(low, coefficient - delta)
+
+
+class EntropyWindow:
+    """Entropy per token over the micro-batches of an accumulation window."""
+
+    def __init__(self) -> None:
+        self._sums: Tensor | None = None
+
+    def observe(self, entropies: Tensor, mask: Tensor) -> None:
+        """Count one micro-batch."""
+        pair = torch.stack([torch.where(mask, entropies.detach(), 0.0).sum().float(), mask.sum().float()])
+        self._sums = pair if self._sums is None else self._sums + pair
+
+    def close(self, total: Callable[[Tensor], Tensor]) -> float:
+        """The mean over all ranks; starts the next window."""
+        assert self._sums is not None
+        value, tokens = total(self._sums).tolist()
+        self._sums = None
+        return float(value / max(tokens, 1.0))

@@ -1,0 +1,7 @@
+"""The update engine: the same gradient as TRL's own path, from fewer tokens."""
+
+from grpo_plus.engine.engine import Engine
+from grpo_plus.engine.errors import EngineError
+from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SHARDED, SINGLE, Facts
+
+__all__ = ["LAYOUTS", "REPLICATED", "SHARDED", "SINGLE", "Engine", "EngineError", "Facts"]

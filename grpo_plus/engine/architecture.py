@@ -1,0 +1,121 @@
+"""What may be done with a model's rows, worked out from its config.
+
+Packing needs full causal attention that takes positions and a ready-made mask. Whatever is not known to be that is not
+packed: the reason is a sentence for the log, and `probe` checks the rest by running it.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_plus.engine.probe import LENGTH
+
+_STATIC_ROPE = {"default", "linear", "llama3", "yarn", "proportional"}
+_CAUSAL_LAYERS = {"full_attention", "sliding_attention"}
+_OTHER_LAYERS = {"sparse", "dense"}  # kinds of feed-forward layers
+_MASKED = ("sdpa", "eager")
+
+
+@dataclass(frozen=True)
+class Support:
+    """What is exact for a model.
+
+    Attributes:
+        refusal: why TRL's own path must run unchanged, or None.
+        packing: whether rows may be laid out anew, each with its own positions and a causal mask.
+        sharing: whether completions may also share their prompt, which takes a ready-made mask.
+        trimming: whether common padding columns may be dropped.
+        window: attention window in tokens: a shared prompt is exact only for rows no longer than this.
+        note: why the best layout is not possible, or None.
+    """
+
+    refusal: str | None = None
+    packing: bool = False
+    sharing: bool = False
+    trimming: bool = False
+    window: int | None = None
+    note: str | None = None
+
+
+def text_config(config: Any) -> Any:
+    """The config of the language model inside a model's config."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def support_of(model: Any) -> Support:
+    """What is exact for an unwrapped transformers model."""
+    config = getattr(model, "config", None)
+    if config is None:
+        return Support(refusal="the model has no config to judge its attention by")
+    text = text_config(config)
+    refusal = _refusal(model, config, text)
+    if refusal is not None:
+        return Support(refusal=refusal)
+    attention = getattr(text, "_attn_implementation", None)
+    absolute = not _rope_types(text)
+    backbone = getattr(model, "base_model", model)
+    if "position_ids" not in inspect.signature(type(backbone).forward).parameters:
+        note = f"{type(backbone).__name__} takes no position ids"
+        return Support(trimming=not absolute, note=note)
+    window = _window(text)
+    if attention not in _MASKED:
+        note = f"attention {attention!r} takes no ready-made mask, so completions cannot share their prompt"
+        return Support(packing=True, trimming=not absolute, note=note)
+    if window is not None and window < LENGTH:
+        note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
+        return Support(packing=True, trimming=not absolute, note=note)
+    return Support(packing=True, sharing=True, trimming=not absolute, window=window)
+
+
+def _refusal(model: Any, config: Any, text: Any) -> str | None:
+    name = type(model).__name__
+    if text is not config:
+        return f"{name} is multimodal"
+    if getattr(config, "is_encoder_decoder", False):
+        return f"{name} is an encoder-decoder"
+    if getattr(type(model), "_is_stateful", False):
+        return f"{name} has recurrent layers, whose state depends on padding"
+    kinds = set(getattr(text, "layer_types", None) or ()) - _CAUSAL_LAYERS - _OTHER_LAYERS
+    if kinds:
+        return f"{name} has layers of kind {', '.join(sorted(kinds))}, not causal attention"
+    if getattr(text, "use_bidirectional_attention", False) or getattr(text, "is_prefix_lm", False):
+        return f"{name} reads its prompt in both directions"
+    if getattr(text, "alibi", False):
+        return f"{name} takes positions from its attention mask (ALiBi)"
+    if getattr(text, "attention_chunk_size", None):
+        return f"{name} attends in chunks"
+    if getattr(text, "output_router_logits", False):
+        return f"{name} computes router logits over all tokens of a pass (output_router_logits)"
+    changing = sorted(set(_rope_types(text)) - _STATIC_ROPE)
+    if changing:
+        return f"{name} has positions of type {', '.join(changing)}, which depend on the length of a pass"
+    module = sys.modules.get(type(getattr(model, "base_model", model)).__module__)
+    if not hasattr(module, "create_causal_mask"):
+        return f"{name} builds its attention mask in a way that is not known here"
+    return None
+
+
+def _window(text: Any) -> int | None:
+    window = getattr(text, "sliding_window", None)
+    if not isinstance(window, int) or window <= 0 or getattr(text, "use_sliding_window", True) is False:
+        return None
+    kinds = getattr(text, "layer_types", None)
+    return None if kinds and "sliding_attention" not in kinds else window
+
+
+def _rope_types(text: Any) -> list[str]:
+    """Kinds of rotary positions; empty where a model has none, so that its positions are absolute."""
+    return [str(found) for found in _types_in(getattr(text, "rope_parameters", None) or {})]
+
+
+def _types_in(parameters: Any) -> Iterator[Any]:
+    if not isinstance(parameters, dict):
+        return
+    if "rope_type" in parameters or "rope_theta" in parameters:
+        yield parameters.get("rope_type", "default")
+        return
+    values: Iterable[Any] = parameters.values()
+    for value in values:
+        yield from _types_in(value)

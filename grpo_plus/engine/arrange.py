@@ -1,0 +1,88 @@
+"""Which rows share a micro-batch: the completions of a prompt together, rows without work together.
+
+Only rows of the same optimizer step change places, so no step sees other rows than TRL drew for it, and every
+micro-batch keeps its number of rows, because TRL's losses average over them.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import gcd
+from typing import Any
+
+import torch
+
+
+def block_size(steps_per_generation: int, gradient_accumulation_steps: int) -> int:
+    """Micro-batches that surely share an optimizer step, each time the generation batch is gone through.
+
+    Generation batches start at multiples of the first number and optimizer steps at multiples of the second, both
+    counted from the start of an epoch, which is a multiple of both or of their greatest common divisor.
+    """
+    return gcd(steps_per_generation, gradient_accumulation_steps)
+
+
+def arrange(keys: Sequence[Hashable], sizes: Sequence[int], live: Sequence[bool], rows_per_batch: int) -> list[int]:
+    """An order of the rows of one block, to be cut into micro-batches of ``rows_per_batch``.
+
+    Live rows of one prompt go together, the largest groups first, each into the fullest micro-batch that holds it
+    whole; what fits nowhere is split over the places left. Rows without work fill the rest.
+
+    Args:
+        keys: equal for rows of the same prompt.
+        sizes: tokens of each row; among groups of equally many rows, similar ones come together.
+        live: whether a row has work to do.
+        rows_per_batch: rows of a micro-batch; divides the number of rows.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        if live[row]:
+            groups.setdefault(key, []).append(row)
+    batches: list[list[int]] = [[] for _ in range(len(keys) // rows_per_batch)]
+    left_over: list[int] = []
+    for group in sorted(groups.values(), key=lambda group: (-len(group), -sum(sizes[row] for row in group))):
+        whole = group
+        while (
+            len(whole) > rows_per_batch and (empty := next((batch for batch in batches if not batch), None)) is not None
+        ):
+            empty.extend(whole[:rows_per_batch])
+            whole = whole[rows_per_batch:]
+        room = [batch for batch in batches if len(batch) + len(whole) <= rows_per_batch]
+        if room and whole:
+            max(room, key=len).extend(whole)
+        else:
+            left_over.extend(whole)
+    left_over += [row for row in range(len(keys)) if not live[row]]
+    for batch in batches:
+        while len(batch) < rows_per_batch:
+            batch.append(left_over.pop(0))
+    return [row for batch in batches for row in batch]
+
+
+def is_row_aligned(batch: Mapping[str, Any], rows: int) -> bool:
+    """Whether every value of a batch is one per row, or one for all."""
+    return all(
+        value is None
+        or (isinstance(value, torch.Tensor) and (value.dim() == 0 or value.shape[0] == rows))
+        or (isinstance(value, list) and len(value) == rows)
+        for value in batch.values()
+    )
+
+
+def reorder(batches: Sequence[Mapping[str, Any]], order: Sequence[int]) -> list[dict[str, Any]]:
+    """The same micro-batches with their rows in another order, given over all of them."""
+    rows = len(order) // len(batches)
+    result: list[dict[str, Any]] = [{} for _ in batches]
+    for name, first in batches[0].items():
+        if isinstance(first, torch.Tensor) and first.dim() > 0:
+            joined = torch.cat([batch[name] for batch in batches])
+            index = torch.tensor(list(order), device=joined.device)
+            for position, part in enumerate(torch.split(joined[index], rows)):
+                result[position][name] = part
+        elif isinstance(first, list):
+            everything = [item for batch in batches for item in batch[name]]
+            for position in range(len(batches)):
+                chosen = order[position * rows : (position + 1) * rows]
+                result[position][name] = [everything[row] for row in chosen]
+        else:
+            for position, batch in enumerate(batches):
+                result[position][name] = batch[name]
+    return result

@@ -1,0 +1,174 @@
+"""What a pass costs, from the shape of the model, and the cheapest way to run a micro-batch.
+
+Costs are in floating-point operations of a forward and a backward pass; only their ratios matter. The counts are the
+usual ones (Kaplan et al. 2020, appendix: 2 operations per weight and token forward, twice that backward), attention is
+counted over all pairs a dense mask holds and over half of them under a plain causal mask.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_plus.engine.pack import Rows, Tree, grow
+
+NOT_WORTH_IT = 0.95
+"""Another layout must cost at most this part of what TRL's does: estimates err, and TRL's has no set-up."""
+
+_PASS_OVERHEAD = 1.5e7
+"""Operations that the fixed work of one layer in one pass is worth (launching kernels, small tensors)."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's shape in operations.
+
+    Attributes:
+        token: operations per token in the linear layers and the head.
+        pair: operations per pair of tokens in attention.
+        layers: decoder layers.
+        token_bytes: rough activation memory of a token, kept for the backward pass.
+        pair_bytes: memory that a pair of tokens takes in masks, and in attention weights where they are kept.
+    """
+
+    token: float
+    pair: float
+    layers: int
+    token_bytes: float
+    pair_bytes: float
+
+    def cost(self, batch: int, length: int, *, dense: bool) -> float:
+        """Operations of one pass over ``batch`` sequences of ``length`` tokens."""
+        pairs = length * length * (1.0 if dense else 0.5)
+        return batch * (length * self.token + pairs * self.pair) + self.layers * _PASS_OVERHEAD
+
+    def memory(self, batch: int, length: int) -> float:
+        """Bytes that one pass keeps until its backward pass."""
+        return batch * (length * self.token_bytes + length * length * self.pair_bytes)
+
+
+def shape_of(config: Any, *, eager: bool) -> Shape:
+    """The shape that a transformers config describes.
+
+    Args:
+        config: of the text model.
+        eager: whether attention weights are materialised.
+    """
+
+    def value(default: int, *names: str) -> int:
+        found = next((getattr(config, name) for name in names if isinstance(getattr(config, name, None), int)), None)
+        return default if found is None else int(found)
+
+    hidden = value(1, "hidden_size", "n_embd")
+    layers = value(1, "num_hidden_layers", "n_layer")
+    heads = value(1, "num_attention_heads", "n_head")
+    groups = value(heads, "num_key_value_heads")
+    width = value(hidden // heads, "head_dim")
+    inner = value(4 * hidden, "intermediate_size", "n_inner")
+    experts = value(0, "num_experts_per_tok")
+    if experts:
+        inner = experts * value(inner, "moe_intermediate_size")
+    weights = layers * (2 * hidden * heads * width + 2 * hidden * groups * width + 3 * hidden * inner)
+    weights += hidden * value(1, "vocab_size")
+    return Shape(
+        token=6.0 * weights,
+        pair=12.0 * heads * width * layers,
+        layers=layers,
+        token_bytes=4.0 * layers * (8 * hidden + 3 * inner),
+        pair_bytes=8.0 * heads * layers if eager else 5.0,
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run some rows.
+
+    Attributes:
+        layout: ``packed``, ``trimmed`` or ``stock``.
+        passes: for ``packed``, the trees of each pass.
+        cost: estimated operations.
+    """
+
+    layout: str
+    passes: tuple[tuple[Tree, ...], ...] = ()
+    cost: float = 0.0
+
+
+def split_passes(trees: Sequence[Tree], shape: Shape, *, most_tokens: int | None = None) -> list[list[Tree]]:
+    """Batch trees, longest first, into passes: a tree starts a new one where padding it would cost more than that."""
+    passes: list[list[Tree]] = []
+    for tree in trees:
+        if passes:
+            longest, count = passes[-1][0].size, len(passes[-1])
+            waste = shape.cost(1, longest, dense=True) - shape.cost(1, tree.size, dense=True)
+            fits = most_tokens is None or (count + 1) * longest <= most_tokens
+            if fits and waste <= shape.layers * _PASS_OVERHEAD:
+                passes[-1].append(tree)
+                continue
+        passes.append([tree])
+    return passes
+
+
+def choose(
+    rows: Rows,
+    chosen: Sequence[int],
+    shape: Shape,
+    *,
+    stock_rows: int,
+    packing: bool,
+    sharing: bool,
+    trimming: bool,
+    single_pass: bool,
+    forced: str = "auto",
+    most_tokens: int | None = None,
+) -> Plan:
+    """The cheapest exact way to run the chosen rows.
+
+    Args:
+        rows: all rows of the micro-batch, whose padding is what TRL would run.
+        chosen: the rows that must run, each with a prompt and a completion.
+        shape: of the model.
+        stock_rows: how many rows TRL would run in their place, padded to all columns.
+        packing: whether rows may be laid out anew at all.
+        sharing: whether completions may share their prompt.
+        trimming: whether padding columns may be dropped.
+        single_pass: whether everything must run in one pass (several processes must agree on their number).
+        forced: a layout to take wherever it is possible, or ``auto``.
+        most_tokens: bound on the tokens of a pass, kept wherever a single row allows.
+    """
+    padded = any(rows.prompts[row] + rows.completions[row] < rows.width for row in range(len(rows.prompts)))
+    stock = shape.cost(stock_rows, rows.width, dense=padded)
+    bound = shape.memory(stock_rows, rows.width)
+    prompt, completion = max(rows.prompts[row] for row in chosen), max(rows.completions[row] for row in chosen)
+    width = prompt + completion if trimming else rows.width
+    ragged = any(rows.prompts[row] + rows.completions[row] < width for row in chosen)
+    plans = [Plan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
+    if packing and forced != "trimmed":
+        widest = max(_group_sizes(rows, chosen)) if sharing else 1
+        for branches in _halvings(widest):
+            trees = grow(rows, chosen, branches)
+            passes = [trees] if single_pass else split_passes(trees, shape, most_tokens=most_tokens)
+            if branches > 1 and most_tokens is not None and trees[0].size > most_tokens:
+                continue
+            if branches > 1 and sum(shape.memory(len(part), part[0].size) for part in passes) > bound:
+                continue
+            cost = sum(shape.cost(len(part), part[0].size, dense=any(len(t.rows) > 1 for t in part)) for part in passes)
+            plans.append(Plan("packed", tuple(tuple(part) for part in passes), cost))
+    if forced != "auto":
+        plans = [plan for plan in plans if plan.layout == forced] or plans
+    best = min(plans, key=lambda plan: plan.cost)
+    return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else Plan("stock", cost=stock)
+
+
+def _group_sizes(rows: Rows, chosen: Sequence[int]) -> list[int]:
+    counts: dict[bytes, int] = {}
+    for row in chosen:
+        counts[rows.keys[row]] = counts.get(rows.keys[row], 0) + 1
+    return list(counts.values())
+
+
+def _halvings(most: int) -> list[int]:
+    """``most``, its half rounded up, and so on down to 1."""
+    sizes = [most]
+    while sizes[-1] > 1:
+        sizes.append((sizes[-1] + 1) // 2)
+    return sizes

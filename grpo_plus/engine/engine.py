@@ -1,0 +1,299 @@
+"""The engine: the same log-probabilities and the same gradient as TRL's own path, from fewer tokens."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from grpo_plus.engine.arrange import arrange, is_row_aligned, reorder
+from grpo_plus.engine.cost import Plan, choose
+from grpo_plus.engine.errors import EngineError
+from grpo_plus.engine.facts import LAYOUTS, SINGLE, Facts
+from grpo_plus.engine.forward import Autocast
+from grpo_plus.engine.models import Models
+from grpo_plus.engine.notes import Notes
+from grpo_plus.engine.pack import read_rows
+from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
+from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+
+
+class Engine:
+    """Runs the log-probability passes of a trainer.
+
+    It takes the place of one method of TRL's trainer (`score`), reorders its buffer (`arrange`) and is told what a loss
+    is computed on (`loss_on`). Whatever it does not know to be exact is passed on to TRL's own method, and the reason
+    is logged once.
+
+    Args:
+        layout: ``auto`` lets a cost model choose per micro-batch, ``packed`` and ``trimmed`` force a layout wherever it
+            is exact, ``stock`` switches the engine off.
+        tokens_per_pass: most tokens of one forward and backward pass, or None.
+        facts: gives the run's settings, asked for before each use.
+        autocast: makes the context that TRL's passes run in.
+        unwrap: gives the plain transformers model inside whatever a trainer wraps it in.
+
+    Attributes:
+        tokens_per_pass: as given; may be changed at any time.
+        metrics: of the last pass that a loss was computed on.
+    """
+
+    def __init__(
+        self,
+        layout: str,
+        tokens_per_pass: int | None,
+        *,
+        facts: Callable[[], Facts],
+        autocast: Autocast,
+        unwrap: Callable[[Any], Any],
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise EngineError(f"engine is {layout!r}, expected one of {', '.join(LAYOUTS)}.")
+        if tokens_per_pass is not None and (isinstance(tokens_per_pass, bool) or tokens_per_pass < 1):
+            raise EngineError(f"engine_tokens_per_pass is {tokens_per_pass!r}, expected a positive number or None.")
+        if tokens_per_pass is not None and layout == "stock":
+            raise EngineError("engine_tokens_per_pass needs the engine, but engine is 'stock'. Set engine='auto'.")
+        self.layout = layout
+        self.tokens_per_pass = tokens_per_pass
+        self.metrics: dict[str, float] = {}
+        self._facts = facts
+        self._autocast = autocast
+        self._notes = Notes()
+        self._models = Models(unwrap, autocast, self._notes)
+        self._inputs: Mapping[str, Any] | None = None
+        self._arranged: Any = None
+        self._last_entropy = 0.0
+
+    def check(self, model: Any) -> None:
+        """Refuse at once what was asked for and cannot be had.
+
+        Args:
+            model: the model to train.
+
+        Raises:
+            EngineError: names the setting, the reason and what to set instead.
+        """
+        facts = self._facts()
+        if self.tokens_per_pass is not None and facts.kind != SINGLE:
+            raise EngineError(
+                f"engine_tokens_per_pass is {self.tokens_per_pass}, but it works on a single device only: its backward "
+                "passes run inside one another, which distributed wrappers do not follow. Leave it unset."
+            )
+        if self.layout in {"auto", "stock"} and self.tokens_per_pass is None:
+            return
+        support = self._models.of(model).support
+        reason = facts.refusal() or support.refusal
+        if reason is None and self.layout == "packed" and not facts.fused_head:
+            reason = "packing takes TRL 1.16, whose head scores labels given shifted"
+        if reason is None and self.layout == "packed" and not support.packing:
+            reason = support.note
+        if reason is not None:
+            wanted = "engine_tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
+            raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
+
+    def arrange(self, buffer: Any) -> None:
+        """Reorder TRL's buffer of micro-batches in place, once for each generation batch."""
+        if self.layout == "stock" or not isinstance(buffer, list) or buffer is self._arranged:
+            return
+        self._arranged = buffer
+        facts = self._facts()
+        if facts.refusal() is not None or facts.block < 2:
+            return
+        reason = facts.fixed_rows()
+        count = buffer[0]["completion_ids"].shape[0]
+        if reason is None and not all(is_row_aligned(batch, count) for batch in buffer):
+            reason = "the batch holds values that are not per row"
+        if reason is not None:
+            self._notes.say(f"rows stay in the micro-batch they were drawn into: {reason}")
+            return
+        for start in range(0, len(buffer), facts.block):
+            part = buffer[start : start + facts.block]
+            keys = [key for batch in part for key in _prompt_keys(batch)]
+            sizes = [size for batch in part for size in batch["completion_mask"].sum(1).tolist()]
+            live = [not idle for batch in part for idle in self._idle(batch, facts).tolist()]
+            buffer[start : start + facts.block] = reorder(part, arrange(keys, sizes, live, count))
+
+    @contextmanager
+    def loss_on(self, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Around the computation of a loss: rows of ``inputs`` that cannot change its gradient need not run."""
+        self._inputs = inputs
+        self.metrics = {}
+        try:
+            yield
+        finally:
+            self._inputs = None
+
+    def score(
+        self,
+        stock: Callable[..., LogProbs],
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **further: Any,
+    ) -> LogProbs:
+        """TRL's ``_get_per_token_logps_and_entropies``, from fewer tokens.
+
+        Args:
+            stock: TRL's method.
+            model: this and the rest as TRL passes them.
+            input_ids: (B, S), prompts padded left and completions padded right.
+            attention_mask: (B, S).
+            logits_to_keep: completion columns.
+            batch_size: rows of one pass; None for all.
+            compute_entropy: whether entropies are asked for.
+            **further: multimodal inputs and the router's loss; with any of them TRL's method runs as it is.
+        """
+        if self.layout == "stock":
+            arguments = (model, input_ids, attention_mask, logits_to_keep)
+            return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
+        facts = self._facts()
+        known = self._models.of(model)
+        reason = facts.refusal() or known.support.refusal or _beyond_text(further)
+        rows = None if reason else read_rows(input_ids, attention_mask, logits_to_keep)
+        if rows is None or min(rows.prompts) == 0:
+            reason = reason or "a row has no prompt, or padding inside its prompt or completion"
+            if self.tokens_per_pass is not None:
+                raise EngineError(f"engine_tokens_per_pass cannot be kept: {reason}. Leave it unset.")
+            self._notes.say(f"TRL's own path runs: {reason}")
+            arguments = (model, input_ids, attention_mask, logits_to_keep)
+            return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
+        if self.layout != "trimmed":
+            forced = self.layout == "packed"
+            self._models.try_out(model, input_ids.device, fused_head=facts.fused_head, forced=forced)
+        job = Job(
+            stock,
+            model,
+            input_ids,
+            attention_mask,
+            rows,
+            batch_size,
+            compute_entropy,
+            known,
+            self._autocast,
+            self.tokens_per_pass,
+            facts.entropy_bonus,
+        )
+        return self._score(job, facts)
+
+    def _score(self, job: Job, facts: Facts) -> LogProbs:
+        inputs = self._inputs if torch.is_grad_enabled() else None
+        count, device = len(job.rows.prompts), job.input_ids.device
+        shape = torch.Size((count, job.completion_width))
+        idle_B, old_BC = torch.zeros(count, dtype=torch.bool, device=device), None
+        if inputs is not None:
+            idle_B, old_BC = self._idle(inputs, facts), inputs.get("old_per_token_logps")
+        idle = idle_B.tolist()
+        # A row without completion tokens has nothing to score: TRL gives it zeros.
+        live = [row for row in range(count) if not idle[row] and job.rows.completions[row] > 0]
+        logps_BC = stand_in(old_BC, idle_B, shape, device)
+        scored: list[Scored] = []
+        layout, tokens = None, 0
+        for block in _blocks(job, facts):
+            chosen = [row for row in live if row in block]
+            if chosen:
+                plan = self._plan(job, facts, chosen, len(block))
+                layout = layout or plan.layout
+                if plan.layout == "stock" and len(block) == count and self.tokens_per_pass is None:
+                    self._measure(inputs, "stock", job, count * job.rows.width, 0)
+                    return whole(job)
+                scored += run(job, plan, block if plan.layout == "stock" else chosen)
+            elif facts.kind != SINGLE or inputs is not None:
+                # Other ranks run a pass here, and the optimizer must see the zeros that TRL's gradient would be.
+                logps_BC = logps_BC + dummy(job)
+                tokens += 1
+        tokens += sum(part.tokens for part in scored)
+        self._measure(inputs, layout or "packed", job, tokens, sum(idle))
+        logps_BC = _place(logps_BC, [(part.target, part.logps) for part in scored])
+        if not job.compute_entropy:
+            return logps_BC, None, None
+        found = [(part.target, part.entropies) for part in scored if part.entropies is not None]
+        entropies_BC = _place(torch.zeros(shape, device=device), found)
+        if inputs is not None and any(idle):
+            entropies_BC = self._fill_entropy(entropies_BC, idle_B, inputs, facts)
+        return logps_BC, entropies_BC, None
+
+    def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> Plan:
+        support = job.known.support
+        longest = max(job.rows.prompts[row] + job.rows.completions[row] for row in rows)
+        bound = self.tokens_per_pass
+        if bound is not None and longest > bound:
+            self._notes.say(
+                f"a row of {longest} tokens runs in one pass although engine_tokens_per_pass is {bound}: a row is the "
+                "least that can run"
+            )
+        if bound is None and job.batch_size is not None:
+            bound = job.batch_size * job.rows.width
+        return choose(
+            job.rows,
+            rows,
+            job.known.shape,
+            stock_rows=stock_rows,
+            packing=support.packing,
+            sharing=support.sharing and (support.window is None or longest <= support.window),
+            trimming=support.trimming,
+            single_pass=facts.kind != SINGLE,
+            forced=self.layout,
+            most_tokens=bound,
+        )
+
+    def _idle(self, inputs: Mapping[str, Any], facts: Facts) -> torch.Tensor:
+        reason = facts.zero_matters()
+        if reason is not None:
+            self._notes.say(f"rows whose advantage is zero run like any other: {reason}")
+        return idle_rows(inputs["advantages"], _trainable(inputs), zero_is_idle=reason is None)
+
+    def _fill_entropy(
+        self, entropies_BC: torch.Tensor, idle_B: torch.Tensor, inputs: Mapping[str, Any], facts: Facts
+    ) -> torch.Tensor:
+        self._notes.say("the metric 'entropy' covers the tokens that ran; rows without work are left out of it")
+        # TRL leaves a NaN out of what it logs, but a NaN of one rank would spread over all.
+        nothing = float("nan") if facts.kind == SINGLE else self._last_entropy
+        filled_BC = fill_entropy(entropies_BC, idle_B, _trainable(inputs), nothing=nothing)
+        if facts.kind != SINGLE:
+            self._last_entropy = float(filled_BC[idle_B][0, 0])
+        return filled_BC
+
+    def _measure(self, inputs: Any, layout: str, job: Job, tokens: int, idle: int) -> None:
+        if inputs is not None:
+            count = len(job.rows.prompts)
+            self.metrics = {
+                "engine/tokens_saved": 1.0 - tokens / (count * job.rows.width),
+                "engine/layout": float(("stock", "trimmed", "packed").index(layout)),
+                "engine/rows_skipped": idle / count,
+            }
+
+
+def _blocks(job: Job, facts: Facts) -> list[range]:
+    """Rows that one plan covers: all of them, or those of each pass that TRL would make where ranks must agree."""
+    count = len(job.rows.prompts)
+    if facts.kind == SINGLE or job.batch_size is None:
+        return [range(count)]
+    return [range(start, min(start + job.batch_size, count)) for start in range(0, count, job.batch_size)]
+
+
+def _place(base_BC: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    if not parts:
+        return base_BC
+    target = torch.cat([target for target, _ in parts])
+    values = torch.cat([values for _, values in parts])
+    return base_BC.reshape(-1).index_copy(0, target, values).view_as(base_BC)
+
+
+def _trainable(inputs: Mapping[str, Any]) -> torch.Tensor:
+    mask_BC: torch.Tensor = inputs["completion_mask"]
+    return mask_BC * inputs["tool_mask"] if inputs.get("tool_mask") is not None else mask_BC
+
+
+def _prompt_keys(batch: Mapping[str, Any]) -> list[bytes]:
+    ids = torch.where(batch["prompt_mask"].bool(), batch["prompt_ids"], -1).cpu().contiguous().numpy()
+    return [row.tobytes() for row in ids]
+
+
+def _beyond_text(further: Mapping[str, Any]) -> str | None:
+    if further.get("compute_aux_loss"):
+        return "the router's load-balancing loss is computed over all tokens of a micro-batch"
+    given = sorted(name for name, value in further.items() if value is not None and value is not False)
+    return f"inputs beyond text ({', '.join(given)}) belong to whole rows" if given else None

@@ -1,0 +1,5 @@
+"""What the engine raises."""
+
+
+class EngineError(ValueError):
+    """An engine setting that cannot be honoured here; the message says why and what to set instead."""

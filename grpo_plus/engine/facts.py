@@ -1,0 +1,73 @@
+"""What the engine needs to know of a training run, as plain values."""
+
+from dataclasses import dataclass
+
+LAYOUTS = ("auto", "packed", "trimmed", "stock")
+"""Values of the config's ``engine``."""
+
+SINGLE, REPLICATED, SHARDED = "single", "replicated", "sharded"
+"""Kinds of runs: one process, one copy of the model per process (DDP), and FSDP2; `None` stands for any other."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The settings of a run that decide what is exact.
+
+    Attributes:
+        kind: `SINGLE`, `REPLICATED` or `SHARDED`; None for distributed set-ups that are not known to be safe.
+        fused_head: whether the model scores labels itself, as TRL 1.16 makes it.
+        block: micro-batches that share an optimizer step.
+        row_loss: whether the loss is a sum over rows, so that it does not matter which share a micro-batch.
+        kl: whether a KL term acts on every row, whatever its advantage.
+        zero_is_idle: whether a row whose advantage is zero adds nothing to the objective's gradient.
+        entropy_bonus: whether the entropy is part of the loss.
+        entropy_quantile: whether only the most uncertain tokens are trained, compared over the micro-batch.
+        router_loss: whether a mixture of experts is trained to balance its load.
+        noise: whether embeddings are trained with added noise, which depends on the length of a pass.
+        prompt_adapter: whether an adapter puts virtual tokens before every row.
+    """
+
+    kind: str | None = SINGLE
+    fused_head: bool = True
+    block: int = 1
+    row_loss: bool = True
+    kl: bool = False
+    zero_is_idle: bool = True
+    entropy_bonus: bool = False
+    entropy_quantile: bool = False
+    router_loss: bool = False
+    noise: bool = False
+    prompt_adapter: bool = False
+
+    def refusal(self) -> str | None:
+        """Why TRL's own path must run unchanged, or None."""
+        if self.kind is None:
+            return "this kind of distributed run has not been tried with it"
+        if self.router_loss:
+            return "the router's load-balancing loss is computed over all tokens of a micro-batch"
+        if self.noise:
+            return "the noise on embeddings (neftune_noise_alpha) depends on the length of a pass"
+        if self.prompt_adapter:
+            return "a prompt-learning adapter puts virtual tokens before every row"
+        return None
+
+    def fixed_rows(self) -> str | None:
+        """Why rows must stay in the micro-batch that TRL drew them into, or None."""
+        if not self.row_loss:
+            return "loss_type='bnpo' divides by the tokens of each micro-batch"
+        return self._over_tokens()
+
+    def zero_matters(self) -> str | None:
+        """Why a row whose advantage is zero must still run, or None."""
+        if self.kl:
+            return "the KL term (beta) pulls on every row"
+        if not self.zero_is_idle:
+            return "the objective gives rows of zero advantage a gradient"
+        return self._over_tokens()
+
+    def _over_tokens(self) -> str | None:
+        if self.entropy_bonus:
+            return "the entropy bonus is a mean over the tokens of a micro-batch"
+        if self.entropy_quantile:
+            return "top_entropy_quantile compares the tokens of a micro-batch"
+        return None

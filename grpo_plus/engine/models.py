@@ -1,0 +1,97 @@
+"""The models that pass through the engine, each judged once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from grpo_plus.engine.architecture import Support, support_of, text_config
+from grpo_plus.engine.cost import Shape, shape_of
+from grpo_plus.engine.errors import EngineError
+from grpo_plus.engine.forward import Autocast
+from grpo_plus.engine.notes import Notes
+from grpo_plus.engine.probe import mismatch
+
+
+@dataclass
+class Known:
+    """What was found out about one model.
+
+    Attributes:
+        plain: the model itself, kept so that its identity is not given to another.
+        support: what is exact for it.
+        shape: what its passes cost.
+        eager: whether its attention adds masks to scores.
+        vocabulary: number of token ids.
+        tried: whether `Models.try_out` has run.
+    """
+
+    plain: Any
+    support: Support
+    shape: Shape
+    eager: bool
+    vocabulary: int
+    tried: bool = False
+
+
+class Models:
+    """Judges models by their config, and by trying them out.
+
+    Args:
+        unwrap: gives the plain transformers model inside whatever a trainer wraps it in.
+        autocast: makes the context that passes run in.
+        notes: where reasons are said.
+    """
+
+    def __init__(self, unwrap: Callable[[Any], Any], autocast: Autocast, notes: Notes) -> None:
+        self._unwrap = unwrap
+        self._autocast = autocast
+        self._notes = notes
+        self._known: dict[int, Known] = {}
+
+    def of(self, model: Any) -> Known:
+        """What is known of a model, wrapped or not."""
+        plain = self._unwrap(model)
+        known = self._known.get(id(plain))
+        if known is None:
+            config = text_config(plain.config) if hasattr(plain, "config") else None
+            eager = getattr(config, "_attn_implementation", None) == "eager"
+            vocabulary = getattr(config, "vocab_size", 1)
+            known = Known(plain, support_of(plain), shape_of(config, eager=eager), eager, vocabulary)
+            self._known[id(plain)] = known
+        return known
+
+    def try_out(self, model: Any, device: torch.device, *, fused_head: bool, forced: bool) -> None:
+        """Check, once per model, that packing gives what the plain path gives.
+
+        All ranks come here at the same pass, so that they make the same number of forward passes.
+
+        Args:
+            model: as it will be called.
+            device: of its inputs.
+            fused_head: whether it scores shifted labels itself.
+            forced: whether packing was asked for by name.
+
+        Raises:
+            EngineError: packing was asked for and is not exact.
+        """
+        known = self.of(model)
+        if known.tried:
+            return
+        known.tried = True
+        if known.support.note is not None:
+            self._notes.say(known.support.note)
+        if not known.support.packing:
+            return
+        reason: str | None = "rows are not packed: that takes TRL 1.16, whose head scores labels given shifted"
+        if fused_head:
+            sharing = known.support.sharing
+            wrong = mismatch(model, known.vocabulary, device, self._autocast, eager=known.eager, sharing=sharing)
+            reason = None if wrong is None else f"rows are not packed: {wrong}"
+        if reason is None:
+            return
+        if forced:
+            raise EngineError(f"engine='packed' is not possible here: {reason}. Set engine='auto'.")
+        known.support = replace(known.support, packing=False, sharing=False)
+        self._notes.say(reason)

@@ -1,0 +1,75 @@
+"""A model tried out before it is trusted: three short rows, packed and plain, must give the same log-probabilities.
+
+The config says what a model should do; this shows that it does, with its own code, weights, adapters and attention
+kernels. One pass of each kind, without gradient.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from grpo_plus.engine.forward import Autocast, score_packed
+from grpo_plus.engine.pack import grow, lay_out, read_rows
+
+_PROMPT, _LENGTHS = 7, (6, 4, 5)
+LENGTH = _PROMPT + max(_LENGTHS)
+"""Tokens of the longest row that is tried: an attention window narrower than this shows as a mismatch."""
+
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
+_COARSE = 3e-2
+
+
+def mismatch(
+    model: Any, vocabulary: int, device: torch.device, autocast: Autocast, *, eager: bool, sharing: bool
+) -> str | None:
+    """Why packing is not exact for this model, or None.
+
+    Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
+    single tokens, a wrong mask or position moves all of them.
+    """
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)
+    ids[:, :_PROMPT] = ids[0, :_PROMPT]
+    mask = torch.ones_like(ids)
+    for row, length in enumerate(_LENGTHS):
+        mask[row, _PROMPT + length :] = 0
+    rows = read_rows(ids, mask, max(_LENGTHS))
+    assert rows is not None
+    ids, mask = ids.to(device), mask.to(device)
+    packed = lay_out(grow(rows, range(len(_LENGTHS)), None if sharing else 1), ids, rows)
+    shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
+    with torch.no_grad(), _without_dropout(model):
+        found = score_packed(model, packed, autocast, eager=eager)[0].float()
+        with autocast():
+            rounded = torch.is_autocast_enabled(device.type)
+            plain = model(
+                input_ids=ids[:, :-1],
+                attention_mask=torch.ones_like(ids[:, :-1]),
+                shift_labels=shift,
+                fused_lm_head=True,
+            ).log_probs[:, _PROMPT - 1 :]
+    truth = plain.float().reshape(-1)[packed.target]
+    error = float((found - truth).abs().mean() / (1 + truth.abs().mean()))
+    dtypes = {p.dtype for p in model.parameters()}
+    exact = dtypes <= set(_TOLERANCE) and not rounded
+    allowed = max(_TOLERANCE[dtype] for dtype in dtypes) if exact else _COARSE
+    if error <= allowed:  # false for NaN
+        return None
+    return f"three rows tried out on the model gave log-probabilities off by {error:.2g} of their size when packed"
+
+
+@contextmanager
+def _without_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """Switch dropout off, without touching layers that repack their weights on entering evaluation mode."""
+    quantised = any(hasattr(p, "quant_state") for p in model.parameters())
+    kinds = (torch.nn.Dropout,) if quantised else (torch.nn.Module,)
+    changed = [module for module in model.modules() if isinstance(module, kinds) and module.training]
+    for module in changed:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.training = True

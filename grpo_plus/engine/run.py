@@ -1,0 +1,137 @@
+"""Running a plan: passes, the bound on their tokens, and what stands in for a rank without work."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from grpo_plus.engine.cost import Plan
+from grpo_plus.engine.forward import Autocast, Scores, score_packed
+from grpo_plus.engine.models import Known
+from grpo_plus.engine.pack import Rows, lay_out
+from grpo_plus.engine.trim import trim
+
+LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""What TRL's method returns: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request for log-probabilities.
+
+    Attributes:
+        stock: TRL's method.
+        model: as it is to be called.
+        input_ids: (B, S), prompts padded left and completions padded right.
+        attention_mask: (B, S), 0 at padding.
+        rows: the same, measured.
+        batch_size: rows of one of TRL's passes; None for all.
+        compute_entropy: whether entropies are asked for.
+        known: what is known of the model.
+        autocast: makes the context of a pass.
+        tokens_per_pass: bound on the tokens of one forward and backward pass, or None.
+        entropy_in_loss: whether the entropies carry a gradient.
+    """
+
+    stock: Callable[..., LogProbs]
+    model: Any
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    rows: Rows
+    batch_size: int | None
+    compute_entropy: bool
+    known: Known
+    autocast: Autocast
+    tokens_per_pass: int | None
+    entropy_in_loss: bool
+
+    @property
+    def completion_width(self) -> int:
+        """Columns of the completion part."""
+        return self.rows.width - self.rows.prompt_width
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What one pass gave.
+
+    Attributes:
+        target: flat positions in (B, C).
+        logps: log-probabilities there.
+        entropies: entropies there, or None.
+        tokens: tokens that were run, padding included.
+    """
+
+    target: torch.Tensor
+    logps: torch.Tensor
+    entropies: torch.Tensor | None
+    tokens: int
+
+
+def whole(job: Job) -> LogProbs:
+    """TRL's own method on everything."""
+    options = {"batch_size": job.batch_size, "compute_entropy": job.compute_entropy}
+    return job.stock(job.model, job.input_ids, job.attention_mask, job.completion_width, **options)
+
+
+def dummy(job: Job) -> torch.Tensor:
+    """The smallest pass that TRL's method can make, through the wrapped model: one scored token, times zero."""
+    at = job.rows.prompt_width
+    ids = job.input_ids[:1, at - 1 : at + 1]
+    return 0.0 * job.stock(job.model, ids, torch.ones_like(ids), 1, compute_entropy=False)[0].sum()
+
+
+def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
+    """Make the passes of a plan, one by one, over ``rows``."""
+    if plan.layout == "packed":
+        for trees in plan.passes:
+            packed = lay_out(trees, job.input_ids, job.rows)
+            score = partial(score_packed, job.model, packed, job.autocast, eager=job.known.eager)
+            yield Scored(packed.target, *_bounded(job, score), packed.input_ids.numel())
+        return
+    narrow = plan.layout == "trimmed" and job.known.support.trimming
+    for part in _parts(job, rows, narrow=narrow):
+        ids, mask, kept = trim(job.rows, part, job.input_ids, job.attention_mask, narrow=narrow)
+        index = torch.tensor(part, device=ids.device)
+        target = index[:, None] * job.completion_width + torch.arange(kept, device=ids.device)
+        yield Scored(target.reshape(-1), *_bounded(job, partial(_stock, job, ids, mask, kept)), ids.numel())
+
+
+def _stock(job: Job, ids: torch.Tensor, mask: torch.Tensor, kept: int) -> Scores:
+    logps, entropies, _ = job.stock(job.model, ids, mask, kept, compute_entropy=job.compute_entropy)
+    return logps.reshape(-1), None if entropies is None else entropies.reshape(-1)
+
+
+def _parts(job: Job, rows: Sequence[int], *, narrow: bool) -> Iterator[Sequence[int]]:
+    """Rows that TRL's method runs together."""
+    step = len(rows) if job.batch_size is None else job.batch_size
+    if job.tokens_per_pass is not None:
+        width = job.rows.width
+        if narrow:
+            width = max(job.rows.prompts[row] for row in rows) + max(job.rows.completions[row] for row in rows)
+        step = min(step, max(1, job.tokens_per_pass // width))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def _bounded(job: Job, score: Callable[[], Scores]) -> Scores:
+    """One pass; with a bound on its tokens its graph is dropped, and built again when its gradient is known.
+
+    The loss needs the log-probabilities of all passes at once, and its backward pass would keep all their graphs alive.
+    With them dropped, the loss's gradient on the log-probabilities comes back first; then each pass runs forward again,
+    and backward with its share of it, before the next one starts.
+    """
+    if job.tokens_per_pass is None or not torch.is_grad_enabled():
+        return score()
+
+    def again(_: torch.Tensor) -> Scores:
+        logps, entropies = score()
+        return logps, entropies if entropies is None or job.entropy_in_loss else entropies.detach()
+
+    # Only reentrant checkpointing runs its backward passes one inside the other; it needs an input with a gradient.
+    anchor = torch.zeros((), device=job.input_ids.device, requires_grad=True)
+    scores: Scores = checkpoint(again, anchor, use_reentrant=True)
+    return scores

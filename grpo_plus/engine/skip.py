@@ -1,0 +1,49 @@
+"""Rows that cannot change the gradient, and what stands in their place."""
+
+import torch
+
+
+def idle_rows(advantages: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool) -> torch.Tensor:
+    """Rows, (B,) bool, that need no forward and no backward pass.
+
+    A row without a trainable token takes no part in any loss. A row whose advantage is exactly zero at every trainable
+    token has a gradient of exactly zero, where the loss is one that only its advantage drives.
+
+    Args:
+        advantages: (B,) or (B, C).
+        mask_BC: the trainable tokens.
+        zero_is_idle: whether zero advantage means zero gradient in the present loss.
+    """
+    trainable_BC = mask_BC.bool()
+    if not zero_is_idle:
+        return ~trainable_BC.any(dim=1)
+    values_BC = advantages[:, None] if advantages.dim() == 1 else advantages
+    return ~((values_BC != 0) & trainable_BC).any(dim=1)
+
+
+def stand_in(old_BC: torch.Tensor | None, idle_B: torch.Tensor, like: torch.Size, device: torch.device) -> torch.Tensor:
+    """Log-probabilities of the idle rows, (B, C): the old ones, so that their ratio is 1; zeros elsewhere.
+
+    Without old ones the loss takes the log-probabilities themselves for old, and any constant gives a ratio of 1.
+    A constant beside real old ones would not do: its ratio may overflow, and zero times infinity is not zero.
+    """
+    if old_BC is None:
+        return torch.zeros(like, dtype=torch.float32, device=device)
+    return torch.where(idle_B[:, None], old_BC.detach().float(), 0.0)
+
+
+def fill_entropy(
+    entropies_BC: torch.Tensor, idle_B: torch.Tensor, mask_BC: torch.Tensor, *, nothing: float
+) -> torch.Tensor:
+    """Give the idle rows the mean entropy of the live tokens, so that a mean over all rows is the mean over live ones.
+
+    Args:
+        entropies_BC: entropies of the live rows.
+        idle_B: the idle rows.
+        mask_BC: the trainable tokens.
+        nothing: what to give where no token is live.
+    """
+    live_BC = mask_BC.bool() & ~idle_B[:, None]
+    count = live_BC.sum()
+    mean = torch.where(live_BC, entropies_BC.detach(), 0.0).sum() / count.clamp(min=1)
+    return torch.where(idle_B[:, None], torch.where(count > 0, mean, nothing), entropies_BC)

@@ -1,0 +1,123 @@
+"""The ``verifiers`` list of a config: names or mappings with closed keys, and what is wrong with them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.anchors import absolute
+from grpo_plus.options import numbers
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import VerifierError
+
+if TYPE_CHECKING:
+    from grpo_verifiers import Verifier
+    from grpo_verifiers.function import OnError
+
+KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item of the config's ``verifiers`` list."""
+
+    name: str
+    label: str
+    weight: float | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    on_error: "OnError | None" = None
+
+    def build(self) -> "Verifier":
+        """The verifier itself."""
+        from grpo_verifiers import get_verifier
+
+        return get_verifier(
+            self.name,
+            label=self.label,
+            columns=dict(self.columns),
+            timeout=self.timeout,
+            on_error=self.on_error,
+            **self.kwargs,
+        )
+
+
+def read_entries(given: Iterable[Any]) -> tuple[list[Entry], list[str]]:
+    """The entries of a config, and what is wrong with their form."""
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for position, item in enumerate(given):
+        values = {"name": item} if isinstance(item, str) else item
+        where = f"verifiers[{position}]"
+        if not isinstance(values, Mapping):
+            problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
+            continue
+        problems += [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
+        name = values.get("name")
+        if not isinstance(name, str) or not name:
+            problems.append(f"{where} has no name: give the verifier's name or reference, got {item!r}.")
+            continue
+        wrong = _form_problems(f"{where} ({name})", values)
+        problems += wrong
+        if not wrong:
+            known: dict[str, Any] = {key: values[key] for key in KEYS if values.get(key) is not None}
+            entries.append(Entry(**{"label": _plain(name), **known}))
+    labels = [entry.label for entry in entries]
+    problems += [
+        f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
+        "each entry its own 'label'."
+        for label in dict.fromkeys(labels)
+        if labels.count(label) > 1
+    ]
+    return entries, problems
+
+
+def anchored_entry(item: Any) -> Any:
+    """An item of the config's ``verifiers`` with the path of a file reference made absolute."""
+    if isinstance(item, str):
+        return absolute(item)
+    if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+        return numbers({**item, "name": absolute(item["name"])})
+    return item
+
+
+def entry_problems(config: Any) -> list[str]:
+    """Everything wrong with the verifiers of a config."""
+    entries, problems = read_entries(config.verifiers)
+    for entry in entries:
+        try:
+            problems += entry.build().check()
+        except VerifierError as error:
+            problems.append(f"verifier {entry.label!r}: {error}")
+    weighted = [entry.label for entry in entries if entry.weight is not None]
+    if config.reward_weights is not None and weighted:
+        problems.append(
+            f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "
+            f"{', '.join(weighted)}: keep one of the two."
+        )
+    return problems
+
+
+def _plain(name: str) -> str:
+    """A readable label for a reference: the attribute's name."""
+    return name.rpartition(":")[2] or name
+
+
+def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
+    problems = []
+    weight, timeout = values.get("weight"), values.get("timeout")
+    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight):  # noqa: PLR0124 - NaN
+        problems.append(f"{where}: weight is {weight!r}, expected a number.")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
+    for key in ("kwargs", "columns"):
+        value = values.get(key)
+        if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+            problems.append(f"{where}: {key} is {value!r}, expected a mapping.")
+    columns = values.get("columns")
+    if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
+        problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
+    label = values.get("label")
+    if label is not None and (not isinstance(label, str) or not label):
+        problems.append(f"{where}: label is {label!r}, expected a non-empty string.")
+    return problems

@@ -1,0 +1,104 @@
+"""Stop the inner iterations on a batch once enough of its tokens have settled."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class InnerIterations:
+    """Counts settled tokens over each full iteration on a generation batch, and says when the rest is to be skipped.
+
+    A step is one micro-batch; an iteration is ``steps`` of them, one pass over the generation batch; a block is
+    ``iterations`` of those, after which a new batch is generated. All ranks count together and decide alike.
+
+    Args:
+        share: stop when at least this share of the pulled tokens has settled; None never stops.
+        steps: micro-batches in one iteration.
+        iterations: iterations in a block.
+        total: sums a tensor over the ranks.
+    """
+
+    def __init__(self, share: float | None, *, steps: int, iterations: int, total: Callable[[Tensor], Tensor]) -> None:
+        self.share = share
+        self.steps = steps
+        self.iterations = iterations
+        self.settled_share: float | None = None
+        self._total = total
+        self._counts: Tensor | None = None
+        self._stopped = False
+
+    def iteration(self, step: int) -> int:
+        """Which iteration of its block a step belongs to, from 1."""
+        return step // self.steps % self.iterations + 1
+
+    def skips(self, step: int) -> bool:
+        """Whether this step is to run no forward and no backward."""
+        if step % (self.steps * self.iterations) == 0:
+            self._stopped, self._counts = False, None
+        return self._stopped
+
+    def observe(self, settled: Tensor, pulled: Tensor) -> None:
+        """Count one micro-batch's tokens."""
+        if self.share is None:
+            return
+        counts = torch.stack([(settled & pulled).sum(), pulled.sum()]).float()
+        self._counts = counts if self._counts is None else self._counts + counts
+
+    def finish(self, step: int) -> None:
+        """Decide after the last micro-batch of an iteration; with no pulled token at all there is nothing left."""
+        if self.share is None or self._stopped or (step + 1) % self.steps or self._counts is None:
+            return
+        settled, pulled = self._total(self._counts).tolist()
+        self.settled_share = settled / pulled if pulled else 1.0
+        self._stopped = self.settled_share >= self.share
+        self._counts = None
+
+
+def stop_problems(config: Any, *, world: int) -> list[str]:
+    """Why ``stop_fraction`` cannot work with a training config; empty when it can."""
+    problems = []
+    if config.num_iterations == 1:
+        problems.append(
+            "stop_fraction ends the inner iterations on a batch early, but num_iterations is 1, so there are none to "
+            "end: set num_iterations to 2 or more, or remove stop_fraction."
+        )
+    accumulation = config.gradient_accumulation_steps
+    steps = config.steps_per_generation
+    if steps is None and config.generation_batch_size is not None:
+        steps = config.generation_batch_size // (config.per_device_train_batch_size * world)
+    steps = accumulation if steps is None else steps
+    if steps % accumulation:
+        problems.append(
+            f"stop_fraction skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) "
+            f"micro-batches is no multiple of gradient_accumulation_steps ({accumulation}): make it one, or remove "
+            "stop_fraction."
+        )
+    if config.fp16:
+        problems.append(
+            "stop_fraction leaves optimizer steps without gradients, which the gradient scaler of fp16 cannot take: "
+            "use bf16, or remove stop_fraction."
+        )
+    if config.deepspeed:
+        problems.append(
+            "stop_fraction leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or "
+            "FSDP, or remove stop_fraction."
+        )
+    return problems
+
+
+def check_clean_steps(accelerator: Any) -> list[str]:
+    """The same for what only the running accelerator knows."""
+    problems = []
+    if accelerator.scaler is not None:
+        problems.append(
+            "stop_fraction leaves optimizer steps without gradients, which a gradient scaler (mixed precision fp16) "
+            "cannot take: use bf16, or remove stop_fraction."
+        )
+    if str(accelerator.distributed_type).endswith("DEEPSPEED"):
+        problems.append(
+            "stop_fraction leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or "
+            "FSDP, or remove stop_fraction."
+        )
+    return problems

@@ -1,0 +1,183 @@
+"""From a generation batch to the micro-batches an objective reads: counts, prompts, targets, and metrics back.
+
+Everything here takes tensors and a few callables for what has to cross ranks, so that it runs without a trainer.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import Counts, Metric, TokenBatch
+from grpo_plus.objectives.objective import Objective
+from grpo_plus.objectives.target import make_targets
+
+Gather = Callable[[Tensor], Tensor]
+"""All ranks' rows of a tensor, in the order of the ranks; narrower ones are padded with zeros on the right."""
+
+COMPLETIONS, PROMPTS, PROMPT_TOKENS = "num_completions_in_batch", "num_prompts_in_batch", "prompt_tokens"
+TARGET_TOTAL = "target_weight_sum"
+TARGETS = ("target_logps", "target_sign", "target_weights")
+PICTURES = ("pixel_values", "num_images")
+
+
+def trained_mask(inputs: Mapping[str, Any]) -> Tensor:
+    """(B, T) bool: completion tokens the policy wrote, in completions that are not masked out."""
+    mask: Tensor = inputs["completion_mask"].bool()
+    return (mask & inputs["tool_mask"].bool()) if "tool_mask" in inputs else mask
+
+
+def prompt_keys(prompt_ids: Tensor, prompt_mask: Tensor, groups_B: Tensor, *, pictures: bool) -> Tensor:
+    """(B, 2) integers that are equal where the prompts are, on whatever rank and behind whatever padding.
+
+    Prompts with pictures are told apart by their group: equal tokens may stand for different pictures.
+    """
+    digests = []
+    for ids, mask, group in zip(prompt_ids.tolist(), prompt_mask.tolist(), groups_B.tolist(), strict=True):
+        words = [token for token, kept in zip(ids, mask, strict=True) if kept]
+        digest = hashlib.sha256(repr((words, group if pictures else None)).encode()).digest()
+        digests.append([int.from_bytes(digest[i : i + 8], "big", signed=True) for i in (0, 8)])
+    return torch.tensor(digests, dtype=torch.long, device=prompt_ids.device).reshape(-1, 2)
+
+
+def add_counts(output: dict[str, Any], groups_B: Tensor, *, rank: int, gather: Gather) -> Tensor:
+    """Put the counts of the generation batch into it, over all ranks; returns all ranks' prompt numbers, (N,)."""
+    pictures = any(output.get(name) is not None for name in PICTURES)
+    keys = prompt_keys(output["prompt_ids"], output["prompt_mask"], groups_B, pictures=pictures)
+    prompts_N: Tensor = torch.unique(gather(keys), dim=0, return_inverse=True)[1]
+    tokens_N = gather(trained_mask(output).sum(-1))
+    count = int(prompts_N.max()) + 1
+    per_prompt = torch.zeros(count, dtype=tokens_N.dtype, device=tokens_N.device).index_add_(0, prompts_N, tokens_N)
+    rows = len(keys)
+    output[PROMPT_TOKENS] = per_prompt[prompts_N][rank * rows : (rank + 1) * rows]
+    output[COMPLETIONS] = torch.tensor(len(prompts_N), device=tokens_N.device)
+    output[PROMPTS] = torch.tensor(count, device=tokens_N.device)
+    return prompts_N
+
+
+def add_targets(
+    output: dict[str, Any], prompts_N: Tensor, *, rank: int, gather: Gather, keywords: Mapping[str, Any]
+) -> None:
+    """Put the targets of `target` into the generation batch. Groups may span ranks, so all rows are looked at."""
+    advantages = output["advantages"]
+    targets = make_targets(
+        prompts_N=prompts_N,
+        tokens_NT=gather(output["completion_ids"]),
+        present_NT=gather(output["completion_mask"].int()).bool(),
+        trained_NT=gather(trained_mask(output).int()).bool(),
+        old_logps_NT=gather(output["old_per_token_logps"]),
+        advantages_NT=gather(advantages if advantages.dim() == 2 else advantages.unsqueeze(1)),
+        **keywords,
+    )
+    rows, width = output["completion_ids"].shape
+    for name, everywhere in zip(TARGETS, (targets.logps, targets.sign, targets.weights), strict=True):
+        output[name] = everywhere[rank * rows : (rank + 1) * rows, :width].contiguous()
+    output[TARGET_TOTAL] = targets.weights.sum()
+
+
+def window_counts(
+    inputs: Mapping[str, Any],
+    *,
+    rows: int,
+    processes: int,
+    training: bool,
+    accumulation: int,
+    steps_per_generation: int,
+) -> Counts:
+    """The divisors of one accumulation window on one rank: counts of the generation batch, over its windows and ranks.
+
+    In evaluation a batch is neither split nor accumulated.
+    """
+    share = (accumulation / steps_per_generation if training else 1.0) / processes
+    # A batch that was made elsewhere has full micro-batches of equally many rows.
+    completions = inputs.get(COMPLETIONS, rows * processes * (steps_per_generation if training else 1))
+    tokens = inputs[TARGET_TOTAL] if TARGET_TOTAL in inputs else inputs["num_items_in_batch"]
+    prompts = inputs.get(PROMPTS)
+    return Counts(completions * share, tokens.clamp(min=1) * share, None if prompts is None else prompts * share)
+
+
+def token_batch(
+    inputs: Mapping[str, Any],
+    logps: Tensor,
+    counts: Counts,
+    *,
+    beta: float,
+    max_completion_length: int | None,
+    focus: Tensor | None = None,
+    keep: Tensor | None = None,
+) -> TokenBatch:
+    """What the objective may look at of one micro-batch."""
+    old_logps, advantages = inputs.get("old_per_token_logps"), inputs["advantages"]
+    return TokenBatch(
+        logps=logps,
+        old_logps=logps.detach() if old_logps is None else old_logps,
+        advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1),
+        mask=trained_mask(inputs),
+        counts=counts,
+        ref_logps=inputs.get("ref_per_token_logps"),
+        beta=beta,
+        weights=inputs.get("importance_sampling_ratio"),
+        keep=keep,
+        focus=focus,
+        prompt_tokens=inputs.get(PROMPT_TOKENS),
+        max_completion_length=max_completion_length,
+        **{name: inputs.get(name) for name in TARGETS},
+    )
+
+
+def kl_penalties(objective: Objective, output: Mapping[str, Any], beta: float) -> tuple[Tensor, Tensor]:
+    """(B,) what placement ``reward`` takes from each reward, and the estimates it is made of, (B, T)."""
+    assert objective.kl is not None
+    mask = trained_mask(output)
+    inside = [torch.where(mask, output[name], 0.0) for name in ("old_per_token_logps", "ref_per_token_logps")]
+    estimate = torch.where(mask, objective.kl.estimator(*inside), 0.0)
+    return beta * estimate.sum(-1), estimate
+
+
+def reduce_metrics(
+    metrics: Mapping[str, Metric], mask: Tensor, *, total: Callable[[Tensor], Tensor], gather: Gather
+) -> dict[str, float]:
+    """One number a metric over all ranks: NaN where no completion had a token.
+
+    Args:
+        metrics: the metrics of one micro-batch, the same ones on every rank.
+        mask: its trained tokens.
+        total: sums a tensor over the ranks.
+        gather: collects a tensor from the ranks.
+    """
+    means = {name: metric for name, metric in metrics.items() if metric.how == "mean"}
+    ends = {name: metric for name, metric in metrics.items() if metric.how != "mean"}
+    found: dict[str, float] = {}
+    if means:
+        sums = total(torch.stack([_sum_and_count(metric, mask) for metric in means.values()])).tolist()
+        found |= {name: value / max(count, 1.0) for name, (value, count) in zip(means, sums, strict=True)}
+    if ends:
+        # The smallest value is the largest of the negated ones; a rank without a token says -inf.
+        negated = torch.stack([_largest(metric, mask) for metric in ends.values()])
+        everywhere = gather(negated.unsqueeze(0)).amax(0).tolist()
+        for (name, metric), value in zip(ends.items(), everywhere, strict=True):
+            signed = -value if metric.how == "min" else value
+            found[name] = signed if abs(value) < float("inf") else float("nan")
+    return found
+
+
+def _sum_and_count(metric: Metric, mask: Tensor) -> Tensor:
+    values = metric.values.detach().float()
+    if values.size(1) == 1 and mask.size(1) != 1:
+        return torch.stack([values.sum(), torch.tensor(float(len(values)), device=values.device)])
+    where = mask if metric.where is None else mask & metric.where
+    return torch.stack([torch.where(where, values, 0.0).sum(), where.sum().float()])
+
+
+def _largest(metric: Metric, mask: Tensor) -> Tensor:
+    values = metric.values.detach().float()
+    counts = mask.sum(-1)
+    if values.size(1) == 1 and mask.size(1) != 1:
+        rows = values.squeeze(1)
+    else:
+        rows = torch.where(mask, values, 0.0).sum(-1) / counts.clamp(min=1)
+        rows = torch.where(counts > 0, rows, float("nan"))
+    signed = (-rows if metric.how == "min" else rows).nan_to_num(nan=float("-inf"))
+    return signed.max() if len(signed) else signed.new_tensor(float("-inf"))

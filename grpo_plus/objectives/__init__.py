@@ -1,0 +1,36 @@
+"""What is optimised: ratios, surrogates, KL estimators and reductions as pure functions, and their compositions."""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from grpo_plus.objectives.batch import Counts as Counts
+    from grpo_plus.objectives.batch import Metric as Metric
+    from grpo_plus.objectives.batch import Terms as Terms
+    from grpo_plus.objectives.batch import TokenBatch as TokenBatch
+    from grpo_plus.objectives.compose import build_objective as build_objective
+    from grpo_plus.objectives.compose import check_objective as check_objective
+    from grpo_plus.objectives.compose import objectives as objectives
+    from grpo_plus.objectives.compose import register_objective as register_objective
+    from grpo_plus.objectives.objective import Objective as Objective
+    from grpo_plus.objectives.pieces import pieces as pieces
+    from grpo_plus.objectives.target import Targets as Targets
+    from grpo_plus.objectives.target import make_targets as make_targets
+
+_NAMES = {
+    "Counts": "grpo_plus.objectives.batch",
+    "Metric": "grpo_plus.objectives.batch",
+    "Objective": "grpo_plus.objectives.objective",
+    "Targets": "grpo_plus.objectives.target",
+    "Terms": "grpo_plus.objectives.batch",
+    "TokenBatch": "grpo_plus.objectives.batch",
+    "build_objective": "grpo_plus.objectives.compose",
+    "check_objective": "grpo_plus.objectives.compose",
+    "make_targets": "grpo_plus.objectives.target",
+    "objectives": "grpo_plus.objectives.compose",
+    "pieces": "grpo_plus.objectives.pieces",
+    "register_objective": "grpo_plus.objectives.compose",
+}
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

@@ -1,0 +1,111 @@
+"""What a loss may look at, and what it gives back: small frozen dataclasses, no trainer, no logging.
+
+Axes: B rows of a micro-batch, T completion tokens. A tensor of one column, (B, 1), holds one value a completion.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The divisors of a loss: what one rank's accumulation window holds on average.
+
+    Never counts of the micro-batch, so that splitting a batch differently never changes the gradient.
+
+    Attributes:
+        completions: completions, fully masked ones included.
+        tokens: trainable tokens, or for `target` the sum of its node weights.
+        prompts: distinct prompts; None where nobody counted them.
+    """
+
+    completions: Tensor | float
+    tokens: Tensor | float
+    prompts: Tensor | float | None = None
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """One micro-batch of scored completions.
+
+    Attributes:
+        logps: (B, T) log-probabilities of the policy, with gradient.
+        old_logps: (B, T) those of the policy that sampled, detached.
+        advantages: (B, T), or (B, 1) with one value a completion.
+        mask: (B, T) bool, the tokens that are trained.
+        counts: the divisors of the reduction.
+        ref_logps: (B, T) those of the reference policy; None while `beta` is 0.
+        beta: coefficient of the KL term now, after its schedule.
+        weights: (B, T) or (B, 1) importance weights of another sampler (vLLM); None without one.
+        keep: (B, T) or (B, 1), 0 for completions that are too far off-policy to learn from; None keeps all.
+        focus: (B, T) bool, the tokens that the policy term acts on (top entropy); None for all trained ones.
+        prompt_tokens: (B,) trained tokens of all completions of the row's prompt; None where nobody counted them.
+        target_logps: (B, T) where `target` wants each log-probability.
+        target_sign: (B, T) 1 to pull up, -1 to push down, 0 for no target.
+        target_weights: (B, T) one over the occurrences of the token's node.
+        max_completion_length: the length limit of sampling.
+    """
+
+    logps: Tensor
+    old_logps: Tensor
+    advantages: Tensor
+    mask: Tensor
+    counts: Counts
+    ref_logps: Tensor | None = None
+    beta: float = 0.0
+    weights: Tensor | None = None
+    keep: Tensor | None = None
+    focus: Tensor | None = None
+    prompt_tokens: Tensor | None = None
+    target_logps: Tensor | None = None
+    target_sign: Tensor | None = None
+    target_weights: Tensor | None = None
+    max_completion_length: int | None = None
+
+    @property
+    def log_ratio(self) -> Tensor:
+        """(B, T) log of the token ratio; exactly 0, and without gradient, where nothing is trained."""
+        return torch.where(self.mask, self.logps - self.old_logps, 0.0)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One logged number before it is reduced over tokens and ranks.
+
+    Attributes:
+        values: (B, T), or (B, 1) with one value a completion.
+        how: ``mean`` over trained tokens (completions for one-column values), or the ``min`` or ``max`` over
+            completions of their token means.
+        where: (B, T) bool, the tokens that a mean counts; None for the trained ones.
+    """
+
+    values: Tensor
+    how: Literal["mean", "min", "max"] = "mean"
+    where: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a surrogate gives back.
+
+    Attributes:
+        values: (B, T) or (B, 1), maximised.
+        metrics: by the name they are logged under.
+        settled: bool, tokens that feel no pull any more (past their clip, at their target); None: no such thing.
+        pulled: bool, the tokens among which the settled ones are counted.
+    """
+
+    values: Tensor
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    settled: Tensor | None = None
+    pulled: Tensor | None = None
+
+
+def row_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """(B, 1) mean over the masked tokens of each row; 0 for a row without any."""
+    total = torch.where(mask, values, 0.0).sum(-1, keepdim=True)
+    return total / mask.sum(-1, keepdim=True).clamp(min=1)

@@ -1,0 +1,49 @@
+"""Fields of the training config that an objective cannot go with; each is named with what to do about it."""
+
+from typing import Any
+
+from grpo_plus.objectives.objective import Objective
+
+
+def field_problems(objective: Objective, config: Any) -> list[str]:
+    """What is wrong with a training config for this objective; empty when nothing is."""
+    problems = []
+    corrected = config.use_vllm and config.vllm_importance_sampling_correction
+    what = f"the objective {objective.name!r}"
+    if objective.makes_targets:
+        problems += _target_problems(what, config, corrected=corrected)
+    if objective.surrogate.piece.weighs_itself and corrected and "token" not in config.vllm_importance_sampling_mode:
+        problems.append(
+            f"{what} needs importance weights per token, but vllm_importance_sampling_mode is "
+            f"{config.vllm_importance_sampling_mode!r}: set it to 'token_truncate' or 'token_mask'."
+        )
+    split = _per_reward(config)
+    if objective.kl_in_reward and split is not None:
+        problems.append(
+            f"{what}: kl placement 'reward' takes the divergence from the sum of the rewards, which {split} does not "
+            "look at, since it normalises each reward by itself: use placement 'loss'."
+        )
+    if not 0 <= config.top_entropy_quantile <= 1:
+        problems.append(f"top_entropy_quantile is {config.top_entropy_quantile!r}, expected at least 0 and at most 1.")
+    return problems
+
+
+def _target_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
+    why = f"{what} sets how far each probability goes, so nothing may weigh or drop single tokens"
+    problems = []
+    if corrected:
+        problems.append(f"{why}: set vllm_importance_sampling_correction to false.")
+    if config.top_entropy_quantile != 1.0:
+        problems.append(f"{why}: remove top_entropy_quantile ({config.top_entropy_quantile!r}).")
+    if config.off_policy_mask_threshold is not None:
+        problems.append(f"{why}: remove off_policy_mask_threshold ({config.off_policy_mask_threshold!r}).")
+    return problems
+
+
+def _per_reward(config: Any) -> str | None:
+    """What makes advantages from each reward by itself; None when they come from the sum."""
+    if config.advantage is None:
+        split = config.multi_objective_aggregation == "normalize_then_sum"
+        return "multi_objective_aggregation 'normalize_then_sum'" if split else None
+    parts = (config.advantage_kwargs or {}).get("parts") or {}
+    return "the advantage estimator 'gdpo'" if "gdpo" in (config.advantage, *parts) else None

@@ -1,0 +1,225 @@
+"""An objective: one ratio, one surrogate, at most one KL estimator and one reduction, composed."""
+
+# ruff: noqa: RUF001 - formulas
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import Metric, Terms, TokenBatch
+from grpo_plus.objectives.kl import token_kl
+from grpo_plus.objectives.pieces import Piece
+from grpo_plus.objectives.ratio import token as token_ratio
+from grpo_plus.objectives.reduce import masked
+from grpo_plus.objectives.schedule import Constant, Schedule
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece and the keywords it is called with."""
+
+    piece: Piece
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the piece."""
+        return self.piece.fn(*arguments, **self.keywords)
+
+    def formula(self) -> str:
+        """The piece's formula with its keywords filled in."""
+        values = {name: parameter.default for name, parameter in self.piece.keywords().items()} | dict(self.keywords)
+        if "epsilon_low" in values and values.get("epsilon_high") is None:
+            values["epsilon_high"] = values["epsilon_low"]
+        if "length" in values and values["length"] is None:
+            values["length"] = "max_completion_length"
+        text = self.piece.formula or f"{self.piece.name}(…)"
+        shown = text.format(**values)
+        rest = [
+            f"{name} = {value!r}" for name, value in values.items() if f"{{{name}}}" not in text and value is not None
+        ]
+        return shown + (f" [{', '.join(rest)}]" if rest else "")
+
+
+@dataclass(frozen=True)
+class KLTerm:
+    """How the divergence from the reference is estimated and where it acts.
+
+    Attributes:
+        estimator: k1, k2, k3 or a user's.
+        unbiased: multiply the estimate by the ratio, so that its gradient is that of the reverse KL.
+        placement: in the ``loss``, or taken from the ``reward`` before the advantages.
+        schedule: of the coefficient.
+    """
+
+    estimator: Part
+    unbiased: bool = True
+    placement: Literal["loss", "reward"] = "loss"
+    schedule: Schedule = field(default_factory=Constant)
+
+
+@dataclass(frozen=True)
+class Unreduced:
+    """The loss of every token, and what came with it.
+
+    Attributes:
+        values: (B, T), minimised, exactly 0 outside the mask.
+        terms: what the surrogate gave.
+        kl: (B, T) estimates, unweighted; None without a KL term in the loss.
+        metrics: by the name they are logged under.
+    """
+
+    values: Tensor
+    terms: Terms
+    kl: Tensor | None
+    metrics: Mapping[str, Metric]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """``loss = reduce(−surrogate + β·kl)``; frozen, pure, and built by `build_objective`.
+
+    Attributes:
+        name: the preset or user function it started from.
+        ratio: the ratio.
+        surrogate: what is maximised, or a user's whole loss.
+        reduce: the reduction.
+        kl: the KL term; None where β is 0 or the objective has none.
+        beta: TRL's `beta`, before its schedule.
+        stop_fraction: share of settled tokens at which the remaining inner iterations are skipped; None for never.
+    """
+
+    name: str
+    ratio: Part
+    surrogate: Part
+    reduce: Part
+    kl: KLTerm | None = None
+    beta: float = 0.0
+    stop_fraction: float | None = None
+
+    @property
+    def kl_in_loss(self) -> bool:
+        """Whether the loss has a KL term."""
+        return self.kl is not None and self.kl.placement == "loss"
+
+    @property
+    def kl_in_reward(self) -> bool:
+        """Whether the rewards are to be lessened by the divergence of the sampled completions."""
+        return self.kl is not None and self.kl.placement == "reward"
+
+    @property
+    def makes_targets(self) -> bool:
+        """Whether `make_targets` has to run once per generation batch."""
+        return self.surrogate.piece.name == "target" and self.surrogate.piece.kind == "surrogate"
+
+    @property
+    def needs_old_logps(self) -> bool:
+        """Whether log-probabilities from before the update must exist even where TRL makes none."""
+        return self.makes_targets or self.kl_in_reward
+
+    @property
+    def zero_advantage_means_zero_gradient(self) -> bool:
+        """Whether a completion with zero advantages adds exactly nothing to the gradient."""
+        return self.surrogate.piece.zero_advantage_means_zero_gradient and not self.kl_in_loss
+
+    def values(self, batch: TokenBatch) -> Unreduced:
+        """The loss of every token of a micro-batch."""
+        ratio = self.ratio(batch)
+        piece = self.surrogate.piece
+        if piece.kind == "loss":
+            terms = _terms(self.surrogate(batch), f"the objective {self.name!r}", batch)
+            values = terms.values
+        else:
+            terms = _terms(self.surrogate(batch, ratio), f"the surrogate {piece.name!r}", batch)
+            values = -terms.values
+        if batch.keep is not None:
+            values = values * batch.keep
+        if batch.focus is not None and not piece.focuses_itself:
+            values = torch.where(batch.focus, values, 0.0)
+        if batch.weights is not None and not piece.weighs_itself:
+            values = values * batch.weights
+        metrics = dict(terms.metrics)
+        estimate = None
+        if self.kl is not None and self.kl.placement == "loss":
+            estimate = self._kl(batch, ratio)
+            values = values + batch.beta * estimate
+            metrics["kl"] = Metric(estimate)
+        return Unreduced(masked(values, batch.mask), terms, estimate, metrics)
+
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Unreduced]:
+        """The reduced loss of a micro-batch, and what it came from."""
+        unreduced = self.values(batch)
+        return self.reduce(unreduced.values, batch), unreduced
+
+    def _kl(self, batch: TokenBatch, ratio: Tensor) -> Tensor:
+        assert self.kl is not None
+        if batch.ref_logps is None:
+            raise ValueError(f"the objective {self.name!r} has a KL term, but the batch has no ref_logps.")
+        estimate = token_kl(self.kl.estimator, batch.logps, batch.ref_logps, batch.mask)
+        if not self.kl.unbiased:
+            return estimate
+        return estimate * (ratio if self.ratio.piece.weighs_kl else token_ratio(batch))
+
+    def formula(self) -> str:
+        """The composed formula, for `explain`."""
+        piece = self.surrogate.piece
+        lines = [f"objective {self.name}"]
+        if piece.kind == "loss":
+            inner = self.surrogate.formula()
+            policy = "L"
+            lines.append(f"  L = {inner}")
+        else:
+            policy = "−J"
+            lines.append(f"  J = {self.surrogate.formula()}")
+            if self.ratio.piece.name != "none" and not piece.ratios:
+                lines.append(f"  r: {self.ratio.formula()}")
+        total = policy
+        if self.kl is not None:
+            factor = ("·r" if self.ratio.piece.weighs_kl else "·ρ_t") if self.kl.unbiased else ""
+            estimate = f"{self.kl.schedule.formula()}, β = {self.beta:g}"
+            if self.kl.placement == "loss":
+                total += f" + β_now·kl{factor}"
+            else:
+                lines.append("  R ← R − β_now·Σ_t kl(old, ref), before the advantages")
+            lines.append(f"  kl = {self.kl.estimator.formula()}, β_now: {estimate}")
+        reduction = "Σ_t w_t·(…) / Σ w, w = 1/occurrences of the node" if self.makes_targets else self.reduce.formula()
+        lines.append(f"  loss = reduce({total}), reduce = {reduction}")
+        if self.stop_fraction is not None:
+            lines.append(f"  the inner iterations stop once {self.stop_fraction:g} of the pulled tokens have settled")
+        return "\n".join(lines)
+
+    def relevant_fields(self) -> tuple[str, ...]:
+        """The fields of TRL's config that this objective reads."""
+        fields = ["beta", "num_iterations", "entropy_coef", "use_adaptive_entropy", "mask_truncated_completions"]
+        fields.append("router_aux_loss_coef")
+        if not self.makes_targets:
+            fields += ["off_policy_mask_threshold", "top_entropy_quantile", "vllm_importance_sampling_correction"]
+        if self.kl is not None:
+            fields += ["use_bias_correction_kl", "sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"]
+        if self.reduce.piece.name == "constant" and self.reduce.keywords.get("length") is None:
+            fields.append("max_completion_length")
+        return tuple(sorted(fields))
+
+
+def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:
+    """What a surrogate returned as `Terms`, with its shape checked: user functions may return tensors."""
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
+        values, metrics = given
+        given = Terms(values, {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()})
+    elif isinstance(given, Tensor):
+        given = Terms(given)
+    if not isinstance(given, Terms):
+        raise TypeError(
+            f"{what} returned {type(given).__name__}, expected a (B, T) tensor, or a pair of one and a mapping of "
+            "metric names to tensors."
+        )
+    rows, width = batch.logps.shape
+    if not isinstance(given.values, Tensor) or given.values.shape not in ((rows, width), (rows, 1)):
+        shape = tuple(given.values.shape) if isinstance(given.values, Tensor) else type(given.values).__name__
+        raise ValueError(
+            f"{what} returned values of shape {shape}, expected one for each token, {(rows, width)}, or for each "
+            f"completion, {(rows, 1)}: they are reduced by the objective's own reduction."
+        )
+    return given

@@ -1,0 +1,44 @@
+"""Importance ratios: how much likelier a token, or a completion, is now than when it was sampled.
+
+Every function takes a `TokenBatch` and returns (B, T), or (B, 1) where a completion has one ratio. Ratios are
+continued linearly above ``exp(_LARGEST)``, so that a completion far off-policy gives a huge number with a gradient
+instead of ``inf``, and then NaN.
+"""
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import TokenBatch, row_mean
+
+_LARGEST = 60.0
+
+
+def bounded_exp(x: Tensor) -> Tensor:
+    """``exp`` with its tangent beyond `_LARGEST`: never ``inf``, never flat."""
+    return torch.exp(x.clamp(max=_LARGEST)) * (1 + (x - _LARGEST).clamp(min=0))
+
+
+def token(batch: TokenBatch) -> Tensor:
+    """One ratio a token, ρ_t (PPO, arXiv:1707.06347)."""
+    return bounded_exp(batch.log_ratio)
+
+
+def sequence(batch: TokenBatch) -> Tensor:
+    """One ratio a completion, the geometric mean of its token ratios (GSPO, arXiv:2507.18071)."""
+    return bounded_exp(row_mean(batch.log_ratio, batch.mask))
+
+
+def sequence_token(batch: TokenBatch) -> Tensor:
+    """The completion's ratio as the value, each token's own log-probability as the gradient (GSPO-token)."""
+    own = torch.where(batch.mask, batch.logps - batch.logps.detach(), 0.0)
+    return sequence(batch).detach() * torch.exp(own)
+
+
+def sequence_sum(batch: TokenBatch) -> Tensor:
+    """One ratio a completion, the product of its token ratios: the unnormalised importance weight."""
+    return bounded_exp(batch.log_ratio.sum(-1, keepdim=True))
+
+
+def none(batch: TokenBatch) -> Tensor:
+    """No ratio: for surrogates that read none."""
+    return torch.ones_like(batch.logps)

@@ -1,0 +1,57 @@
+"""From (B, T) values to the loss of one micro-batch. The divisors come from `Counts`, never from the micro-batch.
+
+Every function takes the values, already zero outside the mask, and the batch, and returns a scalar. Summed over the
+micro-batches of an accumulation window and averaged over ranks, it is the mean that the docstring names.
+"""
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import TokenBatch
+
+
+def sequence_mean(values: Tensor, batch: TokenBatch) -> Tensor:
+    """Mean over completions of the mean over tokens (GRPO, arXiv:2402.03300)."""
+    return (values.sum(-1) / batch.mask.sum(-1).clamp(min=1)).sum() / batch.counts.completions
+
+
+def token_mean(values: Tensor, batch: TokenBatch) -> Tensor:
+    """Mean over all tokens (DAPO, arXiv:2503.14476)."""
+    return values.sum() / batch.counts.tokens
+
+
+def constant(values: Tensor, batch: TokenBatch, *, length: int | None = None) -> Tensor:
+    """Sum over tokens by completions times a constant length (Dr. GRPO, arXiv:2503.20783).
+
+    Args:
+        values: the values.
+        batch: their batch.
+        length: the constant; `max_completion_length` unless set.
+    """
+    length = batch.max_completion_length if length is None else length
+    if length is None:
+        raise ValueError(
+            "the reduction 'constant' divides by a length, but the batch has no max_completion_length: give it "
+            "{name: constant, length: …}."
+        )
+    return values.sum() / (batch.counts.completions * length)
+
+
+def sequence_sum(values: Tensor, batch: TokenBatch) -> Tensor:
+    """Mean over completions of the sum over tokens (LUSPO, arXiv:2602.05261)."""
+    return values.sum() / batch.counts.completions
+
+
+def prompt_mean(values: Tensor, batch: TokenBatch) -> Tensor:
+    """Mean over prompts of the mean over the tokens of the prompt's completions, on whichever rank they are."""
+    if batch.prompt_tokens is None or batch.counts.prompts is None:
+        raise ValueError(
+            "the reduction 'prompt_mean' needs the tokens of each prompt (prompt_tokens) and the number of prompts "
+            "(counts.prompts), and this batch has neither: it was not prepared by the trainer that computes the loss."
+        )
+    return (values.sum(-1) / batch.prompt_tokens.clamp(min=1).to(values.dtype)).sum() / batch.counts.prompts
+
+
+def masked(values: Tensor, mask: Tensor) -> Tensor:
+    """(B, T) values with exact zeros outside the mask; one-column values are given to every token."""
+    return torch.where(mask, values, 0.0)

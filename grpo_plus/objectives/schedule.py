@@ -1,0 +1,101 @@
+"""How the coefficient of the KL term moves during training."""
+
+# ruff: noqa: RUF001 - formulas
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.keywords import check_keywords
+
+
+@dataclass(frozen=True)
+class Constant:
+    """β stays what it is."""
+
+    adapts = False
+
+    def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
+        """The coefficient after ``step`` optimizer steps."""
+        return beta
+
+    def formula(self) -> str:
+        """For `explain`."""
+        return "β"
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """β rises linearly from 0 over the first optimizer steps.
+
+    Attributes:
+        steps: how many steps until it is whole.
+    """
+
+    steps: int
+    adapts = False
+
+    def at(self, beta: float, step: int) -> float:
+        """The coefficient after ``step`` optimizer steps."""
+        return beta * min(1.0, step / self.steps)
+
+    def formula(self) -> str:
+        """For `explain`."""
+        return f"β·min(1, step/{self.steps})"
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """β follows the measured KL: β ← β·(1 + rate·clip(KL/target − 1, −0.2, 0.2)) (arXiv:1909.08593).
+
+    Attributes:
+        target: the KL per token to hold, in nats.
+        rate: how fast β moves.
+    """
+
+    target: float
+    rate: float = 0.1
+    adapts = True
+
+    def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
+        """The coefficient after ``step`` optimizer steps, of which the measured KL is the only thing that counts."""
+        return beta
+
+    def after(self, beta: float, measured: float) -> float:
+        """The next coefficient."""
+        error = min(0.2, max(-0.2, measured / self.target - 1))
+        return beta * (1 + self.rate * error)
+
+    def formula(self) -> str:
+        """For `explain`."""
+        return f"β ← β·(1 + {self.rate:g}·clip(KL/{self.target:g} − 1, ±0.2)) after every step"
+
+
+Schedule = Constant | Warmup | Adaptive
+SCHEDULES: Mapping[str, type[Constant] | type[Warmup] | type[Adaptive]] = {
+    "constant": Constant,
+    "warmup": Warmup,
+    "adaptive": Adaptive,
+}
+
+
+def parse_schedule(spec: Any) -> tuple[Schedule, list[str]]:
+    """A schedule from its name or from a mapping with its name and keywords, and what is wrong with it."""
+    name, keywords = (
+        (spec.get("name"), {k: v for k, v in spec.items() if k != "name"}) if _is_mapping(spec) else (spec, {})
+    )
+    if name not in SCHEDULES:
+        return Constant(), [f"kl: {unknown('schedule', name, SCHEDULES)}"]
+    made = SCHEDULES[name]
+    problems = check_keywords(f"the KL schedule {name!r}", made, keywords)
+    problems += [
+        f"the KL schedule {name!r}: {key} is {value!r}, expected more than 0."
+        for key, value in keywords.items()
+        if isinstance(value, int | float) and not value > 0
+    ]
+    return (Constant() if problems else made(**keywords)), problems
+
+
+def _is_mapping(spec: Any) -> bool:
+    return isinstance(spec, Mapping)

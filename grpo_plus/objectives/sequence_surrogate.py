@@ -1,0 +1,63 @@
+"""Surrogates that look at the ratios of a whole completion at once."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import Metric, Terms, TokenBatch, row_mean
+from grpo_plus.objectives.ratio import bounded_exp
+from grpo_plus.objectives.surrogate import clip_metrics
+
+_LOWEST, _HIGHEST = math.log(1e-8), 20.0
+
+
+def gmpo(
+    batch: TokenBatch,
+    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    *,
+    epsilon_low: float = 0.4,
+    epsilon_high: float | None = None,
+) -> Terms:
+    """The geometric mean of the clipped token ratios, times A (GMPO, arXiv:2507.20673).
+
+    The bounds are in log space: ratios are clipped to (exp(−ε_low), exp(ε_high)), on the side that the advantage
+    pushes towards. A token outside the focus is left out of the mean.
+    """
+    high = epsilon_low if epsilon_high is None else epsilon_high
+    log_ratio, advantages = batch.log_ratio, batch.advantages
+    clipped = torch.where(advantages > 0, log_ratio.clamp(max=high), log_ratio.clamp(min=-epsilon_low))
+    mask = batch.mask if batch.focus is None else batch.mask & batch.focus
+    past_low = (log_ratio < -epsilon_low) & (advantages < 0)
+    past_high = (log_ratio > high) & (advantages > 0)
+    values = bounded_exp(row_mean(clipped, mask)) * advantages
+    metrics = clip_metrics(past_low, past_high)
+    return Terms(values, metrics, settled=past_low | past_high, pulled=advantages != 0)
+
+
+def vespo(
+    batch: TokenBatch,
+    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    *,
+    k_pos: float = 2.0,
+    lambda_pos: float = 3.0,
+    k_neg: float = 3.0,
+    lambda_neg: float = 2.0,
+) -> Terms:
+    """sg[φ(S)]·A·log π with the gamma weight φ(S) = exp(λ)·S^k·exp(−λS) (VESPO, arXiv:2602.10693).
+
+    S is the unnormalised ratio of the completion, k and λ go by the sign of A, and φ(1) = 1. Importance weights of
+    another sampler belong inside S. Everything is bounded in log space: tokens to ±20, S from below to 1e-8.
+    """
+    with torch.no_grad():
+        log_s = batch.log_ratio.clamp(-_HIGHEST, _HIGHEST).sum(-1, keepdim=True)
+        if batch.weights is not None:
+            log_weights = torch.log(batch.weights).clamp(_LOWEST, _HIGHEST)
+            log_s = log_s + torch.where(batch.mask, log_weights, 0.0).sum(-1, keepdim=True)
+        log_s = log_s.clamp(_LOWEST, _HIGHEST)
+        good = batch.advantages >= 0
+        k = torch.where(good, k_pos, k_neg).to(log_s.dtype)
+        lam = torch.where(good, lambda_pos, lambda_neg).clamp(min=1e-4).to(log_s.dtype)
+        phi = torch.exp(lam + k * log_s - lam * torch.exp(log_s)).nan_to_num(posinf=0.0)
+    values = phi * batch.advantages * torch.where(batch.mask, batch.logps, 0.0)
+    return Terms(values, {"vespo/phi_seq_mean": Metric(phi)})

@@ -1,0 +1,84 @@
+"""What is maximised, token by token, where a ratio or a log-probability is weighted by the advantage.
+
+Every function takes a `TokenBatch` and the ratio, (B, T) or (B, 1), and returns `Terms`. A zero advantage gives a
+zero gradient in all of them.
+"""
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import Metric, Terms, TokenBatch
+
+
+def clip(
+    batch: TokenBatch,
+    ratio: Tensor,
+    *,
+    epsilon_low: float = 0.2,
+    epsilon_high: float | None = None,
+    delta: float | None = None,
+    dual: float | None = None,
+) -> Terms:
+    """The smaller of ρA and clip(ρ, 1 − ε_low, 1 + ε_high)·A (PPO, arXiv:1707.06347; DAPO, arXiv:2503.14476).
+
+    Args:
+        batch: the micro-batch.
+        ratio: its ratios.
+        epsilon_low: how far a ratio may fall before a negative advantage stops pushing.
+        epsilon_high: how far it may rise before a positive one stops pulling; the same as ``epsilon_low`` if unset.
+        delta: cap on ρ in the unclipped term (INTELLECT-2, arXiv:2505.07291).
+        dual: floor ``dual·A`` for negative advantages (dual-clip PPO, arXiv:1912.09729).
+    """
+    advantages = batch.advantages
+    low, high = 1 - epsilon_low, 1 + (epsilon_low if epsilon_high is None else epsilon_high)
+    capped = ratio if delta is None else ratio.clamp(max=delta)
+    values = torch.min(capped * advantages, ratio.clamp(low, high) * advantages)
+    past_low = (capped < low) & (advantages < 0)
+    past_high = (capped > high) & (advantages > 0)
+    past = past_low | past_high
+    if delta is not None:
+        past = past | ((ratio > delta) & (advantages < 0))
+    if dual is not None:
+        values = torch.where(advantages < 0, torch.max(values, dual * advantages), values)
+        past = past | ((ratio > dual) & (advantages < 0))
+    return Terms(values, clip_metrics(past_low, past_high), settled=past, pulled=advantages != 0)
+
+
+def clip_metrics(past_low: Tensor, past_high: Tensor) -> dict[str, Metric]:
+    """The shares of tokens past their clip, under TRL's names."""
+    low, high, both = past_low.float(), past_high.float(), (past_low | past_high).float()
+    return {
+        "clip_ratio/low_mean": Metric(low),
+        "clip_ratio/high_mean": Metric(high),
+        "clip_ratio/region_mean": Metric(both),
+        "clip_ratio/low_min": Metric(low, "min"),
+        "clip_ratio/high_max": Metric(high, "max"),
+    }
+
+
+def importance(batch: TokenBatch, ratio: Tensor) -> Terms:
+    """ρA without any clip: plain importance sampling."""
+    return Terms(ratio * batch.advantages)
+
+
+def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - every surrogate is called alike
+    """A·log π: REINFORCE."""
+    return Terms(batch.advantages * torch.where(batch.mask, batch.logps, 0.0))
+
+
+def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: float = 5.0) -> Terms:
+    """sg[min(ρ, ε_max)]·A·log π (CISPO, MiniMax-M1, arXiv:2506.13585; ε_max as in ScaleRL, arXiv:2510.13786).
+
+    The weight is capped, the gradient of the token never cut. ``epsilon_max`` is the cap itself, not 1 + ε.
+    """
+    weight = ratio.detach().clamp(max=epsilon_max)
+    capped = (ratio > epsilon_max) & (batch.advantages > 0)
+    values = weight * batch.advantages * torch.where(batch.mask, batch.logps, 0.0)
+    return Terms(values, {"cispo_clip_ratio": Metric(capped.float())})
+
+
+def sapo(batch: TokenBatch, ratio: Tensor, *, temperature_pos: float = 1.0, temperature_neg: float = 1.05) -> Terms:
+    """σ(τ(ρ − 1))·4/τ·A, τ by the sign of A: a smooth gate instead of a clip (SAPO, arXiv:2511.20347)."""
+    positive = batch.advantages > 0
+    temperature = torch.where(positive, temperature_pos, temperature_neg).to(ratio.dtype)
+    return Terms(torch.sigmoid(temperature * (ratio - 1)) * 4 / temperature * batch.advantages)

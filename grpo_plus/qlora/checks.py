@@ -1,0 +1,192 @@
+"""Combinations with a quantised base that cannot work, found before anything loads."""
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from grpo_plus.qlora.model import asked_bits, bits_of, is_adapted, method_of
+
+FROZE_BELOW = 1e-5
+"""Learning rates under this moved at most one adapter weight in 25 when adapters were held in bfloat16."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run asks for, as far as a quantised base is concerned.
+
+    Attributes:
+        name: the model's name or folder, for messages.
+        bits: 4 or 8 if bitsandbytes holds or will hold the base, else None.
+        stored_as: how the checkpoint is already quantised, or None.
+        asked: whether the run itself asks for quantisation.
+        adapters: whether there are, or will be, adapters.
+        targets: the modules that adapters are asked for.
+        device: type of device that will be trained on.
+        zero_stage: stage of DeepSpeed ZeRO, or None.
+        sharded: whether FSDP shards the parameters.
+        use_vllm: whether rollouts come from vLLM.
+        learning_rate: of the optimizer.
+    """
+
+    name: str
+    bits: int | None
+    stored_as: str | None = None
+    asked: bool = False
+    adapters: bool = True
+    targets: Any = None
+    device: str = "cpu"
+    zero_stage: int | None = None
+    sharded: bool = False
+    use_vllm: bool = False
+    learning_rate: float = 1e-4
+
+
+def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any) -> Request:
+    """Gather what `problems` looks at from a trainer's arguments.
+
+    Args:
+        model: a name, a folder or a model.
+        args: the training config.
+        quantization_config: as given to the trainer.
+        peft_config: as given to the trainer.
+    """
+    kwargs = args.model_init_kwargs or {}
+    asked = asked_bits(quantization_config) or asked_bits(kwargs.get("quantization_config"))
+    config = getattr(model, "config", None)
+    if isinstance(model, str):
+        config = read_config(model, kwargs, trust_remote_code=getattr(args, "trust_remote_code", False))
+    stored_as = method_of(config)
+    stored_bits = asked_bits(getattr(config, "quantization_config", None))
+    adapted = False if isinstance(model, str) or model is None else is_adapted(model)
+    plugin = getattr(args, "deepspeed_plugin", None)
+    return Request(
+        name=model if isinstance(model, str) else type(model).__name__,
+        bits=(asked or stored_bits) if isinstance(model, str) else bits_of(model),
+        stored_as=stored_as,
+        asked=asked is not None,
+        adapters=peft_config is not None or adapted,
+        targets=getattr(peft_config, "target_modules", None),
+        device=args.device.type,
+        zero_stage=getattr(plugin, "zero_stage", None),
+        sharded=bool(getattr(args, "fsdp", None)) or getattr(args, "fsdp_plugin", None) is not None,
+        use_vllm=bool(args.use_vllm),
+        learning_rate=args.learning_rate,
+    )
+
+
+def read_config(name: str, kwargs: Any, *, trust_remote_code: bool = False) -> Any:
+    """A checkpoint's config, or None where it cannot be read: loading will say why in its own words."""
+    from transformers import AutoConfig
+
+    wanted = {key: kwargs[key] for key in ("revision", "token", "cache_dir", "subfolder") if kwargs.get(key)}
+    trust = bool(kwargs.get("trust_remote_code", trust_remote_code))
+    try:
+        return AutoConfig.from_pretrained(name, trust_remote_code=trust, **wanted)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+
+
+def problems(request: Request) -> list[str]:
+    """Everything that rules the request out; each message names the way out."""
+    found = _storage_problems(request)
+    if request.bits is None:
+        return found
+    bits = f"{request.bits}-bit"
+    if importlib.util.find_spec("bitsandbytes") is None:
+        found.append(f"a {bits} base needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'.")
+    else:
+        found += _platform_problems(request, bits)
+    if not request.adapters:
+        found.append(
+            f"the base {request.name} is {bits} and there are no adapters, so nothing can be trained. Set use_peft: "
+            "true, or pass a peft_config such as LoraConfig(target_modules='all-linear')."
+        )
+    if targets_head(request.targets):
+        found.append(
+            f"target_modules is {request.targets!r}, which puts an adapter on lm_head: log-probabilities are computed "
+            "from its weight directly, so the adapter would never be trained. Take lm_head out of the list, or use "
+            "'all-linear', which leaves it out."
+        )
+    if request.zero_stage == 3:
+        found.append(
+            f"DeepSpeed ZeRO-3 cannot shard a {bits} base: packed weights have no rows to divide. Use ZeRO-2 or plain "
+            "data parallelism (each card then holds the whole base, which is small), or drop load_in_4bit."
+        )
+    if request.sharded:
+        found.append(
+            f"FSDP with a {bits} base is not supported: it wants one type for all that it flattens, and adapters here "
+            "stay in float32. Use plain data parallelism (each card then holds the whole base), or drop load_in_4bit."
+        )
+    if request.use_vllm:
+        found.append(
+            f"use_vllm is true and the base is {bits}: to hand the weights to vLLM, TRL merges the adapters into the "
+            "quantised weights and takes them out again, which loses most of the adapter in the rounding and wears the "
+            "base away with every step. Set use_vllm: false (rollout: auto makes the plain path leaner), or train "
+            "adapters on a 16-bit base (load_in_4bit: false), which vLLM can take."
+        )
+    return found
+
+
+def _storage_problems(request: Request) -> list[str]:
+    stored = request.stored_as
+    if stored in (None, "bitsandbytes") or not (request.asked or stored in ("gptq", "awq")):
+        return []
+    clash = " and the run asks for bitsandbytes on top of it" if request.asked else ""
+    return [
+        f"the checkpoint {request.name} is already quantised with {stored}{clash}; training goes through bitsandbytes "
+        "only. Name the original 16-bit checkpoint and set load_in_4bit: true, or a checkpoint quantised with "
+        "bitsandbytes."
+    ]
+
+
+def _platform_problems(request: Request, bits: str) -> list[str]:
+    import bitsandbytes
+
+    supported = set(getattr(bitsandbytes, "supported_torch_devices", {"cpu", "cuda"}))
+    if request.device in supported:
+        return []
+    return [
+        f"bitsandbytes has no {bits} layers for the device {request.device!r} (it has: {', '.join(sorted(supported))}). "
+        "Train on one of those (use_cpu: true runs everywhere), or drop load_in_4bit."
+    ]
+
+
+def targets_head(targets: Any) -> bool:
+    """Whether an adapter's targets take in the language-model head; a pattern must match the whole name, as in PEFT."""
+    if targets is None or targets == "all-linear":
+        return False
+    if isinstance(targets, str):
+        try:
+            return targets == "lm_head" or re.fullmatch(targets, "lm_head") is not None
+        except re.error:
+            return False
+    return any(str(target).rsplit(".", maxsplit=1)[-1] == "lm_head" for target in targets)
+
+
+def warnings(request: Request) -> list[str]:
+    """What works, but probably not as meant."""
+    if request.bits is None or not request.adapters or request.learning_rate >= FROZE_BELOW:
+        return []
+    return [
+        f"learning_rate is {request.learning_rate:g}: adapters need about ten times the rate of full fine-tuning (1e-5 "
+        f"to 1e-4). Under {FROZE_BELOW:g} adapters held in bfloat16 would hardly have moved at all; here they are held in "
+        "float32 and move, if slowly."
+    ]
+
+
+def compute_dtype(quantization_config: Any, args: Any) -> torch.dtype:
+    """The type that everything but the 4-bit weights is loaded in.
+
+    That of the 4-bit layers' products where one was chosen; else the type of the run's autocast. bitsandbytes' own
+    default, float32, cannot be told from a choice, and as a storage type it costs twice the memory for nothing under
+    autocast.
+    """
+    chosen = getattr(quantization_config, "bnb_4bit_compute_dtype", None)
+    if isinstance(chosen, torch.dtype) and chosen != torch.float32:
+        return chosen
+    if args.bf16:
+        return torch.bfloat16
+    return torch.float16 if args.fp16 else torch.float32

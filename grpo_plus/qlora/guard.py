@@ -1,0 +1,102 @@
+"""What a trainer does differently when bitsandbytes holds the base."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from grpo_plus.problems import raise_all
+from grpo_plus.qlora.checks import compute_dtype, problems, request_of, warnings
+from grpo_plus.qlora.model import bits_of, is_adapted
+from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
+from grpo_plus.qlora.repack import keep_layout
+from grpo_plus.qlora.sampling import without_dropout
+
+logger = logging.getLogger(__name__)
+
+
+class Guard:
+    """Stands beside a trainer: checks before loading, puts right after loading, and shields sampling.
+
+    For a base that bitsandbytes does not hold it does nothing at all.
+
+    Args:
+        active: whether the base is, or will be, quantised by bitsandbytes.
+        kept: the adapters of a model that came with some, as they were before the trainer.
+    """
+
+    def __init__(self, *, active: bool, kept: Kept | None = None) -> None:
+        self.active = active
+        self._kept = kept
+
+    @classmethod
+    def before_loading(cls, model: Any, args: Any, *, quantization_config: Any, peft_config: Any) -> "Guard":
+        """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
+
+        Args:
+            model: as given to the trainer.
+            args: the training config; ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
+            quantization_config: as given to the trainer.
+            peft_config: as given to the trainer.
+
+        Raises:
+            ConfigError: lists every combination that is ruled out, with the way out of each.
+        """
+        request = request_of(model, args, quantization_config, peft_config)
+        raise_all(problems(request))
+        for warning in warnings(request):
+            logger.warning(warning)
+        if request.bits is None:
+            return cls(active=False)
+        if isinstance(model, str):
+            asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
+            chosen = {"dtype": str(compute_dtype(asked, args)).removeprefix("torch.")}
+            args.model_init_kwargs = {**chosen, **(args.model_init_kwargs or {})}
+            return cls(active=True)
+        raise_all(_trainability_problems(model) if is_adapted(model) else [])
+        keep_layout(model)
+        return cls(active=True, kept=Kept.of(model, trainable_only=True))
+
+    def after_loading(self, model: nn.Module) -> None:
+        """Put right what the host does to the adapters of a quantised model; also after a checkpoint was read.
+
+        Args:
+            model: the model with its adapters.
+        """
+        if not self.active and bits_of(model) is None:
+            return
+        self.active = True
+        keep_layout(model)
+        if self._kept is not None:
+            self._kept.restore()
+            self._kept = None
+        float32_trainables(model)
+        raise_all(_trainability_problems(model))
+
+    def resumed(self, model: nn.Module) -> None:
+        """Hold what a checkpoint brought in float32 as well."""
+        if self.active:
+            float32_trainables(model)
+
+    @contextmanager
+    def sampling(self, model: nn.Module) -> Iterator[None]:
+        """Around the drawing of completions: no dropout, and no cast survives it."""
+        if not self.active:
+            yield
+            return
+        with dtypes_kept(model), without_dropout(model):
+            yield
+
+
+def _trainability_problems(model: nn.Module) -> list[str]:
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        return []
+    return [
+        "no parameter of the model is trainable. prepare_model_for_kbit_training freezes everything it finds, so called "
+        "after the adapters were added (or a second time) it freezes them too. The trainer needs no such call: give it "
+        "the quantised model and a peft_config, or a PeftModel with is_trainable=True."
+    ]
+
+

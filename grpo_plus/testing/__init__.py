@@ -1,0 +1,22 @@
+"""The public contract kit for third-party parts, and a tiny model to try them on."""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from grpo_plus.testing.advantages import advantage_checks as advantage_checks
+    from grpo_plus.testing.advantages import check_advantage as check_advantage
+    from grpo_plus.testing.contract import parametrize_with_checks as parametrize_with_checks
+    from grpo_plus.testing.tiny import make_tiny_model as make_tiny_model
+    from grpo_plus.testing.tiny import make_tiny_tokenizer as make_tiny_tokenizer
+
+_NAMES = {
+    "advantage_checks": "grpo_plus.testing.advantages",
+    "check_advantage": "grpo_plus.testing.advantages",
+    "make_tiny_model": "grpo_plus.testing.tiny",
+    "make_tiny_tokenizer": "grpo_plus.testing.tiny",
+    "parametrize_with_checks": "grpo_plus.testing.contract",
+}
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

@@ -1,0 +1,319 @@
+"""The contract of advantage estimators, as checks that any estimator, built in or not, can be put through.
+
+All checks look at what `compute_advantages` gives, which is what trains.
+"""
+
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.checking import keyword_problems, leaf_estimators
+from grpo_plus.advantages.compute import compute_advantages
+from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError
+from grpo_plus.advantages.registry import estimator_of
+from grpo_plus.advantages.table import RewardTable, StepScores
+from grpo_plus.testing.contract import Check, Part, Subject, label_of, run_checks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NAN = float("nan")
+
+
+def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords: Any) -> None:
+    """Put an advantage estimator through the whole contract.
+
+    Args:
+        part: a name or reference, an `Estimator`, or a function (per completion and group-relative, unless it is
+            registered otherwise).
+        **keywords: to call it with.
+
+    Raises:
+        AssertionError: lists every check that failed.
+    """
+    run_checks(KIT.resolve((part, keywords)), KIT.checks())
+
+
+def advantage_checks() -> list[Check]:
+    """The checks of the contract of advantage estimators."""
+    return KIT.checks()
+
+
+def sample_table(seed: int = 0) -> RewardTable:
+    """What a real batch may hold: uneven groups in mixed order, two rewards, ties, steps, an empty completion."""
+    random = torch.Generator().manual_seed(seed)
+    groups = torch.tensor([7, 3, 7, 12, 3, 7, 12, 7, 3, 12, 12, 12])
+    count = len(groups)
+    lengths = torch.randint(4, 9, (count,), generator=random)
+    lengths[4] = 0
+    rewards = torch.randint(0, 9, (count, 2), generator=random) / 8 + 0.125
+    rows = torch.arange(count).repeat_interleave(2)[torch.arange(2 * count) // 2 != 4]
+    middle = (lengths[rows] // 2) * (torch.arange(len(rows)) % 2)
+    last = torch.where(torch.arange(len(rows)) % 2 == 0, lengths[rows] // 2, lengths[rows])
+    scores = torch.randint(0, 9, (len(rows),), generator=random) / 8
+    return RewardTable(
+        rewards=rewards,
+        weights=torch.tensor([1.0, 0.5]),
+        groups=groups,
+        lengths=lengths,
+        steps=StepScores(rows, scores, torch.stack([middle, last], dim=1)),
+        names=("first", "second"),
+        truncated=torch.arange(count) % 5 == 0,
+    )
+
+
+def take(table: RewardTable, order: Tensor) -> RewardTable:
+    """The completions ``order`` of a table, in that order, with their steps."""
+    new_of_old = torch.full((len(table.rewards),), -1)
+    new_of_old[order] = torch.arange(len(order))
+    steps = table.steps
+    if steps is not None:
+        rows = new_of_old[steps.rows]
+        kept = rows >= 0
+        steps = StepScores(rows[kept], steps.scores[kept], steps.spans[kept])
+    return replace(
+        table,
+        rewards=table.rewards[order],
+        groups=table.groups[order],
+        lengths=table.lengths[order],
+        steps=steps,
+        truncated=None if table.truncated is None else table.truncated[order],
+        extras={name: extra[order] for name, extra in table.extras.items()},
+    )
+
+
+def _with_values(table: RewardTable, chosen: Tensor, reward: Any, score: Any) -> RewardTable:
+    """The table with other rewards and step scores for the chosen completions."""
+    rewards = table.rewards.clone()
+    rewards[chosen] = torch.as_tensor(reward, dtype=rewards.dtype)
+    assert table.steps is not None
+    scores = table.steps.scores.clone()
+    scores[chosen[table.steps.rows]] = torch.as_tensor(score, dtype=scores.dtype)
+    return replace(table, rewards=rewards, steps=replace(table.steps, scores=scores))
+
+
+def _run(subject: Subject, table: RewardTable) -> Tensor:
+    try:
+        return compute_advantages(subject.part, table, **subject.keywords)
+    except AssertionError:
+        raise
+    except Exception as error:
+        raise AssertionError(f"raised {type(error).__name__}: {error}") from error
+
+
+def _padded(advantages: Tensor, width: int) -> Tensor:
+    """Per-token advantages of a table with shorter completions, for comparison."""
+    return (
+        torch.nn.functional.pad(advantages, (0, width - advantages.shape[1])) if advantages.dim() == 2 else advantages
+    )
+
+
+def _same(got: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-5) -> None:
+    width = max(got.shape[-1], wanted.shape[-1])
+    got, wanted = _padded(got, width), _padded(wanted, width)
+    if not torch.allclose(got, wanted, rtol=tolerance, atol=tolerance):
+        raise AssertionError(f"{what}: got {got.tolist()}, expected {wanted.tolist()}")
+
+
+def _zero(values: Tensor, what: str) -> None:
+    if bool((values != 0).any()):
+        raise AssertionError(f"{what} must give exactly 0, got {values.tolist()}")
+
+
+def check_shape_and_dtype(subject: Subject) -> None:
+    """One finite float32 value a completion, or a token, and nothing past a completion's end."""
+    table = sample_table()
+    got = _run(subject, table)
+    count, width = len(table.rewards), table.width
+    allowed: list[tuple[int, ...]] = [(count,), (count, width)]
+    if subject.part.per != "parts":
+        allowed = [(count,)] if subject.part.per == "completion" else [(count, width)]
+    if tuple(got.shape) not in allowed:
+        raise AssertionError(f"shape is {tuple(got.shape)}, expected {' or '.join(map(str, allowed))}")
+    if got.dtype is not torch.float32 or got.requires_grad:
+        raise AssertionError(f"expected float32 without gradient, got {got.dtype}, requires_grad={got.requires_grad}")
+    if not bool(got.isfinite().all()):
+        raise AssertionError(f"values are not finite: {got.tolist()}")
+    if got.dim() == 2:
+        _zero(got[~table.trainable()], "tokens past the end of a completion")
+
+
+def check_float64(subject: Subject) -> None:
+    """A table in float64 gives float64, and the same values up to rounding."""
+    table = sample_table()
+    got = _run(subject, table.to(dtype=torch.float64))
+    if got.dtype is not torch.float64:
+        raise AssertionError(f"a float64 table gives {got.dtype}")
+    _same(_run(subject, table).double(), got, "float32 against float64", 1e-4)
+
+
+def check_leaves_table_alone(subject: Subject) -> None:
+    """The table is the same afterwards."""
+    table = sample_table()
+    assert table.steps is not None
+    held = [table.rewards, table.weights, table.groups, table.lengths, table.steps.scores, table.steps.spans]
+    before = [tensor.clone() for tensor in held]
+    _run(subject, table)
+    names = ("rewards", "weights", "groups", "lengths", "steps.scores", "steps.spans")
+    for name, old, new in zip(names, before, held, strict=True):
+        if not torch.equal(old, new):
+            raise AssertionError(f"table.{name} was changed in place")
+
+
+def check_constant_group_is_zero(subject: Subject) -> None:
+    """A group whose rewards, and step scores, are all equal gets exactly 0."""
+    table = sample_table()
+    constant = table.groups == 12
+    for value in (0.7, 0.1, 1e6 / 3):  # float means of these are not these
+        table = _with_values(table, constant, [value, value / 7], value)
+        _zero(_run(subject, table)[constant], f"a group of equal rewards ({value})")
+
+
+def check_group_of_one_is_zero(subject: Subject) -> None:
+    """A completion alone in its group gets exactly 0, however many steps it has been scored on alike."""
+    table = sample_table()
+    groups = table.groups.clone()
+    groups[3] = 99
+    alone = groups == 99
+    table = _with_values(replace(table, groups=groups), alone, [0.7, 0.3], 0.7)
+    _zero(_run(subject, table)[alone], "a group of one")
+
+
+def check_permutes_within_group(subject: Subject) -> None:
+    """Completions of a group that change places take their advantages along."""
+    table = sample_table()
+    order = torch.arange(len(table.groups))
+    for group in (3, 7, 12):
+        members = (table.groups == group).nonzero().squeeze(1)
+        order[members] = members.roll(1)
+    _same(_run(subject, take(table, order)), _run(subject, table)[order], "completions permuted within their groups")
+
+
+def check_groups_by_id(subject: Subject) -> None:
+    """Neither the order of all completions nor the numbers of the groups matter."""
+    table = sample_table()
+    order = torch.randperm(len(table.groups), generator=torch.Generator().manual_seed(1))
+    other = take(table, order)
+    other = replace(other, groups=1000 - 3 * other.groups)
+    _same(_run(subject, other), _run(subject, table)[order], "completions in another order, groups under other ids")
+
+
+def check_no_leak_between_groups(subject: Subject) -> None:
+    """Other groups' rewards change nothing; where the scope is the batch, they rescale by one positive factor."""
+    table = sample_table()
+    mine = table.groups == 7
+    assert table.steps is not None
+    theirs = len(table.groups) - int(mine.sum())
+    their_steps = int((~mine[table.steps.rows]).sum())
+    random = torch.Generator().manual_seed(5)
+    other = _with_values(
+        table, ~mine, torch.rand((theirs, 2), generator=random) * 3, torch.rand(their_steps, generator=random) * 3
+    )
+    before, after = _run(subject, table)[mine], _run(subject, other)[mine]
+    if any(leaf.scope == "batch" for leaf in leaf_estimators(subject.part, subject.keywords)):
+        at = before.abs().argmax()
+        factor = after.flatten()[at] / before.flatten()[at]
+        if not bool(factor > 0):
+            raise AssertionError(f"other groups' rewards turned {before.tolist()} into {after.tolist()}")
+        before = before * factor
+    _same(after, before, "a group after the rewards of other groups changed")
+
+
+def check_unscorable_is_zero_and_absent(subject: Subject) -> None:
+    """A completion without reward and step scores gets exactly 0, and the others get what they get without it."""
+    table = sample_table()
+    chosen = torch.zeros(len(table.groups), dtype=torch.bool)
+    chosen[[2, 6]] = True
+    gone = _with_values(table, chosen, _NAN, _NAN)
+    got = _run(subject, gone)
+    _zero(got[chosen], "a completion without any reward")
+    rest = (~chosen).nonzero().squeeze(1)
+    _same(got[rest], _run(subject, take(table, rest)), "the others, against a table without the unscorable ones")
+
+
+def check_partial_nan_is_finite(subject: Subject) -> None:
+    """Rewards and steps that do not apply to some completions leave finite advantages."""
+    table = sample_table()
+    assert table.steps is not None
+    rewards, scores = table.rewards.clone(), table.steps.scores.clone()
+    rewards[::3, 0] = _NAN
+    rewards[1::4, 1] = _NAN
+    scores[::5] = _NAN
+    got = _run(subject, replace(table, rewards=rewards, steps=replace(table.steps, scores=scores)))
+    if not bool(got.isfinite().all()):
+        raise AssertionError(f"values are not finite: {got.tolist()}")
+
+
+def check_deterministic(subject: Subject) -> None:
+    """The same table gives the same bits, whatever the state of the random generators."""
+    table = sample_table()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = _run(subject, table)
+        torch.manual_seed(2)
+        second = _run(subject, table)
+    if not torch.equal(first, second):
+        raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+
+
+def check_pickles(subject: Subject) -> None:
+    """The estimator survives pickling, as other processes need."""
+    try:
+        again = pickle.loads(pickle.dumps(subject.part))  # noqa: S301 - made in this line
+    except Exception as error:
+        raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
+    table = sample_table()
+    _same(_run(replace(subject, part=again), table), _run(subject, table), "after pickling")
+
+
+def check_unknown_keyword_raises(subject: Subject) -> None:
+    """A keyword that the estimator does not have is refused, not swallowed."""
+    unheard_of = {**subject.keywords, "no_such_keyword": 1}
+    if not keyword_problems(subject.part, unheard_of):
+        raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
+    try:
+        compute_advantages(subject.part, sample_table(), **unheard_of)
+    except EstimatorKeywordError:
+        return
+    raise AssertionError("no_such_keyword=1 was accepted")
+
+
+def _group_relative(subject: Subject) -> bool:
+    return all(leaf.group_relative for leaf in leaf_estimators(subject.part, subject.keywords))
+
+
+class _AdvantageKit:
+    """The kit for advantage estimators."""
+
+    def resolve(self, part: Part) -> Subject:
+        """The subject that a name, a function, or a pair of that and keywords stands for."""
+        what, keywords = part if isinstance(part, tuple) else (part, {})
+        estimator = estimator_of(what)
+        label = label_of(estimator.name, keywords)
+        if problems := keyword_problems(estimator, keywords):
+            raise EstimatorKeywordError("\n".join(problems))
+        return Subject(estimator, dict(keywords), label)
+
+    def checks(self) -> list[Check]:
+        """All checks, whether or not they apply to a given subject."""
+        return [
+            Check("shape_and_dtype", check_shape_and_dtype),
+            Check("float64", check_float64),
+            Check("leaves_table_alone", check_leaves_table_alone),
+            Check("constant_group_is_zero", check_constant_group_is_zero, _group_relative),
+            Check("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
+            Check("permutes_within_group", check_permutes_within_group),
+            Check("groups_by_id", check_groups_by_id),
+            Check("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
+            Check("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
+            Check("partial_nan_is_finite", check_partial_nan_is_finite),
+            Check("deterministic", check_deterministic),
+            Check("pickles", check_pickles),
+            Check("unknown_keyword_raises", check_unknown_keyword_raises),
+        ]
+
+
+KIT = _AdvantageKit()

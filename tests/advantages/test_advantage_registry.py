@@ -1,0 +1,305 @@
+import importlib
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from grpo_plus.advantages import (
+    Estimator,
+    EstimatorKeywordError,
+    EstimatorOutputError,
+    NotAnEstimatorError,
+    RewardTable,
+    advantage_metrics,
+    advantages,
+    anchor_parts,
+    check_advantage_kwargs,
+    compute_advantages,
+    get_advantage,
+    leaf_estimators,
+    parameters_of,
+    register_advantage,
+)
+from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
+
+BUILTINS = [
+    "batch_whiten",
+    "best_of_n",
+    "center",
+    "gdpo",
+    "gpg",
+    "maxrl",
+    "mix",
+    "opo",
+    "passk",
+    "process",
+    "raw",
+    "reinforce_pp",
+    "rloo",
+    "sign",
+    "zscore",
+]
+
+
+@pytest.fixture
+def register():
+    before = {entry.name for entry in advantages.entries()}
+    yield register_advantage
+    for entry in advantages.entries():
+        if entry.name not in before:
+            advantages.unregister(entry.name)
+
+
+def doubled(table, *, factor=2.0):
+    """Twice the reward."""
+    return table.totals() * factor
+
+
+def test_the_built_ins():
+    assert [entry.name for entry in advantages.entries() if entry.way == "built-in"] == BUILTINS
+    for name in BUILTINS:
+        estimator = get_advantage(name)
+        assert estimator.name == name
+        assert estimator.formula
+        assert pickle.loads(pickle.dumps(estimator)) == estimator
+    assert [n for n in BUILTINS if not get_advantage(n).group_relative] == ["mix", "raw", "reinforce_pp"]
+    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["mix", "process"]
+
+
+def test_importing_the_package_stays_light():
+    code = "import sys, grpo_plus, grpo_plus.testing, grpo_plus.advantages as a; assert 'torch' not in sys.modules; a.advantages.names(); assert 'pytest' not in sys.modules and 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_registered_functions_stay_functions(register):
+    made = register("test_doubled")(doubled)
+    assert made is doubled
+    assert pickle.loads(pickle.dumps(made)) is doubled
+    assert compute_advantages("test_doubled", RewardTable.of([1, 0]), factor=3).tolist() == [3, 0]
+    assert get_advantage("test_doubled").formula == "Twice the reward"
+    assert compute_advantages(doubled, RewardTable.of([1, 1])).tolist() == [0, 0]
+
+
+def test_a_taken_name_raises_and_shows_both_sides(register, tmp_path):
+    with pytest.raises(
+        DuplicateNameError, match=r"zscore.*built in as grpo_plus\.advantages\.zscore.*test_advantage_registry\.py"
+    ):
+        register("zscore")(doubled)
+    register("test_twice")(doubled)
+    (tmp_path / "other.py").write_text(
+        "from grpo_plus.advantages import register_advantage\n"
+        "@register_advantage('test_twice')\ndef other(table):\n    return table.totals()\n"
+    )
+    with pytest.raises(PluginError, match=r"test_twice.*test_advantage_registry\.py.*other\.py"):
+        get_advantage("./other.py:other", base=tmp_path)
+    assert get_advantage("zscore").fn.__module__ == "grpo_plus.advantages.zscore"
+    assert get_advantage("test_twice").fn is doubled
+
+
+def test_a_file_by_reference(tmp_path, register):
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent('''
+        import torch
+        from grpo_plus.advantages import register_advantage
+
+        def plain(table, *, shift: float = 0.0):
+            """R + shift."""
+            return table.totals() + shift
+
+        @register_advantage("test_tokens", per="token", group_relative=False)
+        def tokens(table):
+            return torch.ones(len(table.rewards), table.width)
+
+        NUMBER = 3
+        class Thing: pass
+        ''')
+    )
+    table = RewardTable.of([1, 0], lengths=[1, 2])
+    assert compute_advantages(get_advantage("./mine.py:plain", base=tmp_path), table, shift=1).tolist() == [2, 1]
+    assert get_advantage("./mine.py:tokens", tmp_path) is get_advantage("test_tokens")
+    assert compute_advantages("test_tokens", table).tolist() == [[1, 0], [1, 1]]
+    assert check_advantage_kwargs("./mine.py:plain", {"shfit": 1}, tmp_path) == [
+        "advantage estimator './mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
+    ]
+    assert "a class" in check_advantage_kwargs("./mine.py:Thing", {}, tmp_path)[0]
+    assert "no advantage estimator" in check_advantage_kwargs("./mine.py:NUMBER", {}, tmp_path)[0]
+    kwargs = {"parts": {"./mine.py:plain": 2.0, "raw": 1.0}, "./mine.py:plain": {"shift": 1.0}}
+    assert check_advantage_kwargs("mix", kwargs, tmp_path) == []
+    assert [leaf.name for leaf in leaf_estimators("mix", kwargs, tmp_path)] == ["./mine.py:plain", "raw"]
+    assert compute_advantages("mix", table, **anchor_parts(kwargs, tmp_path)).tolist() == [5, 2]
+
+
+def test_a_reference_to_a_built_in_function_keeps_what_it_is():
+    assert get_advantage("grpo_plus.advantages.process:process").per == "step"
+    assert not get_advantage("grpo_plus.advantages.raw:raw").group_relative
+
+
+def test_an_entry_point_of_an_installed_package(tmp_path, monkeypatch):
+    (tmp_path / "grpo_plus_test_pack.py").write_text("def halved(table):\n    return table.totals() / 2\n")
+    info = tmp_path / "grpo_plus_test_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: grpo-plus-test-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[grpo_plus.advantages]\ntest_halved = grpo_plus_test_pack:halved\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    assert compute_advantages("test_halved", RewardTable.of([1, 0])).tolist() == [0.5, 0]
+    (entry,) = [entry for entry in advantages.entries() if entry.name == "test_halved"]
+    assert entry.way == "entry point"
+    assert "grpo-plus-test-pack 1.0" in entry.source
+    with pytest.raises(DuplicateNameError, match="grpo-plus-test-pack"):
+        register_advantage("test_halved")(doubled)
+    advantages.unregister("test_halved")
+
+
+def test_misuse_of_the_decorator_is_explained():
+    with pytest.raises(TypeError, match="takes the name first"):
+        register_advantage(doubled)
+    with pytest.raises(ValueError, match="per is 'tokens'"):
+        register_advantage("test_x", per="tokens")
+    with pytest.raises(NotAnEstimatorError, match="takes no table"):
+        register_advantage("test_x")(lambda *, band: None)
+    with pytest.raises(NotAnEstimatorError, match="class"):
+        register_advantage("test_x")(Estimator)
+    assert "test_x" not in advantages
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(UnknownNameError, match="Did you mean 'sign'") as caught:
+        compute_advantages("sing", RewardTable.of([1, 0]))
+    assert all(name in str(caught.value) for name in BUILTINS)
+
+
+BAD_KEYWORDS = [
+    ("sign", {"band": -0.1}, ["'band' is -0.1, expected a finite number of at least 0"]),
+    ("sign", {"band": float("nan")}, ["'band' is nan, expected a number"]),
+    ("sign", {"bnad": 1}, ["Did you mean 'band'"]),
+    ("center", {"eps": 1}, ["unknown keyword 'eps'"]),
+    (
+        "zscore",
+        {"eps": -1, "ddof": 2, "scale": "all"},
+        ["'ddof' is 2, expected one of 0, 1", "'scale' is 'all'", "'eps' is -1"],
+    ),
+    ("zscore", {"eps": True}, ["'eps' is True"]),
+    ("passk", {"eps": float("inf")}, ["'eps' is inf"]),
+    (
+        "process",
+        {"credit": "all", "outcome_weight": float("inf"), "steps_from": 3},
+        ["'credit'", "'steps_from' is 3", "'outcome_weight' is inf"],
+    ),
+    ("mix", {}, ["'parts' is required"]),
+    ("mix", {"parts": {}}, ["'parts' is empty"]),
+    ("mix", {"parts": ["sign"]}, ["'parts' is ['sign']"]),
+    (
+        "mix",
+        {"parts": {"mix": 1, "sgn": 1, "raw": float("inf")}, "rwa": {}},
+        ["Did you mean 'raw'", "is a mix itself", "Did you mean 'sign'", "weight of part 'raw' is inf"],
+    ),
+    (
+        "mix",
+        {"parts": {"sign": 1, "process": 1}, "sign": {"band": -1}, "process": {"credit": "no"}},
+        ["'band' is -1", "'credit' is 'no'"],
+    ),
+    ("mix", {"parts": {"sign": 1}, "sign": 0.5}, ["keywords are 0.5, expected a mapping"]),
+]
+
+
+@pytest.mark.parametrize(("name", "keywords", "texts"), BAD_KEYWORDS)
+def test_every_problem_is_found_before_and_at_the_call(name, keywords, texts):
+    problems = check_advantage_kwargs(name, keywords)
+    assert len(problems) == len(texts)
+    for text in texts:
+        assert any(text in problem for problem in problems), (text, problems)
+    with pytest.raises(EstimatorKeywordError) as caught:
+        compute_advantages(name, RewardTable.of([1, 0]), **keywords)
+    assert str(caught.value).split("\n") == problems
+    assert isinstance(caught.value, TypeError)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_the_keywords_of_process_include_those_of_spreading():
+    found = {name: parameter.default for name, parameter in parameters_of(get_advantage("process")).items()}
+    assert found == {"eps": 1e-4, "ddof": 1, "steps_from": None, "credit": "step", "outcome_weight": 0.0}
+    assert check_advantage_kwargs("process", {"steps_from": "prm", "credit": "return", "outcome_weight": 1}) == []
+    assert check_advantage_kwargs("sign", None) == []
+    assert "expected a mapping" in check_advantage_kwargs("sign", [1])[0]
+
+
+def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
+    def mine(table: "OnlyForTypeCheckers", *, band: float = 0.0) -> "OnlyForTypeCheckers":
+        return table.totals()
+
+    with pytest.raises(EstimatorKeywordError, match="'band' is 'wide'"):
+        compute_advantages(mine, RewardTable.of([1, 0]), band="wide")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda t: t.rewards, r"shape \(2, 1\).*expected.*shape \(2,\)"),
+        (lambda t: t.totals().long(), "returned torch.int64"),
+        (lambda t: t.totals().double(), "returned torch.float64"),
+        (lambda t: t.totals().tolist(), "returned list"),
+        (lambda t: None, "returned NoneType"),
+        (lambda t: t.totals() / 0, r"inf at \[0\]"),
+    ],
+)
+def test_what_an_estimator_returns_is_checked_by_name(value, message):
+    with pytest.raises(EstimatorOutputError, match=message) as caught:
+        compute_advantages(Estimator("mine", value), RewardTable.of([1, 0.5]))
+    assert "'mine'" in str(caught.value)
+
+
+def test_the_zero_rules_hold_for_any_group_relative_function():
+    naive = Estimator("naive", lambda t: (t.totals() - t.totals().nanmean()) / 0.0 + 5)
+    table = RewardTable.of([0.7, 0.7, 1, None], groups=[0, 0, 1, 1])
+    assert compute_advantages(naive, table).tolist() == [0, 0, 0, 0]
+    free = Estimator("free", lambda t: torch.full((4,), 5.0), group_relative=False)
+    assert compute_advantages(free, table).tolist() == [5, 5, 5, 0]
+
+
+def test_a_step_estimator_of_a_user_sees_trainable_steps_and_gets_the_shared_spreading():
+    seen = []
+
+    def plus_one(table):
+        seen.append(len(table.steps))
+        return table.steps.scores + 1
+
+    estimator = Estimator("plus_one", plus_one, per="step")
+    held = [[(1.0, 0, 1), (0.0, 1, 2), (None, 2, 3), (5.0, 9, 12)], [(1.0, 0, 2)]]
+    table = RewardTable.of([1, 0], lengths=[4, 2], groups=[0, 1], steps=held)
+    assert compute_advantages(estimator, table).tolist() == [[2, 1, 0, 0], [0, 0, 0, 0]]
+    assert seen == [4]
+    assert compute_advantages(estimator, table, credit="return").tolist() == [[3, 1, 0, 0], [0, 0, 0, 0]]
+
+
+def test_metrics_count_zeros_and_dead_groups():
+    table = RewardTable.of([1, 0, 1, 1, 0.5, 0.5, None, 1], groups=[0, 0, 1, 1, 2, 2, 3, 3])
+    estimator = get_advantage("center")
+    found = advantage_metrics(estimator, table, compute_advantages(estimator, table))
+    assert found["advantages/zero_fraction"] == 0.75
+    assert found["advantages/dead_group_fraction"] == 0.75
+    assert found["frac_reward_zero_std"] == 0.5  # the last group has one reward, hence no deviation at all
+    assert found["advantages/abs_mean"] == 0.125
+    assert found["advantages/std"] == pytest.approx(torch.tensor([0.5, -0.5, 0, 0, 0, 0, 0, 0]).std().item())
+    assert not any(name.startswith("steps/") for name in found)
+
+
+def test_metrics_of_steps():
+    held = [[(1.0, 0, 2), (0.0, 2, 3)], [(1.0, 1, 2), (None, 2, 3)]]
+    table = RewardTable.of([1, 0], lengths=[4, 3], steps=held)
+    estimator = get_advantage("process")
+    values = compute_advantages(estimator, table, ddof=0, eps=0)
+    found = advantage_metrics(estimator, table, values)
+    assert found["advantages/zero_fraction"] == pytest.approx(3 / 7)
+    assert found["steps/per_completion"] == 2
+    assert found["steps/scored_fraction"] == 0.75
+    assert found["steps/score_mean"] == pytest.approx(2 / 3)
+    up, down = 2**-0.5, -(2**0.5)
+    assert found["advantages/step_1"] == pytest.approx(up)
+    assert found["advantages/step_2"] == pytest.approx(down / 2)
+    assert "advantages/step_3" not in found
+    with pytest.raises(ValueError, match="shape"):
+        advantage_metrics(estimator, table, values[:1])

@@ -1,0 +1,195 @@
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+from grpo_plus.advantages import Estimator, advantages, get_advantage
+from grpo_plus.testing import advantage_checks, check_advantage, parametrize_with_checks
+from grpo_plus.testing.advantages import KIT
+
+ALL = [
+    *[name for name in advantages if name != "mix"],
+    ("zscore", {"scale": "batch"}),
+    ("zscore", {"ddof": 0, "eps": 0.0}),
+    ("sign", {"band": 0.5}),
+    ("process", {"credit": "return"}),
+    ("process", {"outcome_weight": 0.5}),
+    ("mix", {"parts": {"sign": 1.0, "zscore": -0.5}}),
+    ("mix", {"parts": {"sign": 1.0, "process": 0.5}, "process": {"credit": "return"}}),
+]
+
+
+@parametrize_with_checks(
+    ALL,
+    expected_failures={
+        "zscore(scale='batch')": {"no_leak_between_groups": "one standard deviation for the whole batch, by choice"}
+    },
+)
+def test_built_ins_keep_the_contract(check):
+    check()
+
+
+def of_shape(table):
+    return table.rewards
+
+
+def half(table):
+    return table.totals().float()
+
+
+def mutating(table):
+    table.rewards.mul_(2)
+    return table.totals()
+
+
+def fixed_mean(table):
+    return table.totals() - 0.5
+
+
+def own_rule_over_std(table):
+    """Eight rewards of .7 have a mean that is not .7, and a deviation of 1e-8 that is divided by itself."""
+    out = table.totals().clone()
+    for group in table.groups.unique():
+        mine = table.groups == group
+        values = table.totals()[mine]
+        out[mine] = (values - values.mean()) / (values.std(correction=0) + 1e-9)
+    return out.nan_to_num()
+
+
+def own_rule_alone(table):
+    """A leave-one-out baseline of nobody: the reward itself."""
+    out = table.totals().clone()
+    for group in table.groups.unique():
+        mine = (table.groups == group) & table.scorable()
+        values = table.totals()[mine]
+        others = max(1, len(values) - 1)
+        if values.max() - values.min() > 1e-6 or len(values) == 1:
+            out[mine] = values - (values.sum() - values) / others
+        else:
+            out[mine] = 0.0
+    return out
+
+
+def by_place(table):
+    return table.totals() * torch.arange(1, 1 + len(table.totals()))
+
+
+def by_reshape(table):
+    blocks = table.totals().reshape(-1, 4)
+    return (blocks - blocks.nanmean(dim=1, keepdim=True)).flatten()
+
+
+def over_batch(table):
+    return table.totals() - table.totals().nanmean()
+
+
+def none_is_zero(table):
+    """An unscorable completion pulls the baseline down as if it had scored 0."""
+    totals = table.totals().nan_to_num()
+    sums = torch.zeros(1000).to(totals).index_add(0, table.groups, totals)
+    return totals - (sums / table.groups.bincount(minlength=1000).clamp(min=1))[table.groups]
+
+
+def nan_spreads(table):
+    return (table.rewards * table.weights).sum(dim=1)
+
+
+def noisy(table):
+    return table.totals() + torch.rand(len(table.groups))
+
+
+def swallows(table, **anything):
+    return table.totals()
+
+
+BROKEN = [
+    ("shape_and_dtype", Estimator("b", of_shape)),
+    ("float64", Estimator("b", half)),
+    ("leaves_table_alone", Estimator("b", mutating)),
+    ("constant_group_is_zero", Estimator("b", own_rule_over_std, own_zero_rule=True)),
+    ("group_of_one_is_zero", Estimator("b", own_rule_alone, own_zero_rule=True)),
+    ("permutes_within_group", Estimator("b", by_place)),
+    ("groups_by_id", Estimator("b", by_reshape)),
+    ("no_leak_between_groups", Estimator("b", over_batch)),
+    ("no_leak_between_groups", Estimator("b", over_batch, scope="batch")),
+    ("unscorable_is_zero_and_absent", Estimator("b", none_is_zero)),
+    ("partial_nan_is_finite", Estimator("b", nan_spreads)),
+    ("deterministic", Estimator("b", noisy)),
+    ("pickles", Estimator("b", lambda table: table.totals())),
+    ("unknown_keyword_raises", Estimator("b", swallows)),
+]
+
+
+@pytest.mark.parametrize(("name", "estimator"), BROKEN)
+def test_every_check_catches_its_bug(name, estimator):
+    (check,) = [check for check in advantage_checks() if check.name == name]
+    subject = KIT.resolve(estimator)
+    assert check.applies(subject)
+    with pytest.raises(AssertionError):
+        check.run(subject)
+    with pytest.raises(AssertionError, match=f"(?s)b fails.*{name}: "):
+        check_advantage(estimator)
+
+
+def test_every_check_has_a_broken_estimator():
+    assert {name for name, _ in BROKEN} == {check.name for check in advantage_checks()}
+
+
+def test_step_checks_see_steps():
+    def nan_counts(table):
+        return table.steps.scores.nan_to_num() - table.steps.scores.nan_to_num().mean()
+
+    with pytest.raises(AssertionError, match="unscorable_is_zero_and_absent"):
+        check_advantage(Estimator("b", nan_counts, per="step"))
+
+
+def test_a_correct_function_passes_with_its_keywords():
+    check_advantage(half_of_center, factor=0.25)
+    with pytest.raises(TypeError, match="'facto'"):
+        check_advantage(half_of_center, facto=0.25)
+
+
+def half_of_center(table, *, factor: float = 0.5):
+    return factor * get_advantage("center").fn(table)
+
+
+def test_expected_failures_are_strict_and_checked(tmp_path):
+    file = tmp_path / "test_third_party.py"
+    file.write_text(
+        textwrap.dedent("""
+        from grpo_plus.testing import parametrize_with_checks
+
+        @parametrize_with_checks(
+            [("zscore", {"scale": "batch"}), "center"],
+            expected_failures={
+                "zscore(scale='batch')": {"no_leak_between_groups": "by choice"},
+                "center": {"deterministic": "not true"},
+            },
+        )
+        def test_contract(check):
+            check()
+        """)
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    assert "FAILED test_third_party.py::test_contract[center-deterministic] - [XPASS(strict)] not true" in done.stdout
+    assert "1 failed, 24 passed, 1 xfailed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"centre": {}}, "Did you mean 'center'"),
+        ({"center": {"determinstic": "x"}}, "Did you mean 'deterministic'"),
+    ],
+)
+def test_a_misspelt_expectation_is_an_error(expected, message):
+    with pytest.raises(ValueError, match=message):
+        parametrize_with_checks(["center"], expected_failures=expected)
+
+
+def test_an_unknown_kind_is_an_error():
+    with pytest.raises(ValueError, match="Did you mean 'advantage'"):
+        parametrize_with_checks(["center"], kind="advantages")

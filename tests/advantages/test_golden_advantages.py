@@ -1,0 +1,165 @@
+"""The golden numbers of every estimator, to the digits they are given with."""
+
+import math
+
+import pytest
+import torch
+
+from grpo_plus.advantages import RewardTable, StepScores, advantages, compute_advantages
+
+ONE_WRONG = [1, 1, 1, 0]
+SPREAD = [0, 0.4, 0.5, 0.6, 1]
+THIRD = 1 / 3
+
+GOLDEN = [
+    (ONE_WRONG, "zscore", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
+    (ONE_WRONG, "zscore", {}, [0.499900] * 3 + [-1.499700]),
+    (ONE_WRONG, "zscore", {"scale": "batch"}, [0.499900] * 3 + [-1.499700]),
+    (ONE_WRONG, "center", {}, [0.25] * 3 + [-0.75]),
+    (ONE_WRONG, "rloo", {}, [THIRD] * 3 + [-1]),
+    (ONE_WRONG, "sign", {}, [1, 1, 1, -1]),
+    (ONE_WRONG, "best_of_n", {}, [1, 1, 1, 0]),
+    (ONE_WRONG, "maxrl", {}, [THIRD] * 3 + [-1]),
+    (ONE_WRONG, "raw", {}, ONE_WRONG),
+    (ONE_WRONG, "passk", {}, [0, 0, 0, 0]),
+    (ONE_WRONG, "gpg", {}, [0.25] * 3 + [-0.75]),
+    (ONE_WRONG, "batch_whiten", {}, [0.499900] * 3 + [-1.499700]),
+    (ONE_WRONG, "reinforce_pp", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
+    (ONE_WRONG, "gdpo", {"ddof": 0, "eps": 0}, [1 / math.sqrt(3)] * 3 + [-math.sqrt(3)]),
+    (SPREAD, "sign", {"band": 0.5}, [-1, 0, 0, 0, 1]),
+    (SPREAD, "sign", {}, [-1, -1, 0, 1, 1]),
+    (SPREAD, "passk", {}, [0, 0, 0, 0, 1.109093]),
+    ([0.6, 0.9, 0.8, 0.9], "sign", {}, [-1, 1, 0, 1]),
+    ([0.3, 0.6, 0.9], "sign", {}, [-1, 0, 1]),
+    ([2, 2, 0], "passk", {}, [0, 0, 0]),
+    ([-1, -1, 0], "maxrl", {}, [0, 0, 0]),
+    ([0.1, 0.2, -0.3], "maxrl", {}, [0, 0, 0]),
+    ([2, 2, 0], "best_of_n", {}, [1, 1, 0]),
+]
+
+
+@pytest.mark.parametrize(("rewards", "name", "keywords", "expected"), GOLDEN)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_group(rewards, name, keywords, expected, dtype):
+    table = RewardTable.of(torch.tensor(rewards, dtype=dtype))
+    got = compute_advantages(name, table, **keywords)
+    assert got.dtype is dtype
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=dtype), atol=1e-6, rtol=0)
+
+
+def test_opo_weighs_the_baseline_by_length():
+    got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[10, 20, 30, 40]))
+    torch.testing.assert_close(got, torch.tensor([0.4, 0.4, 0.4, -0.6]), atol=1e-6, rtol=0)
+
+
+def test_opo_without_any_token_falls_back_to_the_mean():
+    got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[0, 0, 0, 0]))
+    torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))
+
+
+def test_gpg_makes_up_for_groups_without_contrast():
+    table = RewardTable.of([1, 0, 1, 1, 0, 0], groups=[0, 0, 1, 1, 2, 2])
+    assert compute_advantages("gpg", table).tolist() == [1.5, -1.5, 0, 0, 0, 0]
+
+
+def test_gpg_counts_scorable_completions_only():
+    table = RewardTable.of([1, 0, None, 1, 1, None], groups=[0, 0, 0, 1, 1, 2])
+    assert compute_advantages("gpg", table).tolist() == [1.0, -1.0, 0, 0, 0, 0]
+
+
+def test_zscore_over_the_batch_keeps_the_groups_mean():
+    rewards = [0.0, 1.0, 4.0, 8.0]
+    got = compute_advantages("zscore", RewardTable.of(rewards, groups=[0, 0, 1, 1]), scale="batch", eps=0)
+    std = torch.tensor(rewards).std()
+    torch.testing.assert_close(got, torch.tensor([-0.5, 0.5, -2.0, 2.0]) / std)
+
+
+RELATIVE = [name for name in advantages if name not in ("raw", "reinforce_pp", "process", "mix")]
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+@pytest.mark.parametrize("value", [0.7, 0.1, 1 / 3, 12345.678, -0.3])
+@pytest.mark.parametrize("size", [1, 2, 7, 8])
+def test_equal_rewards_are_exactly_zero(name, value, size):
+    """Float means of equal rewards are not equal to them; dividing that residue by eps would be an advantage."""
+    table = RewardTable.of([value] * size + [0.0, 1.0, 0.5], groups=[1] * size + [2, 2, 2])
+    got = compute_advantages(name, table)
+    assert got[:size].tolist() == [0.0] * size
+    assert got[size:].abs().sum() > 0.5
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_rewards_that_sum_to_the_same_are_equal(name):
+    """.1 + .2 is .3 only up to rounding. gdpo alone looks at each column, where these differ."""
+    got = compute_advantages(name, RewardTable.of([[0.1, 0.2, 0], [0.3, 0, 0], [0.1, 0.1, 0.1]]))
+    if name == "gdpo":
+        assert got.abs().max() > 0.5
+    else:
+        assert got.tolist() == [0, 0, 0]
+
+
+def test_raw_and_reinforce_pp_do_learn_from_equal_rewards():
+    table = RewardTable.of([1, 1, 0], groups=[0, 0, 1])
+    assert compute_advantages("raw", table).tolist() == [1, 1, 0]
+    got = compute_advantages("reinforce_pp", table)
+    assert got[0] > 0.5
+    assert got[2] < -1
+    assert compute_advantages("reinforce_pp", RewardTable.of([0.7] * 8)).tolist() == [0] * 8
+
+
+STEPS = StepScores(
+    rows=torch.tensor([0, 0, 1, 1, 1]),
+    scores=torch.tensor([1.0, 0, 1, 1, 0]),
+    spans=torch.tensor([[0, 2], [2, 5], [0, 1], [1, 3], [3, 4]]),
+)
+
+
+@pytest.mark.parametrize(
+    ("credit", "expected"),
+    [
+        ("step", [[0.8165, 0.8165, -1.2247, -1.2247, -1.2247], [0.8165, 0.8165, 0.8165, -1.2247, 0]]),
+        ("return", [[-0.4082, -0.4082, -1.2247, -1.2247, -1.2247], [0.4082, -0.4082, -0.4082, -1.2247, 0]]),
+    ],
+)
+@pytest.mark.parametrize("rewards", [[0, 0], [1, 0], [None, None]])
+def test_process(credit, expected, rewards):
+    """Outcome rewards neither gate the steps nor change them."""
+    table = RewardTable.of(rewards, lengths=[5, 5], steps=STEPS)
+    got = compute_advantages("process", table, credit=credit, ddof=0, eps=0)
+    torch.testing.assert_close(got, torch.tensor(expected), atol=5e-5, rtol=0)
+    assert got[1, 4] == 0
+
+
+def test_outcome_weight_adds_the_outcomes_zscore():
+    table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
+    plain = compute_advantages("process", table)
+    got = compute_advantages("process", table, outcome_weight=0.5)
+    outcome = compute_advantages("zscore", table)
+    expected = 0.5 * outcome[:, None].expand(2, 5).clone()
+    expected[1, 3:] = 0
+    torch.testing.assert_close(got - plain, expected)
+
+
+def test_mix_adds_up_and_spreads_completions_onto_tokens():
+    table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
+    flat = compute_advantages("mix", table, parts={"sign": 2.0, "center": -1}, sign={"band": 0.5})
+    assert flat.tolist() == [1.5, -1.5]
+    got = compute_advantages("mix", table, parts={"sign": 2.0, "process": 0.5}, process={"credit": "return"})
+    process = compute_advantages("process", table, credit="return")
+    sign = torch.tensor([[2.0] * 5, [-2.0, -2, -2, 0, 0]])
+    torch.testing.assert_close(got, sign + 0.5 * process)
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e6])
+def test_no_cancellation_far_from_zero(offset):
+    """The square of the mean is no substitute for a second pass."""
+    rewards = torch.tensor([0.0, 1, 2, 5]) + offset
+    expected = compute_advantages("zscore", RewardTable.of(rewards.double() - offset))
+    torch.testing.assert_close(
+        compute_advantages("zscore", RewardTable.of(rewards)).double(), expected, atol=1e-3, rtol=0
+    )
+
+
+def test_squares_do_not_overflow():
+    got = compute_advantages("zscore", RewardTable.of([1e25, 3e25, 2e25]))
+    torch.testing.assert_close(got, torch.tensor([-1.0, 1.0, 0.0]), atol=1e-6, rtol=0)

@@ -1,0 +1,349 @@
+"""Each hazard of a 4-bit base, run for real: what goes wrong without the guard, and that it does not with it."""
+
+import logging
+import warnings
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from trl import GRPOTrainer
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.problems import ConfigError
+from grpo_plus.qlora.checks import Request, problems
+from grpo_plus.qlora.model import linear_4bit
+from grpo_plus.qlora.precision import float32_trainables
+from grpo_plus.qlora.repack import keep_layout
+from grpo_plus.qlora.sampling import without_dropout
+from grpo_plus.testing import make_tiny_model
+
+ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
+
+
+def nf4(compute=torch.float32):
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute
+    )
+
+
+def lora(**changes):
+    return LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **changes})
+
+
+def digits(completions, **_):
+    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    make_tiny_model(path, architecture="llama", hidden=64)
+    return str(path)
+
+
+def config(tmp_path, **changes):
+    values = {
+        "output_dir": str(tmp_path / "out"),
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 4,
+        "max_steps": 1,
+        "learning_rate": 1e-4,
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+    }
+    return GRPOPlusConfig(**{**values, **changes})
+
+
+def trainer(model, args, kind=GRPOPlusTrainer, **changes):
+    if isinstance(model, str):
+        changes = {"quantization_config": nf4(), "peft_config": lora(), **changes}
+    return kind(model, digits, args, ROWS, **changes)
+
+
+def loaded(folder, **changes):
+    return AutoModelForCausalLM.from_pretrained(folder, quantization_config=nf4(), **changes)
+
+
+def dtypes(model):
+    return {parameter.dtype for parameter in model.parameters() if parameter.requires_grad}
+
+
+def base_bytes(model):
+    """Every stored byte of the 4-bit layers: packed weights and scales."""
+    return {
+        (name, key): value.detach().clone()
+        for name, layer in model.named_modules()
+        if layer in set(linear_4bit(model))
+        for key, value in layer.state_dict().items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+class TestPrecision:
+    def test_adapters_are_float32_where_the_host_makes_them_bfloat16(self, folder, tmp_path):
+        stock = trainer(folder, config(tmp_path), GRPOTrainer)
+        ours = trainer(folder, config(tmp_path))
+        assert dtypes(stock.model) == {torch.bfloat16}
+        assert dtypes(ours.model) == {torch.float32}
+
+    def test_small_updates_arrive_that_bfloat16_would_have_lost(self, folder, tmp_path):
+        args = {"learning_rate": 1e-5, "lr_scheduler_type": "constant", "max_steps": 2, "max_grad_norm": 0.0}
+        moved = {}
+        for kind in (GRPOTrainer, GRPOPlusTrainer):
+            run = trainer(folder, config(tmp_path, **args), kind)
+            before = {n: p.detach().clone() for n, p in run.model.named_parameters() if "lora_A" in n}
+            run.train()
+            after = dict(run.model.named_parameters())
+            changed = torch.cat([(after[n] != p).flatten() for n, p in before.items()])
+            moved[kind] = changed.float().mean().item()
+        assert moved[GRPOPlusTrainer] > 0.9
+        assert moved[GRPOTrainer] < 0.3
+
+    def test_adapters_that_came_with_the_model_are_not_rounded_on_the_way(self, folder, tmp_path):
+        model = get_peft_model(loaded(folder), lora())
+        before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+        run = trainer(model, config(tmp_path, beta=0.1))
+        after = dict(run.model.named_parameters())
+        assert before
+        for name, value in before.items():
+            assert torch.equal(after[name], value), name
+            assert torch.equal(after[name.replace(".default.", ".ref.")], value), name
+
+    def test_resumed_adapters_and_optimizer_are_float32_and_exact(self, folder, tmp_path):
+        args = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
+        whole = trainer(folder, config(tmp_path, **args))
+        whole.train()
+        again = trainer(folder, config(tmp_path, **args))
+        again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
+        assert dtypes(again.model) == {torch.float32}
+        state = [v for s in again.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
+        assert state
+        assert {value.dtype for value in state} == {torch.float32}
+        saved = again.state.global_step
+        assert saved == 2
+        finals = dict(again.model.named_parameters())
+        for name, value in whole.model.named_parameters():
+            if value.requires_grad:
+                torch.testing.assert_close(finals[name], value, rtol=1e-5, atol=1e-6)
+
+    def test_trained_copies_of_whole_modules_are_float32_too(self, folder, tmp_path):
+        run = trainer(folder, config(tmp_path), peft_config=lora(modules_to_save=["embed_tokens"]))
+        assert any("modules_to_save" in n for n, p in run.model.named_parameters() if p.requires_grad)
+        assert dtypes(run.model) == {torch.float32}
+        run.train()
+
+    def test_a_model_given_by_name_loads_in_the_type_of_the_products(self, folder, tmp_path):
+        stock = trainer(folder, config(tmp_path, bf16=True), GRPOTrainer)
+        ours = trainer(folder, config(tmp_path, bf16=True))
+        chosen = trainer(folder, config(tmp_path), quantization_config=nf4(torch.bfloat16))
+        told = trainer(folder, config(tmp_path, bf16=True, model_init_kwargs={"dtype": "float32"}))
+        head = [run.model.get_output_embeddings().weight.dtype for run in (stock, ours, chosen, told)]
+        assert head == [torch.float32, torch.bfloat16, torch.bfloat16, torch.float32]
+
+    def test_casts_while_sampling_are_undone_to_the_bit(self, folder, tmp_path):
+        run = trainer(folder, config(tmp_path))
+        before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+        buffers = {n: b.detach().clone() for n, b in run.model.named_buffers()}
+        with run.guard.sampling(run.model):
+            torch.nn.Module.to(run.model, torch.bfloat16)
+            assert dtypes(run.model) == {torch.bfloat16}
+        for name, value in run.model.named_parameters():
+            assert value.dtype == before[name].dtype
+            assert torch.equal(value, before[name]), name
+        for name, value in run.model.named_buffers():
+            assert torch.equal(value, buffers[name]), name
+
+
+class TestRepacking:
+    @pytest.fixture
+    def model(self, folder):
+        model = loaded(folder)
+        if not any(layer.support_avx512bf16_for_cpu for layer in linear_4bit(model)):
+            pytest.skip("this CPU has no AVX512-BF16, so bitsandbytes rearranges nothing")
+        return model
+
+    def gradient(self, model):
+        model.get_input_embeddings().weight.grad = None
+        model.train()
+        model(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
+        return model.get_input_embeddings().weight.grad.clone()
+
+    def test_an_evaluation_pass_leaves_gradients_alone(self, folder, model):
+        honest = self.gradient(model)
+        bytes_before = base_bytes(model)
+        keep_layout(model)
+        model.eval()
+        with torch.no_grad():
+            model(torch.arange(8)[None])
+        assert torch.equal(self.gradient(model), honest)
+        assert all(torch.equal(value, bytes_before[key]) for key, value in base_bytes(model).items())
+
+        unguarded = loaded(folder).eval()
+        with torch.no_grad():
+            unguarded(torch.arange(8)[None])
+        assert not torch.allclose(self.gradient(unguarded), honest, rtol=1e-2)
+
+    def test_what_was_rearranged_before_is_put_back_and_said(self, model, caplog):
+        honest = self.gradient(model)
+        model.eval()
+        with torch.no_grad():
+            model(torch.arange(8)[None])
+        with caplog.at_level(logging.WARNING):
+            assert keep_layout(model) == 14
+        assert "14 4-bit layers had been rearranged" in caplog.text
+        torch.testing.assert_close(self.gradient(model), honest, rtol=0.05, atol=0.05 * honest.abs().max().item())
+
+    def test_the_trainer_guards_its_model(self, folder, tmp_path):
+        run = trainer(folder, config(tmp_path))
+        assert not any(layer.support_avx512bf16_for_cpu for layer in linear_4bit(run.model))
+
+
+class TestSampling:
+    def test_dropout_is_off_while_completions_are_drawn(self, folder, tmp_path):
+        seen = {}
+        for kind in (GRPOTrainer, GRPOPlusTrainer):
+            run = trainer(folder, config(tmp_path), kind, peft_config=lora(lora_dropout=0.5))
+            drops = [m for n, m in run.model.named_modules() if "lora_dropout" in n and isinstance(m, torch.nn.Dropout)]
+            modes = []
+            layer = next(iter(linear_4bit(run.model)))
+            layer.register_forward_hook(lambda *_, drops=drops, modes=modes: modes.append([m.training for m in drops]))
+            run.train()
+            assert drops
+            seen[kind] = modes
+        assert all(all(step) for step in seen[GRPOTrainer])
+        assert not any(any(step) for step in seen[GRPOPlusTrainer][:-1])
+        assert all(seen[GRPOPlusTrainer][-1])  # the update keeps it
+
+    def test_each_module_gets_its_own_mode_back(self):
+        model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Sequential(torch.nn.Dropout(0.5)))
+        model[1].eval()
+        with pytest.raises(KeyError), without_dropout(model):
+            assert torch.equal(model(torch.ones(50)), torch.ones(50))
+            model.train()
+            raise KeyError
+        assert [m.training for m in model.modules()] == [True, True, False, False]
+
+
+class TestRefusals:
+    def refusal(self, *arguments, **keywords):
+        with pytest.raises(ConfigError) as caught:
+            trainer(*arguments, **keywords)
+        return str(caught.value)
+
+    def test_vllm_would_merge_into_the_base(self, folder, tmp_path):
+        text = self.refusal(folder, config(tmp_path, use_vllm=True))
+        assert "merges the adapters into the quantised weights" in text
+        assert "use_vllm: false" in text
+        assert "use_vllm" in self.refusal(get_peft_model(loaded(folder), lora()), config(tmp_path, use_vllm=True))
+
+    @pytest.mark.parametrize("targets", [["q_proj", "lm_head"], r".*(q_proj|lm_head)", "lm_head", ["model.lm_head"]])
+    def test_an_adapter_on_the_head_is_refused_before_loading(self, targets, tmp_path):
+        missing = str(tmp_path / "no_such_model")
+        assert "lm_head" in self.refusal(missing, config(tmp_path), peft_config=lora(target_modules=targets))
+
+    @pytest.mark.parametrize("method", ["gptq", "awq"])
+    def test_another_quantisation_is_refused(self, method, folder, tmp_path):
+        model, tokenizer = make_tiny_model(architecture="llama", hidden=64)
+        model.config.quantization_config = {"quant_method": method, "bits": 4, "group_size": 128}
+        model.config.save_pretrained(tmp_path / method)
+        tokenizer.save_pretrained(tmp_path / method)
+        for quantization in (nf4(), None):
+            text = self.refusal(str(tmp_path / method), config(tmp_path), quantization_config=quantization)
+            assert f"already quantised with {method}" in text
+            assert "16-bit checkpoint" in text
+
+    def test_a_base_without_adapters_is_refused(self, folder, tmp_path):
+        assert "use_peft: true" in self.refusal(folder, config(tmp_path), peft_config=None)
+        assert "peft_config" in self.refusal(loaded(folder), config(tmp_path))
+
+    def test_preparing_twice_freezes_everything_and_is_found(self, folder, tmp_path):
+        model = get_peft_model(prepare_model_for_kbit_training(loaded(folder)), lora())
+        fine = trainer(model, config(tmp_path))
+        assert dtypes(fine.model) == {torch.float32}
+        frozen = prepare_model_for_kbit_training(get_peft_model(loaded(folder), lora()))
+        assert "freezes everything" in self.refusal(frozen, config(tmp_path))
+
+    def test_a_missing_bitsandbytes_is_named(self, folder, tmp_path, monkeypatch):
+        import sys
+
+        quantization = nf4()
+        monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+        text = self.refusal(folder, config(tmp_path), quantization_config=quantization)
+        assert "pip install 'bitsandbytes" in text
+
+    def test_everything_wrong_is_reported_together(self, folder, tmp_path):
+        text = self.refusal(folder, config(tmp_path, use_vllm=True), peft_config=lora(target_modules=["lm_head"]))
+        assert "the config has 2 problems" in text
+
+
+def test_a_checkpoint_that_is_stored_in_4_bits_loads_and_trains(folder, tmp_path):
+    loaded(folder).save_pretrained(tmp_path / "stored")
+    from transformers import AutoTokenizer
+
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "stored")
+    run = trainer(str(tmp_path / "stored"), config(tmp_path), quantization_config=None)
+    before = base_bytes(run.model)
+    run.train()
+    assert len(before) > 14
+    assert dtypes(run.model) == {torch.float32}
+    after = base_bytes(run.model)
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+
+
+def test_a_low_rate_is_warned_of(folder, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        trainer(folder, config(tmp_path, learning_rate=1e-6))
+    assert "learning_rate is 1e-06: adapters need about ten times" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        trainer(folder, config(tmp_path, learning_rate=2e-5))
+    assert "learning_rate" not in caplog.text
+
+
+def test_a_16_bit_base_is_left_alone(folder, tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    run = trainer(get_peft_model(model, lora(lora_dropout=0.1)), config(tmp_path, learning_rate=1e-6))
+    assert run.guard.active is False
+    with run.guard.sampling(run.model):
+        assert run.model.training
+
+
+def test_a_gradient_in_the_old_type_is_carried_over():
+    layer = torch.nn.Linear(2, 2).to(torch.bfloat16)
+    layer(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert float32_trainables(layer) == 2
+    assert layer.weight.grad.dtype == torch.float32
+    assert float32_trainables(layer) == 0
+
+
+class TestRules:
+    """Machines that are not here: the rules on their own."""
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"zero_stage": 3}, "ZeRO-3 cannot shard a 4-bit base"),
+            ({"sharded": True}, "FSDP with a 4-bit base"),
+            ({"device": "privateuseone"}, "no 4-bit layers for the device 'privateuseone'"),
+            ({"adapters": False}, "peft_config"),
+        ],
+    )
+    def test_each_names_its_way_out(self, changes, words):
+        (text,) = problems(Request("m", 4, **changes))
+        assert words in text
+        assert "drop load_in_4bit" in text or "use_peft: true" in text
+
+    def test_what_works_is_let_through(self):
+        assert problems(Request("m", 4, stored_as="bitsandbytes", asked=True, zero_stage=2)) == []
+        everything = Request("m", None, zero_stage=3, sharded=True, use_vllm=True, targets=["lm_head"], adapters=False)
+        assert problems(everything) == []
+        assert problems(Request("m", None, stored_as="mxfp4")) == []

@@ -1,0 +1,355 @@
+import dataclasses
+import json
+import pickle
+import re
+import textwrap
+
+import pytest
+from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
+from grpo_plus.problems import ConfigError
+from grpo_plus.resolve import ADVANTAGE_FIELDS, OBJECTIVE_FIELDS, equivalent_advantage
+from grpo_verifiers.errors import PluginError
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+OURS = {field.name for field in dataclasses.fields(GRPOPlusConfig)} - {field.name for field in dataclasses.fields(GRPOConfig)}
+# Fields of TRL 1.14.2 that later releases renamed or dropped would be missed by looking at the installed one only.
+RESERVED = {"config", "env", "prompt", "reward_funcs", "datasets", "dataset_name", "use_peft", "load_in_4bit"}
+
+
+def problems(**values):
+    with pytest.raises(ConfigError) as caught:
+        GRPOPlusConfig(**BASE, **values)
+    return caught.value.problems
+
+
+def test_with_nothing_set_every_field_of_the_host_is_as_the_host_has_it():
+    ours, host = GRPOPlusConfig(**BASE), GRPOConfig(**BASE)
+    for field in dataclasses.fields(GRPOConfig):
+        assert getattr(ours, field.name) == getattr(host, field.name), field.name
+
+
+def test_no_new_field_shadows_one_of_the_host():
+    hosts = {field.name for kind in (GRPOConfig, ModelConfig, ScriptArguments) for field in dataclasses.fields(kind)}
+    declared = set(vars(GRPOPlusConfig)["__annotations__"])
+    assert declared & (hosts | RESERVED) == set()
+    assert declared == OURS
+
+
+def test_everything_that_is_wrong_is_said_at_once():
+    found = problems(
+        advantage="sgn",
+        advantage_kwargs={"band": 0.2},
+        scale_rewards="none",
+        multi_objective_aggregation="normalize_then_sum",
+        objective="drgrpo",
+        epsilon=0.3,
+        loss_type="grpo",
+        verifiers=[{"name": "math", "wieght": 2.0}, 3],
+        verifier_column="kind",
+        engine="fast",
+        engine_tokens_per_pass=0,
+        num_generations=3,
+    )
+    text = "\n".join(found)
+    for expected in (
+        "unknown advantage estimator 'sgn'. Did you mean 'sign'?",
+        "scale_rewards ('none') and advantage ('sgn')",
+        "multi_objective_aggregation ('normalize_then_sum') and advantage",
+        "'drgrpo'. Did you mean 'dr_grpo'?",
+        "epsilon (0.3)",
+        "loss_type ('grpo')",
+        "verifiers[0]: unknown key 'wieght'. Did you mean 'weight'?",
+        "verifiers[1] is 3",
+        "engine is 'fast'",
+        "engine_tokens_per_pass is 0",
+        "divisible",
+    ):
+        assert expected in text, expected
+    assert len(found) == len(set(found))
+
+
+def test_several_problems_are_numbered_and_survive_pickling():
+    with pytest.raises(ConfigError) as caught:
+        GRPOPlusConfig(**BASE, advantage="sign", advantage_kwargs={"band": -1.0}, engine="x")
+    assert str(caught.value).startswith("the config has 2 problems:\n  1. ")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.problems) == (str(caught.value), caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "expected"),
+    [
+        ({"band": -0.1}, "band"),
+        ({"band": "wide"}, "expected a number"),
+        ({"band": True}, "expected a number"),
+        ({"bnad": 0.1}, "Did you mean 'band'?"),
+        ({"eps": 1e-4}, "unknown keyword 'eps'"),
+    ],
+)
+def test_wrong_keywords_of_an_estimator(kwargs, expected):
+    (problem,) = problems(advantage="sign", advantage_kwargs=kwargs)
+    assert "advantage estimator 'sign'" in problem
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"advantage_kwargs": {"band": 1.0}}, "advantage is unset, so nothing would read it"),
+        ({"objective_kwargs": {"kl": "k1"}}, "objective is unset, so nothing would read it"),
+        ({"advantage": "sign", "advantage_kwargs": [1]}, "expected a mapping"),
+        ({"advantage": "sign", "advantage_kwargs": "{band: "}, "no valid JSON or YAML"),
+        ({"advantage": 3}, "chosen by name"),
+        ({"verifier_column": "kind"}, "there are no verifiers to choose from"),
+        ({"plugins": [3]}, "plugins is [3]"),
+        ({"plugins": 3}, "plugins is 3, expected a list"),
+        ({"verifiers": 3}, "verifiers is 3, expected a list"),
+        ({"engine": "stock", "engine_tokens_per_pass": 64}, "engine is 'stock': remove one"),
+        ({"engine_tokens_per_pass": True}, "expected a positive integer"),
+        ({"verifiers": [{"label": "x"}]}, "has no name"),
+        ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a number"),
+        ({"verifiers": [{"name": "math", "timeout": 0}]}, "expected a positive number of seconds"),
+        ({"verifiers": [{"name": "math", "columns": {"answer": 3}}]}, "expected parameter names mapped to column names"),
+        ({"verifiers": [{"name": "math", "kwargs": [1]}]}, "expected a mapping"),
+        ({"advantage": "mix", "advantage_kwargs": {"parts": {"sgin": 1.0}}}, "Did you mean 'sign'?"),
+        ({"advantage": "mix", "advantage_kwargs": {"parts": 3}}, "parts"),
+    ],
+)
+def test_each_wrong_value_is_named(values, expected):
+    assert expected in "\n".join(problems(**values))
+
+
+@pytest.mark.parametrize("name", sorted(ADVANTAGE_FIELDS))
+def test_an_estimator_and_the_hosts_own_choice_conflict(name):
+    value = {"scale_rewards": "batch", "multi_objective_aggregation": "normalize_then_sum"}[name]
+    (problem,) = problems(advantage="center", **{name: value})
+    assert f"{name} ({value!r})" in problem
+    assert "advantage ('center')" in problem
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVE_FIELDS if name in GRPOConfig.__dataclass_fields__])
+def test_an_objective_and_the_option_it_would_ignore_conflict(name):
+    default = GRPOConfig.__dataclass_fields__[name].default
+    other = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}.get(name)
+    other = (not default if isinstance(default, bool) else default * 1.5) if other is None else other
+    (problem,) = problems(objective="grpo", **{name: other})
+    assert f"{name} ({other!r})" in problem
+    assert "objective" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("zscore", "compares completions"), ("raw", "would work with one"), ("reinforce_pp", "would work with one")]
+)
+def test_a_single_generation_is_refused_with_the_estimators_reason(name, word):
+    text = "\n".join(problems(advantage=name, num_generations=1))
+    assert word in text
+    assert repr(name) in text
+
+
+def test_a_mix_of_estimators_that_do_not_compare_says_so_for_one_generation():
+    kwargs = {"parts": {"raw": 1.0, "reinforce_pp": 0.5}}
+    assert "would work with one" in "\n".join(problems(advantage="mix", advantage_kwargs=kwargs, num_generations=1))
+    kwargs = {"parts": {"raw": 1.0, "rloo": 0.5}}
+    assert "compares completions" in "\n".join(problems(advantage="mix", advantage_kwargs=kwargs, num_generations=1))
+
+
+def test_steps_of_a_mix_come_from_one_verifier():
+    kwargs = {"parts": {"process": 1.0, "raw": 1.0}, "process": {"steps_from": "a"}}
+    config = GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=kwargs)
+    assert config.advantage_kwargs == kwargs
+
+
+@pytest.mark.parametrize(
+    ("scale", "aggregation", "expected"),
+    [
+        ("group", "sum_then_normalize", ("zscore", {})),
+        (True, "sum_then_normalize", ("zscore", {})),
+        ("batch", "sum_then_normalize", ("zscore", {"scale": "batch"})),
+        ("none", "sum_then_normalize", ("center", {})),
+        (False, "sum_then_normalize", ("center", {})),
+        ("group", "normalize_then_sum", ("gdpo", {})),
+    ],
+)
+def test_what_the_hosts_own_fields_amount_to(scale, aggregation, expected):
+    config = GRPOPlusConfig(**BASE, scale_rewards=scale, multi_objective_aggregation=aggregation)
+    assert equivalent_advantage(config) == expected
+
+
+def test_the_flags_known_to_every_parser_cover_the_built_in_estimators():
+    from grpo_plus.advantages import advantages, get_advantage, parameters_of
+
+    names = [entry.name for entry in advantages.entries() if entry.way == "built-in"]
+    keywords = {key for name in names for key in parameters_of(get_advantage(name)) if key != "keywords"}
+    assert keywords == set(ADVANTAGE_FLAGS)
+
+
+def full():
+    return GRPOPlusConfig(
+        **BASE,
+        advantage="process",
+        advantage_kwargs={"credit": "return", "eps": 1e-6},
+        objective="grpo",
+        objective_kwargs={"kl": "k3"},
+        beta=0.1,
+        engine="trimmed",
+        engine_tokens_per_pass=512,
+        learning_rate=3e-5,
+        num_generations=4,
+        gradient_accumulation_steps=2,
+        per_device_train_batch_size=4,
+    )
+
+
+def test_saving_and_loading_changes_nothing(tmp_path):
+    config = full()
+    config.save(tmp_path / "config.json")
+    again = GRPOPlusConfig.load(tmp_path / "config.json")
+    assert again == config
+    assert again.generation_batch_size == 8
+    text = (tmp_path / "config.json").read_text()
+    assert "_TOKEN>" not in text
+    assert json.loads(text)["advantage_kwargs"] == {"credit": "return", "eps": 1e-6}
+
+
+def test_a_config_can_be_built_from_its_own_values():
+    config = full()
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}
+    assert GRPOPlusConfig(**values) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert dataclasses.replace(config, learning_rate=1.0).learning_rate == 1.0
+
+
+def test_batch_sizes_that_disagree_are_still_refused():
+    found = problems(per_device_train_batch_size=4, generation_batch_size=16, steps_per_generation=2, num_generations=4)
+    assert "steps_per_generation" in "\n".join(found)
+
+
+def test_loading_refuses_what_it_does_not_know(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(BASE | {"advantige": "sign"}))
+    with pytest.raises(ConfigError, match="unknown options advantige"):
+        GRPOPlusConfig.load(path)
+
+
+def test_keywords_are_copied_not_shared():
+    given = {"parts": {"sign": 1.0}, "sign": {"band": 0.5}}
+    config = GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=given)
+    given["sign"]["band"] = 9.0
+    assert config.advantage_kwargs["sign"]["band"] == 0.5
+
+
+@pytest.mark.parametrize("word", ["", "none", "null", "None"])
+def test_nothing_can_be_spelled_out_on_a_command_line(word):
+    assert GRPOPlusConfig(**BASE, advantage=word, objective=word).advantage is None
+
+
+PLUGIN = """
+from grpo_plus.advantages import register_advantage
+
+@register_advantage("from_config_file")
+def from_config_file(table, *, gain: float = 1.0):
+    return gain * table.rewards[:, 0].nan_to_num()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    yield tmp_path
+    from grpo_plus.advantages import advantages
+
+    advantages.unregister("from_config_file")
+
+
+def parse(folder, text, *flags, groups=(GRPOPlusConfig,)):
+    """As a script does it that names its own groups: `TrlParser` and ``--config``."""
+    path = folder / "config.yaml"
+    path.write_text("output_dir: out\nuse_cpu: true\nbf16: false\nreport_to: none\n" + textwrap.dedent(text))
+    return TrlParser(groups, allow_abbrev=False).parse_args_and_config(["--config", str(path), *flags])
+
+
+def test_a_yaml_file_through_the_hosts_parser(folder, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["script.py", "--config", str(folder / "config.yaml")])
+    (config,) = parse(
+        folder,
+        """
+        plugins: [./mine.py]
+        advantage: from_config_file
+        advantage_kwargs: {gain: 3e-4}
+        learning_rate: 3e-4
+        engine_tokens_per_pass: 128
+        """,
+    )
+    assert config.advantage_kwargs == {"gain": 3e-4}
+    assert config.learning_rate == 3e-4
+    assert config.plugins == [str(folder / "mine.py")]
+    assert config.engine_tokens_per_pass == 128
+
+
+def test_a_reference_is_relative_to_the_yaml(folder, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["script.py", f"--config={folder / 'config.yaml'}"])
+    (config,) = parse(folder, "advantage: ./mine.py:from_config_file\nadvantage_kwargs: {gain: 2}\n")
+    assert config.advantage == f"{folder / 'mine.py'}:from_config_file"
+    (config,) = parse(folder, "advantage: mix\nadvantage_kwargs: {parts: {./mine.py:from_config_file: 1.0}}\n")
+    assert config.advantage_kwargs == {"parts": {f"{folder / 'mine.py'}:from_config_file": 1.0}}
+
+
+FLAGS = [
+    (["--advantage", "sign", "--advantage_kwargs", '{"band": .25}'], {"band": 0.25}),
+    (["--advantage", "sign", "--advantage_kwargs.band", ".25"], {"band": 0.25}),
+    (["--advantage", "sign", "--advantage_kwargs.band=.25"], {"band": 0.25}),
+    (["--advantage=sign", "--advantage_kwargs={band: 0.25}"], {"band": 0.25}),
+    (["--advantage", "zscore", "--advantage_kwargs.eps", "3e-4", "--advantage_kwargs.scale", "batch"], {"eps": 3e-4, "scale": "batch"}),
+    (["--advantage", "zscore", "--advantage_kwargs", "{eps: 1}", "--advantage_kwargs.ddof", "0"], {"eps": 1, "ddof": 0}),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), FLAGS)
+def test_flags_through_the_hosts_parser(folder, flags, expected):
+    (config,) = parse(folder, "", *flags)
+    assert config.advantage_kwargs == expected
+    assert config.advantage == ("sign" if "band" in expected else "zscore")
+
+
+def test_a_flag_overrides_one_keyword_of_the_yaml(folder):
+    text = "advantage: zscore\nadvantage_kwargs: {eps: 0.5, ddof: 0}\n"
+    (config,) = parse(folder, text, "--advantage_kwargs.eps", "0.25")
+    assert config.advantage_kwargs == {"eps": 0.25, "ddof": 0}
+    (config,) = parse(folder, text, "--advantage_kwargs", "{eps: 0.25}")
+    assert config.advantage_kwargs == {"eps": 0.25}
+
+
+@pytest.mark.parametrize("groups", [(GRPOPlusConfig,), (ScriptArguments, GRPOPlusConfig, ModelConfig)])
+def test_one_parser_reads_twice_alike(folder, groups):
+    flags = ["--advantage", "sign", "--advantage_kwargs.band", "0.5"]
+    first, second = (
+        next(group for group in parse(folder, "", *flags, groups=groups) if isinstance(group, GRPOPlusConfig)) for _ in range(2)
+    )
+    assert first.advantage_kwargs == second.advantage_kwargs == {"band": 0.5}
+
+
+def test_the_flag_of_an_objective(folder):
+    (config,) = parse(folder, "objective: grpo\nbeta: 0.1\n", "--objective_kwargs.kl", "k1")
+    assert config.objective_kwargs == {"kl": "k1"}
+    assert set(OBJECTIVE_FLAGS) >= {"ratio", "surrogate", "kl", "reduce"}
+
+
+def test_a_wrong_flag_value_is_named(folder, capsys):
+    with pytest.raises(SystemExit):
+        parse(folder, "", "--advantage", "sign", "--advantage_kwargs", "[1]")
+    assert "expected a mapping" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("import no_such_module_xyz\n", "ModuleNotFoundError"), ("raise RuntimeError('mine')\n", "mine")]
+)
+def test_a_plugin_that_fails_ends_the_config_with_its_traceback(folder, text, expected):
+    (folder / "bad.py").write_text(text)
+    with pytest.raises(PluginError, match=re.escape(expected)) as caught:
+        GRPOPlusConfig(**BASE, plugins=[str(folder / "bad.py")])
+    assert caught.value.__cause__.__traceback__.tb_next is not None
+    with pytest.raises(PluginError, match=re.escape(expected)):
+        GRPOPlusConfig(**BASE, advantage=f"{folder / 'bad.py'}:f")

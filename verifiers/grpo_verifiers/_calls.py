@@ -1,0 +1,120 @@
+"""Submits the calls of one verifier to where they run, and collects what became of them."""
+
+import contextlib
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_verifiers._aio import AsyncBatch, Gate, failure
+from grpo_verifiers._scheduler import Outcome
+from grpo_verifiers._wire import from_rows, to_rows
+from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.runner import pack, shared_runner
+from grpo_verifiers.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    from grpo_verifiers.function import FunctionVerifier
+
+Call = tuple[Any, dict[str, Any], int | None]
+Collect = Callable[[], list[Outcome]]
+
+REMEMBERED = 4096
+"""Answers that a pure verifier keeps from step to step."""
+_LASTING = {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.UNPARSABLE, Status.NOT_APPLICABLE}
+
+
+def start_calls(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
+    """Start every call; the function returned waits for their outcomes, in order."""
+    if verifier._runs_in_workers():  # noqa: SLF001 - two halves of one thing
+        return _in_workers(verifier, calls)
+    if verifier.form.is_async and verifier.isolation == "inline":
+        if verifier._gate is None:  # noqa: SLF001
+            verifier._gate = Gate(verifier.settings.max_concurrency)  # noqa: SLF001
+        return AsyncBatch(verifier.fn, calls, verifier.timeout or 0.0, verifier._gate).wait  # noqa: SLF001
+    return lambda: [_here(verifier.fn, call) for call in calls]
+
+
+def _here(fn: Callable[..., Any], call: Call) -> Outcome:
+    """Run a call in this thread, when its verdict is wanted: what others do in workers goes on meanwhile."""
+    first, rest, rows = call
+    started = time.perf_counter()
+    try:
+        value = fn(first, **rest) if "completions" not in rest else fn(**rest)
+        if hasattr(value, "__await__"):
+            import asyncio
+
+            value = asyncio.run(_awaited(value))
+        verdicts = from_rows(to_rows(value, rows), rows or 1)
+    except Exception as error:  # noqa: BLE001 - whatever it raises is its failure
+        return failure(error, time.perf_counter() - started)
+    return Outcome("value", verdicts, seconds=time.perf_counter() - started)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _in_workers(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
+    outcomes: list[Outcome | None] = [None] * len(calls)
+    asked: dict[bytes, list[int]] = {}
+    pure = verifier.settings.pure
+    cache = verifier._cache  # noqa: SLF001
+    for index, call in enumerate(calls):
+        started = time.perf_counter()
+        answer = _shortcut(verifier, call)
+        if isinstance(answer, Verdict):
+            outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
+            continue
+        first, rest, rows = call
+        if isinstance(answer, Mapping):
+            rest = {**rest, **answer}
+            first = rest.pop(verifier.form.first, first)
+        try:
+            payload = pack((first, rest, rows))
+        except Exception as error:  # noqa: BLE001 - pickle raises anything
+            raise VerifierError(_unsendable(verifier, call, error)) from error
+        if pure and (known := cache.get(payload)) is not None:
+            outcomes[index] = Outcome("value", [known], seconds=time.perf_counter() - started)
+        else:
+            asked.setdefault(payload if pure else payload + index.to_bytes(8, "big"), []).append(index)
+    places = list(asked.values())
+    questions = list(asked) if pure else [key[:-8] for key in asked]
+    sizes = [calls[indices[0]][2] for indices in places]
+    batch = shared_runner().submit(verifier.spec, questions, verifier.timeout or 0.0, sizes) if places else None
+
+    def collect() -> list[Outcome]:
+        for question, indices, outcome in zip(questions, places, batch.wait() if batch else (), strict=True):
+            for index in indices:
+                outcomes[index] = outcome
+            if pure and outcome.kind == "value" and len(outcome.verdicts) == 1 and outcome.verdicts[0].status in _LASTING:
+                while len(cache) >= REMEMBERED:
+                    with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
+                        del cache[next(iter(cache))]
+                cache[question] = outcome.verdicts[0]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    return collect
+
+
+def _shortcut(verifier: "FunctionVerifier", call: Call) -> Verdict | Mapping[str, Any] | None:
+    fast = verifier._fast  # noqa: SLF001
+    if fast is None:
+        return None
+    try:
+        answer = fast(call[0], **call[1])
+    except Exception:  # noqa: BLE001 - it is only a shortcut: the worker says what is wrong
+        return None
+    return answer if isinstance(answer, Verdict | Mapping) else None
+
+
+def _unsendable(verifier: "FunctionVerifier", call: Call, error: Exception) -> str:
+    for name, value in call[1].items():
+        try:
+            pickle.dumps(value)
+        except Exception as culprit:  # noqa: BLE001 - as above
+            return (
+                f"verifier {verifier.label!r}: its argument {name!r} is a {type(value).__name__} that cannot be sent to a "
+                f"worker process: {type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
+            )
+    return f"verifier {verifier.label!r}: its arguments cannot be sent to a worker process: {error}."

@@ -1,0 +1,161 @@
+"""How a worker finds the function it runs, without ever importing the user's ``__main__``.
+
+By import reference when a fresh process can import it, by path for a plug-in file, and by value (cloudpickle) for the
+rest: closures, notebook cells, unguarded scripts.
+"""
+
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.registry import file_module_name, import_reference, load_plugin
+
+MAX_PAYLOAD = 64 << 20
+_FILE_MODULE = file_module_name(Path("x")).partition("x")[0]
+_by_value = threading.Lock()
+
+
+@dataclass(frozen=True)
+class CheckSpec:
+    """One check function and the kind of worker it runs in.
+
+    Attributes:
+        target: ``module:attr`` or ``/path/file.py:attr``; empty when the function travels by value.
+        payload: the function by value.
+        plugins: modules that a worker imports first, so that their decorators run there too.
+        confined: whether the worker gives up network, writable files and privileges (built-ins only).
+        memory: address space of one worker in bytes; None leaves it unlimited.
+        env: names of environment variables that reach the worker although they look like secrets.
+    """
+
+    target: str = ""
+    payload: bytes = b""
+    plugins: tuple[str, ...] = ()
+    confined: bool = False
+    memory: int | None = None
+    env: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def key(self) -> str:
+        """What tells this function from every other in a worker's table."""
+        text = "\0".join((self.target, *self.plugins)).encode() + b"\0" + self.payload
+        return hashlib.sha256(text).hexdigest()
+
+    def load(self) -> Callable[..., Any]:
+        """Import or rebuild the function; runs in a worker, or where a pickled verifier is loaded."""
+        for plugin in self.plugins:
+            load_plugin(plugin)
+        if self.payload:
+            import cloudpickle
+
+            value = cloudpickle.loads(self.payload)
+        else:
+            value = import_reference(self.target)
+        fn: Callable[..., Any] = getattr(value, "fn", value)  # a decorated function's name holds its verifier
+        return fn
+
+
+def reference_to(fn: Any) -> str | None:
+    """``module:attr`` or ``/path/file.py:attr`` under which a fresh process finds ``fn``; None if there is none."""
+    module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    held = sys.modules.get(module) if isinstance(module, str) else None
+    if held is None or module == "__main__" or not isinstance(name, str) or "<" in name or not _holds(held, name, fn):
+        return None
+    if held.__name__.startswith(_FILE_MODULE) and held.__file__:
+        return f"{Path(held.__file__).resolve()}:{name}"
+    return f"{held.__name__}:{name}" if _importable(held) else None
+
+
+def _holds(module: ModuleType, name: str, fn: Any) -> bool:
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value is fn or (value is not None and getattr(value, "fn", None) is fn)
+
+
+def _importable(module: ModuleType) -> bool:
+    """Whether a fresh process would import the same file under that name (test runners make up module names)."""
+    path: Any = None
+    found: importlib.machinery.ModuleSpec | None = None
+    parts = module.__name__.split(".")
+    for end in range(1, len(parts) + 1):
+        found = _find(".".join(parts[:end]), path)
+        if found is None:
+            return False
+        path = found.submodule_search_locations
+    held = getattr(module, "__file__", None)
+    return found is not None and (held is None or (found.origin is not None and _same(found.origin, held)))
+
+
+def _find(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
+    for finder in sys.meta_path:
+        look = getattr(finder, "find_spec", None)
+        found = look(name, path) if look is not None else None
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def _same(one: str, other: str) -> bool:
+    return one == other or (Path(one).exists() and Path(other).exists() and os.path.samefile(one, other))  # noqa: PTH121
+
+
+def by_value(fn: Any) -> bytes:
+    """The function as bytes that a process without its script or notebook can load.
+
+    Raises:
+        VerifierError: it holds something that no other process can have (a lock, a socket, an open file), or too much.
+    """
+    import cloudpickle
+
+    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    # Plug-in files and modules of made-up names do not exist in a worker: what a closure takes from them goes along.
+    register = module is not None and module.__name__ != "__main__" and not _importable(module)
+    with _by_value:
+        if register:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            payload: bytes = cloudpickle.dumps(fn)
+        except Exception as error:
+            raise VerifierError(
+                f"the function {_name(fn)} cannot be sent to a worker process: {type(error).__name__}: {error}. It "
+                "holds something that exists in this process only (a lock, a socket, an open file): create that inside "
+                'the function, or choose isolation="inline".'
+            ) from error
+        finally:
+            if register:
+                cloudpickle.unregister_pickle_by_value(module)
+    if len(payload) > MAX_PAYLOAD:
+        raise VerifierError(
+            f"the function {_name(fn)} drags {len(payload) >> 20} MiB along (at most {MAX_PAYLOAD >> 20}): a closure or "
+            "global holds large data. Load it inside the function, or put the function into a module."
+        )
+    return payload
+
+
+def make_spec(
+    fn: Callable[..., Any],
+    *,
+    confined: bool = False,
+    memory: int | None = None,
+    env: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+) -> CheckSpec:
+    """Describe ``fn`` for a worker."""
+    target = reference_to(fn)
+    payload = b"" if target else by_value(fn)
+    return CheckSpec(target or "", payload, tuple(plugins), confined, memory, tuple(env))
+
+
+def _name(fn: Any) -> str:
+    return repr(getattr(fn, "__qualname__", type(fn).__name__))

@@ -1,0 +1,138 @@
+"""What every verifier is, alone or composed: something that takes completions and gives verdicts."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_verifiers.report import log_verdicts
+from grpo_verifiers.verdict import Verdict
+
+
+class Pending:
+    """Verdicts under way; ``result`` waits for them, once."""
+
+    def __init__(self, collect: Callable[[], tuple[list[Verdict], list[float]]]) -> None:
+        self._collect: Callable[[], tuple[list[Verdict], list[float]]] | None = collect
+        self._found: tuple[list[Verdict], list[float]] = ([], [])
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def result(self) -> list[Verdict]:
+        """The verdicts, in the order of the completions.
+
+        Raises:
+            VerifierFailedError: the verifier cannot do its work, or its policy is to stop.
+        """
+        return list(self._wait()[0])
+
+    @property
+    def seconds(self) -> list[float]:
+        """How long each completion's check ran; waits like ``result``."""
+        return list(self._wait()[1])
+
+    def _wait(self) -> tuple[list[Verdict], list[float]]:
+        with self._lock:
+            if self._collect is not None:
+                try:
+                    self._found = self._collect()
+                except Exception as error:  # kept, so that a second call does not take it for success
+                    self._error = error
+                self._collect = None
+            if self._error is not None:
+                raise self._error
+            return self._found
+
+
+class Verifier(ABC):
+    """Judges completions; also a TRL reward function, with a name and picklable.
+
+    Attributes:
+        label: what it is called in logs, errors and columns; also its ``__name__``.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.__name__ = label
+
+    @abstractmethod
+    def start(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> Pending:
+        """Submit everything without waiting, so that all verifiers of a step run at the same time."""
+
+    @property
+    @abstractmethod
+    def required_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it cannot do without."""
+
+    @property
+    @abstractmethod
+    def optional_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it uses where the dataset has it."""
+
+    @abstractmethod
+    def check(self) -> list[str]:
+        """What is wrong with its settings; empty when nothing is."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Its settings, for people."""
+
+    def warm(self) -> None:
+        """Start what it runs in, without waiting; before the first generation, say."""
+
+    def verify(
+        self,
+        completion: Any,
+        prompt: Any = None,
+        *,
+        completion_ids: Sequence[int] | None = None,
+        **columns: Any,
+    ) -> Verdict:
+        """Judge one completion; ``columns`` are one row of the dataset."""
+        ids = None if completion_ids is None else [completion_ids]
+        row = {name: [value] for name, value in columns.items()}
+        return self.start([prompt], [completion], ids, **row).result()[0]
+
+    def verify_batch(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> list[Verdict]:
+        """Judge many; ``columns`` hold one value for each completion."""
+        return self.start(prompts, completions, completion_ids, **columns).result()
+
+    def __call__(
+        self,
+        prompts: Sequence[Any] | None = None,
+        completions: Sequence[Any] = (),
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """TRL's reward signature: scores, with the verdicts logged where TRL offers to."""
+        pending = self.start(prompts, completions, completion_ids, **columns)
+        verdicts = pending.result()
+        log_verdicts(self.label, verdicts, pending.seconds, columns.get("log_extra"), columns.get("log_metric"))
+        return [verdict.score for verdict in verdicts]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label!r}>"
+
+
+def merged(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Columns of several verifiers under their parameters; a parameter that means two columns shows as ``a, b``."""
+    found: dict[str, str] = {}
+    for columns in maps:
+        for parameter, column in columns.items():
+            name = parameter
+            while found.get(name, column) != column:  # keys only tell where the column goes
+                name = f"{name}'"
+            found[name] = column
+    return found

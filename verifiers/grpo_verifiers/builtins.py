@@ -1,0 +1,46 @@
+"""The verifiers that come with the package, and how each is run.
+
+``isolation`` and ``timeout`` as in ``@verifier``. ``fast`` names a function of the same arguments that runs in the
+trainer, in bounded time: it returns a verdict, or None to let the worker decide, or a mapping of arguments that stands
+for the same question in fewer characters. ``pure`` checks depend on their arguments only: equal questions are asked once.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+BUILTINS: dict[str, str] = {
+    "choice": "grpo_verifiers.text:choice",
+    "exact": "grpo_verifiers.text:exact",
+    "json_schema": "grpo_verifiers.text:json_schema",
+    "judge": "grpo_verifiers.judge:judge",
+    "language": "grpo_verifiers.text:language",
+    "length_cosine": "grpo_verifiers.text:length_cosine",
+    "length_kimi": "grpo_verifiers.text:length_kimi",
+    "length_overlong": "grpo_verifiers.text:length_overlong",
+    "math": "grpo_verifiers.math:math",
+    "numeric": "grpo_verifiers.text:numeric",
+    "regex": "grpo_verifiers.text:regex",
+    "repetition": "grpo_verifiers.text:repetition",
+    "tag_count": "grpo_verifiers.text:tag_count",
+    "think_format": "grpo_verifiers.text:think_format",
+}
+
+_INLINE = {"isolation": "inline"}
+_WORKER = {"isolation": "process", "timeout": 5.0, "pure": True}
+
+TRAITS: dict[str, Mapping[str, Any]] = {
+    "choice": _INLINE,
+    "exact": _INLINE,
+    "json_schema": _WORKER,
+    "judge": {"isolation": "inline"},
+    "language": _INLINE,
+    "length_cosine": _INLINE,
+    "length_kimi": _INLINE,
+    "length_overlong": _INLINE,
+    "math": {**_WORKER, "fast": "grpo_verifiers.math:fast"},
+    "numeric": _INLINE,
+    "regex": _WORKER,
+    "repetition": _INLINE,
+    "tag_count": _INLINE,
+    "think_format": _INLINE,
+}

@@ -1,0 +1,343 @@
+"""A verifier made from one check function: where it runs, what it is given, and what its failures mean."""
+
+import functools
+import importlib
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from grpo_verifiers._form import Form, arguments, form_of
+from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.base import Pending, Verifier
+from grpo_verifiers.errors import KeywordError, VerifierError, VerifierFailedError
+from grpo_verifiers.keywords import check_keywords
+from grpo_verifiers.registry import source_of
+from grpo_verifiers.verdict import Status, Verdict
+
+HOPELESS = 32
+"""So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
+BATCH_FAILURE = 8
+"""How many failures one failed call of a batch function counts for: one bad completion fails them all."""
+DEFAULT_TIMEOUT = 10.0
+DEFAULT_BATCH_TIMEOUT = 60.0
+DEFAULT_ASYNC_TIMEOUT = 120.0
+
+Isolation = Literal["process", "inline"]
+OnError = Literal["null", "zero", "raise"]
+
+_log = logging.getLogger("grpo_verifiers")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a check is run.
+
+    Attributes:
+        timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
+        isolation: in a worker process that can be killed, or in the trainer; None: processes, but for async functions.
+        on_error: what an exception means: the completion is left out, scores 0, or the run stops.
+        max_concurrency: how many calls of an async check run at a time.
+        memory: GiB of address space of a worker, 0 for no cap; None for the default.
+        env: environment variables that workers of this check may see although they look like secrets.
+        builtin: comes with this package: its workers are confined.
+        raw: a batch function that wants TRL's completions as they are.
+        fast: see ``builtins``.
+        pure: see ``builtins``.
+        plugins: modules that workers import first.
+    """
+
+    timeout: float | None = None
+    isolation: Isolation | None = None
+    on_error: OnError | None = None
+    max_concurrency: int = 32
+    memory: float | None = None
+    env: tuple[str, ...] = ()
+    builtin: bool = False
+    raw: bool = False
+    fast: str | None = None
+    pure: bool = False
+    plugins: tuple[str, ...] = ()
+
+    def problems(self, what: str) -> list[str]:
+        """Values that mean nothing."""
+        found = []
+        if self.timeout is not None and not (_is_number(self.timeout) and 0 < self.timeout < math.inf):
+            found.append(f"{what}: timeout is {self.timeout!r}, expected seconds greater than 0.")
+        if self.isolation not in {None, "process", "inline"}:
+            found.append(f"{what}: {unknown('isolation', self.isolation, ['process', 'inline'])}")
+        if self.on_error not in {None, "null", "zero", "raise"}:
+            found.append(f"{what}: {unknown('on_error', self.on_error, ['null', 'zero', 'raise'])}")
+        if not isinstance(self.max_concurrency, int) or isinstance(self.max_concurrency, bool) or self.max_concurrency < 1:
+            found.append(f"{what}: max_concurrency is {self.max_concurrency!r}, expected a whole number of at least 1.")
+        if self.memory is not None and not (_is_number(self.memory) and 0 <= self.memory < 1 << 20):
+            found.append(f"{what}: memory is {self.memory!r}, expected GiB (0: no cap).")
+        return found
+
+
+@dataclass
+class _Health:
+    """Failures in a row, across steps."""
+
+    failures: int = 0
+    late: int = 0
+    answered: bool = False
+    warned: set[str] = field(default_factory=set)
+
+
+class FunctionVerifier(Verifier):
+    """See the module; made by ``@verifier`` and ``get_verifier``."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        name: str,
+        settings: Settings,
+        *,
+        label: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Wrap a function.
+
+        Args:
+            fn: the check.
+            name: what it is registered or referred to as.
+            settings: how it is run.
+            label: its name in this run, the ``name`` unless given.
+            columns: parameter to dataset column, where they differ.
+            options: keywords for the function.
+        """
+        super().__init__(label if label is not None else name)
+        self.fn = fn
+        self.name = name
+        self.settings = settings
+        self.columns = dict(columns or {})
+        self.options = dict(options or {})
+        self.form: Form = form_of(name, fn)
+        self._health = _Health()
+        self._cache: dict[bytes, Verdict] = {}
+        self._gate: Any = None
+        self.__doc__ = fn.__doc__
+        self.__module__ = getattr(fn, "__module__", __name__)
+        self.__wrapped__ = fn
+
+    # -- settings
+
+    @property
+    def isolation(self) -> Isolation:
+        """Where it runs."""
+        if self.settings.isolation == "inline" and self.settings.builtin and self._timeout_needs_process():
+            return "process"
+        return self.settings.isolation or ("inline" if self.form.is_async or self.form.extras else "process")
+
+    def _timeout_needs_process(self) -> bool:
+        return self.settings.timeout is not None and not self.form.is_async
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that one call may take; None where nothing holds it to any."""
+        if self.settings.timeout is not None:
+            return float(self.settings.timeout)
+        if self.isolation == "inline":
+            return DEFAULT_ASYNC_TIMEOUT if self.form.is_async else None
+        return DEFAULT_BATCH_TIMEOUT if self.form.batch else DEFAULT_TIMEOUT
+
+    @property
+    def on_error(self) -> OnError:
+        """What an exception means for the completion."""
+        return self.settings.on_error or "null"
+
+    @property
+    def required_columns(self) -> dict[str, str]:
+        found = {name: self.columns.get(name, name) for name, needed in self.form.columns.items() if needed}
+        if self.form.open:
+            found.update({name: column for name, column in self.columns.items() if name not in self.form.columns})
+        return {name: column for name, column in found.items() if name not in self.options}
+
+    @property
+    def optional_columns(self) -> dict[str, str]:
+        return {
+            name: self.columns.get(name, name)
+            for name, needed in self.form.columns.items()
+            if not needed and name not in self.options
+        }
+
+    def derive(
+        self,
+        *,
+        label: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        **changed: Any,
+    ) -> "FunctionVerifier":
+        """A copy with other settings; what is not given stays."""
+        return type(self)(
+            self.fn,
+            self.name,
+            replace(self.settings, **changed),
+            label=self.label if label is None else label,
+            columns={**self.columns, **(columns or {})},
+            options={**self.options, **(options or {})},
+        )
+
+    def check(self) -> list[str]:
+        what = f"verifier {self.label!r}"
+        form, settings = self.form, self.settings
+        found = settings.problems(what)
+        skip = {form.first, *form.reserved, *form.extras, *(name for name in form.columns if name not in self.options)}
+        found += check_keywords(what, self.fn, self.options, skip=skip, where="option")
+        taken = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
+        for parameter, column in self.columns.items():
+            if parameter in taken:
+                found.append(f"{what}: columns maps {parameter!r}, which is not filled from the dataset.")
+            elif parameter not in form.columns and not form.open:
+                found.append(f"{what}: columns: {unknown('parameter', parameter, form.columns)}")
+            elif not isinstance(column, str):
+                found.append(f"{what}: columns maps {parameter!r} to {column!r}, expected the name of a dataset column.")
+            elif parameter in self.options:
+                found.append(f"{what}: {parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns.")
+        if self.isolation == "inline" and self._timeout_needs_process():
+            found.append(
+                f"{what}: timeout is {settings.timeout!r}, but isolation is 'inline': only a worker process can be "
+                "stopped. Leave one of them out."
+            )
+        if self.isolation == "process" and form.extras:
+            found.append(
+                f"{what}: it asks for {form.extras[0]!r}, which exists in the trainer's process only; choose "
+                "isolation='inline'."
+            )
+        if self.isolation == "process" and not found:
+            try:
+                self.spec  # noqa: B018 - finds out whether the function can travel
+            except VerifierError as error:
+                found.append(f"{what}: {error}")
+        return found
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "label": self.label,
+            "source": source_of(self.fn),
+            "form": "batch" if self.form.batch else "single",
+            "isolation": self.isolation,
+            "timeout": self.timeout,
+            "on_error": self.on_error,
+            "required_columns": self.required_columns,
+            "optional_columns": self.optional_columns,
+            "options": dict(self.options),
+        }
+
+    @functools.cached_property
+    def spec(self) -> Any:
+        """The function as workers know it."""
+        from grpo_verifiers._spec import make_spec
+        from grpo_verifiers.runner import default_memory
+
+        memory = self.settings.memory
+        cap = default_memory() if memory is None else int(memory * (1 << 30)) or None
+        confined = self.settings.builtin and not self.settings.env
+        return make_spec(self.fn, confined=confined, memory=cap, env=self.settings.env, plugins=self.settings.plugins)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from grpo_verifiers._spec import make_spec
+
+        state = (self.name, asdict(self.settings), self.label, self.columns, self.options)
+        return _rebuild, (make_spec(self.fn, plugins=self.settings.plugins), *state)
+
+    # -- running
+
+    def warm(self) -> None:
+        if self._runs_in_workers():
+            from grpo_verifiers.runner import shared_runner
+
+            shared_runner().warm(self.spec)
+
+    def start(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> Pending:
+        from grpo_verifiers._calls import start_calls
+
+        samples = Samples.of(self.label, prompts, completions, completion_ids, columns)
+        calls = arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw)
+        collect = start_calls(self, calls)
+
+        def finish() -> tuple[list[Verdict], list[float]]:
+            verdicts: list[Verdict] = []
+            seconds: list[float] = []
+            for outcome, call in zip(collect(), calls, strict=True):
+                rows = call[2] or 1
+                verdicts += self._judge(outcome, rows)
+                seconds += [outcome.seconds] * rows
+            return verdicts, seconds
+
+        return Pending(finish)
+
+    def _runs_in_workers(self) -> bool:
+        from grpo_verifiers._process import MARK
+
+        # A check that uses a verifier runs in a worker already: the same deadline holds for both.
+        return self.isolation == "process" and MARK not in os.environ
+
+    @functools.cached_property
+    def _fast(self) -> Callable[..., Any] | None:
+        if self.settings.fast is None:
+            return None
+        module, _, name = self.settings.fast.partition(":")
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return found
+
+    def _judge(self, outcome: Any, rows: int) -> list[Verdict]:
+        """The verdicts of one outcome, by policy."""
+        health = self._health
+        if outcome.kind == "value":
+            health.failures = health.late = 0
+            return list(outcome.verdicts)
+        if outcome.kind == "timeout":
+            health.late += rows
+            if health.late >= HOPELESS and "late" not in health.warned:
+                health.warned.add("late")
+                _log.warning(
+                    "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, or "
+                    "the timeout too short?",
+                    self.label, health.late, self.timeout,
+                )
+            return [Verdict(0.0, Status.TIMEOUT, outcome.message)] * rows
+        if outcome.kind == "broken":
+            raise VerifierFailedError(self._story("cannot run", outcome))
+        if "failed" not in health.warned:
+            health.warned.add("failed")
+            _log.warning("%s", self._story("failed on a completion", outcome))
+        if outcome.kind == "raised" and self.on_error == "raise":
+            raise VerifierFailedError(self._story("failed, and on_error is 'raise'", outcome))
+        health.failures += min(rows, BATCH_FAILURE) if self.form.batch else 1
+        if health.failures >= HOPELESS and self.settings.on_error != "zero":
+            counted, health.failures = health.failures, 0
+            raise VerifierFailedError(
+                self._story(f"failed on all of the last {counted} completions; repair it, or set on_error='zero'", outcome)
+            )
+        score = 0.0 if outcome.kind == "died" or self.on_error == "zero" else None
+        return [Verdict(score, Status.ERROR, outcome.message)] * rows
+
+    def _story(self, what: str, outcome: Any) -> str:
+        where = f" ({source_of(self.fn)})" if not self.settings.builtin else ""
+        trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
+        return f"verifier {self.label!r}{where} {what}: {outcome.message}{trace}"
+
+
+def _rebuild(
+    spec: Any, name: str, settings: dict[str, Any], label: str, columns: dict[str, str], options: dict[str, Any]
+) -> FunctionVerifier:
+    return FunctionVerifier(spec.load(), name, Settings(**settings), label=label, columns=columns, options=options)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,212 @@
+"""The judge: a rubric, a model, a score."""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_verifiers.judge._pool import pool_of
+from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
+from grpo_verifiers.judge._request import Endpoint, JudgeConfigurationError, JudgeRequestError, ask
+from grpo_verifiers.judge._score import read_score
+from grpo_verifiers.text._final import final_text, show
+from grpo_verifiers.text._options import integer, number, require, tag_name
+from grpo_verifiers.verdict import Status, Verdict
+
+# Capitals only: what people paste here by mistake is the key itself, and that must not reach a message.
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+_OURS = ("max_tokens", "messages", "model", "n", "stream", "temperature")
+
+
+async def judge(
+    completion: str,
+    prompt: Any = None,
+    answer: Any = None,
+    *,
+    base_url: str,
+    model: str,
+    rubric: str = DEFAULT_RUBRIC,
+    api_key_env: str | None = None,
+    low: float = 0.0,
+    high: float = 10.0,
+    score_pattern: str | None = None,
+    temperature: float | None = 0.0,
+    max_tokens: int | None = 1024,
+    extra_body: Mapping[str, Any] | None = None,
+    concurrency: int = 16,
+    request_timeout: float = 60.0,
+    retries: int = 4,
+    backoff: float = 1.0,
+    cache_size: int = 4096,
+    max_characters: int = 60_000,
+    think: str | None = "think",
+) -> Verdict:
+    r"""Score what a language model says about the completion, from 0 (``low``) to 1 (``high``).
+
+    The judged texts are sent as data between markers with a random code. Look-alike markers and the control tokens of
+    chat templates are broken up. That makes injection harder, not impossible: combine a judge with rules where you can.
+
+    A reply without exactly one score in range is *unparsable*, a request that failed for good an *error*; both score
+    None. Rate limits, server errors and broken connections are tried again with growing, jittered pauses, never before
+    the server's ``Retry-After``. A wrong key, address or model raises ``JudgeConfigurationError``.
+
+    Args:
+        completion: the text to judge.
+        prompt: what it answers, a text or a list of messages.
+        answer: a reference answer, if the dataset has one.
+        base_url: the API's address, ending before ``/chat/completions`` (``http://localhost:8000/v1``).
+        model: the model's name there.
+        rubric: what to judge by; sent as the system message, before the rules about data and format.
+        api_key_env: name of the environment variable that holds the key; None sends none.
+        low: score of the worst answer.
+        high: score of the best one.
+        score_pattern: regular expression with one group that finds the score, for a rubric that asks for a format of
+            its own (``\[\[(\d+)\]\]``); None asks for a last line ``Score: x`` and reads that.
+        temperature: None leaves it to the server.
+        max_tokens: length of the judge's reply; None leaves it to the server.
+        extra_body: further fields of the request.
+        concurrency: requests at a time, over everything in this process that uses the endpoint with these bounds.
+        request_timeout: seconds for one attempt.
+        retries: attempts after the first.
+        backoff: seconds before the first retry, doubled each time.
+        cache_size: verdicts to remember; identical requests on their way are merged. 0 asks every time.
+        max_characters: of each text; more is left out of its middle, and said to be.
+        think: tag of the thinking section that is not shown to the judge; None shows everything.
+    """
+    options = {name: value for name, value in locals().items() if name not in {"completion", "prompt", "answer"}}
+    require("judge", check_options(**options))
+    endpoint = Endpoint(
+        f"{base_url.rstrip('/')}/chat/completions", _key(api_key_env), float(request_timeout), retries, float(backoff)
+    )
+    response = final_text(completion, think)
+    if not response.strip():
+        return Verdict(0.0, Status.UNPARSABLE, "nothing to judge outside the thinking")
+    sections = {
+        "TASK": transcript(prompt),
+        "REFERENCE ANSWER": "" if answer is None else str(answer),
+        "RESPONSE": response,
+    }
+    sections = {title: shorten(text, max_characters) for title, text in sections.items() if text.strip()}
+    body: dict[str, Any] = {"model": model, "stream": False, **(extra_body or {})}
+    body |= {} if temperature is None else {"temperature": temperature}
+    body |= {} if max_tokens is None else {"max_tokens": max_tokens}
+    asked = json.dumps([body, rubric, low, high, score_pattern, sections], sort_keys=True)
+
+    def work() -> Verdict:
+        chat = messages(rubric, low, high, sections, ask_for_score=score_pattern is None)
+        try:
+            reply = ask(endpoint, {**body, "messages": chat})
+        except JudgeRequestError as error:
+            return Verdict(None, Status.ERROR, f"the judge failed: {error}"[:400])
+        try:
+            score = read_score(reply, low, high, score_pattern)
+        except ValueError as error:
+            return Verdict(None, Status.UNPARSABLE, f"{error}"[:400])
+        return Verdict(score, detail=show(reply[-300:], 300))
+
+    key = hashlib.sha256(f"{endpoint.url}\0{asked}".encode()).hexdigest()
+    future = pool_of(endpoint.url, concurrency, cache_size).submit(key, work)
+    # Shielded: a caller that gives up must not take the request from others that wait for the same one.
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def _key(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise JudgeConfigurationError(
+            f"judge: the environment variable {variable}, which api_key_env names, is not set: export it first."
+        )
+    if not key.isascii() or not key.isprintable():
+        raise JudgeConfigurationError(f"judge: the environment variable {variable} holds characters that no key has.")
+    return key
+
+
+def check_options(
+    *,
+    base_url: str,
+    model: str,
+    rubric: str,
+    api_key_env: str | None,
+    low: float,
+    high: float,
+    score_pattern: str | None,
+    temperature: float | None,
+    max_tokens: int | None,
+    extra_body: Mapping[str, Any] | None,
+    concurrency: int,
+    request_timeout: float,
+    retries: int,
+    backoff: float,
+    cache_size: int,
+    max_characters: int,
+    think: str | None,
+) -> list[str]:
+    """The problems with these values."""
+    problems = _url_problems(base_url)
+    problems += [f"{name} is empty." for name, text in (("model", model), ("rubric", rubric)) if not text.strip()]
+    if api_key_env is not None and not _VARIABLE.fullmatch(api_key_env):
+        problems.append(
+            "api_key_env must be the name of an environment variable in capitals (such as OPENAI_API_KEY), never the "
+            "key itself; its value is not shown here in case it is one."
+        )
+    bounds = number("low", low) + number("high", high)
+    problems += bounds or ([] if low < high else [f"low ({low:g}) must be below high ({high:g})."])
+    problems += _pattern_problems(score_pattern)
+    problems += [] if temperature is None else number("temperature", temperature, 0)
+    problems += [] if max_tokens is None else integer("max_tokens", max_tokens, 1)
+    problems += _body_problems(extra_body or {})
+    problems += integer("concurrency", concurrency, 1, 1024) + number("request_timeout", request_timeout, 0.01, 3600)
+    problems += integer("retries", retries, 0, 20) + number("backoff", backoff, 0, 60)
+    problems += integer("cache_size", cache_size, 0) + integer("max_characters", max_characters, 2)
+    return problems + ([] if think is None else tag_name("think", think))
+
+
+def _url_problems(base_url: str) -> list[str]:
+    expected = "expected the API's address up to /chat/completions, such as http://localhost:8000/v1"
+    try:
+        parts = urllib.parse.urlsplit(base_url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        return [f"base_url is no address ({error}), {expected}."]
+    if parts.username is not None or parts.password is not None:
+        return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
+    if (
+        parts.scheme not in {"http", "https"}
+        or not named
+        or parts.query
+        or parts.fragment
+        or not base_url.isprintable()
+    ):
+        return [f"base_url is {show(base_url)}, {expected}."]
+    if parts.path.rstrip("/").endswith("/completions"):
+        return [f"base_url is {show(base_url)}, and /chat/completions is added to it: {expected}."]
+    return []
+
+
+def _pattern_problems(pattern: str | None) -> list[str]:
+    if pattern is None:
+        return []
+    try:
+        groups = re.compile(pattern).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        return [f"score_pattern {show(pattern)} is no regular expression: {error}."]
+    return [] if groups == 1 else [f"score_pattern {show(pattern)} has {groups} groups, expected 1: the score."]
+
+
+def _body_problems(body: Mapping[str, Any]) -> list[str]:
+    problems = [
+        f"extra_body sets {name!r}, which the judge sets itself or from its option of that name."
+        for name in _OURS
+        if name in body
+    ]
+    try:
+        json.dumps(body)
+    except (TypeError, ValueError) as error:
+        problems.append(f"extra_body is no JSON: {error}.")
+    return problems

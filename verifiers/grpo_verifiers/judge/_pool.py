@@ -1,0 +1,85 @@
+"""Requests in flight: a bound on their number, identical ones merged, successful ones remembered."""
+
+import os
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import lru_cache
+
+from grpo_verifiers.verdict import Verdict
+
+_IDLE_SECONDS = 30.0
+
+
+class Pool:
+    """Up to ``concurrency`` daemon threads, none of which outlives the process or keeps it from ending.
+
+    They belong to no event loop, so that the bound and the cache hold over all loops and calls of a process.
+    """
+
+    def __init__(self, concurrency: int, cache_size: int) -> None:
+        self._concurrency = concurrency
+        self._cache_size = cache_size
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._jobs: queue.SimpleQueue[tuple[Future[Verdict], Callable[[], Verdict]]] = queue.SimpleQueue()
+        self._cache: OrderedDict[str, Verdict] = OrderedDict()
+        self._pending: dict[str, Future[Verdict]] = {}
+
+    def submit(self, key: str, job: Callable[[], Verdict]) -> Future[Verdict]:
+        """The verdict of ``key``: a remembered one, that of the same request on its way, or a new one's."""
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                done: Future[Verdict] = Future()
+                done.set_result(self._cache[key])
+                return done
+            if key in self._pending:
+                return self._pending[key]
+            future: Future[Verdict] = Future()
+            if self._cache_size:
+                self._pending[key] = future
+                future.add_done_callback(lambda done: self._remember(key, done))
+            self._jobs.put((future, job))
+            if self._threads < self._concurrency:
+                self._threads += 1
+                threading.Thread(target=self._work, name="grpo-judge", daemon=True).start()
+        return future
+
+    def _remember(self, key: str, done: Future[Verdict]) -> None:
+        with self._lock:
+            self._pending.pop(key, None)
+            if not done.cancelled() and done.exception() is None and done.result().score is not None:
+                self._cache[key] = done.result()
+                while len(self._cache) > self._cache_size:
+                    self._cache.popitem(last=False)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                future, job = self._jobs.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._threads -= 1
+                        return
+                continue
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                    future.set_exception(error)
+            del future, job  # a waiting thread must not keep the last request's texts alive
+
+
+@lru_cache(maxsize=64)
+def pool_of(url: str, concurrency: int, cache_size: int) -> Pool:  # noqa: ARG001 - one pool an endpoint
+    """The pool that all judges of an endpoint with these bounds share."""
+    return Pool(concurrency, cache_size)
+
+
+# Threads do not survive a fork: a child that inherited the pools would wait for them forever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=pool_of.cache_clear)

@@ -1,0 +1,137 @@
+"""One question to the judge: retries with backoff, and what is whose fault."""
+
+import datetime as dt
+import email.utils
+import http.client
+import json
+import random
+import ssl
+import time
+from dataclasses import dataclass
+from email.message import Message
+from typing import Any
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.judge._http import post
+from grpo_verifiers.text._final import show
+
+_TRANSIENT = frozenset({408, 409, 425, 429})
+_CONFIGURATION = {
+    301: "redirects; set base_url to the final address",
+    302: "redirects; set base_url to the final address",
+    303: "redirects; set base_url to the final address",
+    307: "redirects; set base_url to the final address",
+    308: "redirects; set base_url to the final address",
+    401: "wants another key; check the variable that api_key_env names",
+    403: "forbids this; check what the key may do and the model's name",
+    404: "does not know this address or model; check base_url (it ends before /chat/completions) and model",
+    405: "takes no POST there; check base_url (it ends before /chat/completions)",
+}
+_MAX_DELAY = 60.0
+_MAX_WAIT = 120.0
+_answered: set[str] = set()
+"""Endpoints that have worked: where one later forbids a request, moderation objects to that completion."""
+_jitter = random.SystemRandom()  # not the global generator: seeded runs must not depend on a server's mood
+
+
+class JudgeConfigurationError(VerifierFailedError):
+    """The endpoint, the key or the model is wrong: no completion can be judged until that is repaired."""
+
+
+class JudgeRequestError(Exception):
+    """One completion could not be judged; others may."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where and how to ask.
+
+    Attributes:
+        url: address of the chat completions.
+        key: the API key, or None. Never part of a message.
+        timeout: seconds for one attempt, first byte to last.
+        retries: attempts after the first.
+        backoff: seconds before the first retry, doubled for each further one.
+    """
+
+    url: str
+    key: str | None
+    timeout: float
+    retries: int
+    backoff: float
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r})"
+
+
+def ask(endpoint: Endpoint, body: dict[str, Any]) -> str:
+    """The judge's reply to a chat-completions request.
+
+    Raises:
+        JudgeConfigurationError: no request will ever succeed.
+        JudgeRequestError: this one did not.
+    """
+    data = json.dumps(body).encode()
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "grpo-verifiers"}
+    if endpoint.key is not None:
+        headers["Authorization"] = f"Bearer {endpoint.key}"
+    for attempt in range(endpoint.retries + 1):
+        wait = 0.0
+        try:
+            status, reply_headers, reply = post(endpoint.url, data, headers, endpoint.timeout)
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+                raise JudgeConfigurationError(f"judge: {endpoint.url} has no certificate to trust: {error}.") from error
+            problem = f"{type(error).__name__}: {error}"
+        else:
+            if status == 200:
+                try:
+                    text = content_of(reply)
+                except ValueError as error:
+                    problem = f"the endpoint's answer cannot be read: {error}"
+                else:
+                    _answered.add(endpoint.url)
+                    return text
+            else:
+                problem = f"HTTP {status}: {_excerpt(reply, endpoint.key)}"
+                if status in _CONFIGURATION and not (status == 403 and endpoint.url in _answered):
+                    raise JudgeConfigurationError(f"judge: {endpoint.url} {_CONFIGURATION[status]} ({problem}).")
+                if status not in _TRANSIENT and status < 500:
+                    raise JudgeRequestError(problem)
+                wait = retry_after(reply_headers)
+        if attempt < endpoint.retries:
+            if wait > _MAX_WAIT:
+                raise JudgeRequestError(f"{problem}; asked to wait {wait:.0f} s, more than {_MAX_WAIT:.0f}")
+            delay = min(_MAX_DELAY, endpoint.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0)
+            time.sleep(max(wait, delay))
+    raise JudgeRequestError(f"{problem} (after {endpoint.retries + 1} attempts)")
+
+
+def content_of(reply: bytes) -> str:
+    """The text of a chat completion's only choice; ValueError where there is none."""
+    try:
+        value = json.loads(reply)
+        text = value["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {show(str(error), 100)} in {_excerpt(reply, None)}") from error
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"its content is {type(text).__name__}, not a string")
+    return text or ""
+
+
+def retry_after(headers: Message) -> float:
+    """Seconds that a server asks to wait, given as a number or a date; 0 where it does not say."""
+    value = (headers.get("Retry-After") or "").strip()
+    if value.isascii() and value.replace(".", "", 1).isdigit():
+        return float(value[:12])
+    try:
+        then = email.utils.parsedate_to_datetime(value)
+    except (ValueError, TypeError):
+        return 0.0
+    then = then if then.tzinfo else then.replace(tzinfo=dt.UTC)
+    return max(0.0, (then - dt.datetime.now(dt.UTC)).total_seconds())
+
+
+def _excerpt(reply: bytes, key: str | None) -> str:
+    text = reply[:2000].decode("utf-8", "replace")
+    return show(text.replace(key, "[key]") if key else text, 200)

@@ -1,0 +1,92 @@
+"""The contents of ``\\boxed{...}`` and ``\\fbox{...}``, in one linear pass."""
+
+import re
+from typing import NamedTuple
+
+_OPEN = re.compile(r"\\(?:boxed|fbox)\b\s*")
+_BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+_BARE = re.compile(r"[-+]?[\d.,/]+")
+_HIDDEN = re.compile(r"\\[hv]?phantom\s*\{\s*\Z")
+# How people speak about the box rather than fill it.
+_PLACEHOLDERS = frozenset({"", "answer", "your answer", "final answer", "the answer", "...", "\\ldots", "\\dots", "…"})
+
+
+class Box(NamedTuple):
+    """One box: its content, and where it ends in the text."""
+
+    content: str
+    start: int
+    end: int
+
+
+class Boxes(NamedTuple):
+    """All boxes of a text; ``open``: the last one is not closed."""
+
+    found: list[Box]
+    open: bool
+
+
+def closing(text: str, start: int) -> int:
+    """Where the brace that was opened right before ``start`` closes, or -1."""
+    depth = 1
+    for match in _BRACES.finditer(text, start):
+        char = match.group()
+        if char == "{":
+            depth += 1
+        elif char == "}":
+            depth -= 1
+            if not depth:
+                return match.start()
+    return -1
+
+
+def boxes(text: str) -> Boxes:
+    """Every outermost box that a reader sees, placeholders left out."""
+    found: list[Box] = []
+    at = 0
+    if "\\boxed" not in text and "\\fbox" not in text:
+        return Boxes(found, open=False)
+    while (match := _OPEN.search(text, at)) is not None:
+        at = match.end()
+        if text[at : at + 1] != "{":
+            bare = _BARE.match(text, at)
+            if bare:
+                found.append(Box(bare.group().rstrip(".,"), match.start(), bare.end()))
+                at = bare.end()
+            continue
+        end = closing(text, at + 1)
+        if end < 0:
+            return Boxes(found, open=True)
+        content = text[at + 1 : end].strip()
+        at = end + 1
+        if _plain(content) in _PLACEHOLDERS or _invisible(text, match.start()):
+            continue
+        found.append(Box(content, match.start(), at))
+    return Boxes(found, open=False)
+
+
+def _plain(content: str) -> str:
+    if len(content) > 40:
+        return content
+    return re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", content).strip(" <>[]").lower()
+
+
+def _invisible(text: str, start: int) -> bool:
+    """Whether a box stands in a phantom or behind a LaTeX comment sign that begins its line."""
+    if _HIDDEN.search(text[max(0, start - 20) : start]):
+        return True
+    line = text.rfind("\n", max(0, start - 400), start) + 1
+    return text[line:start].lstrip()[:1] == "%"
+
+
+def unnested(content: str) -> str | None:
+    """A box's content with a box that is all of it taken off; None where a box stands beside something else."""
+    for _ in range(8):
+        match = _OPEN.search(content)
+        if match is None:
+            return content
+        start, stripped = match.end(), content.rstrip()
+        if match.start() or content[start : start + 1] != "{" or closing(content, start + 1) != len(stripped) - 1:
+            return None
+        content = stripped[start + 1 : -1].strip()
+    return None

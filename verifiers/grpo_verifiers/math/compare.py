@@ -1,0 +1,301 @@
+"""Two answers compared part by part: quantities, lists, tuples, intervals, sets, matrices, text; leaves by a callback.
+
+Every comparison gives True, False or None (undecided: an algebra system has to look) and a short reason.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+
+from grpo_verifiers.math import relations
+from grpo_verifiers.math.leaf import Leaf, Outcome, show
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.tree import Node, children, walk
+from grpo_verifiers.math.units import changes_value, normal_unit, same_unit
+
+MAX_SIGNS = 3
+MAX_ITEMS = 64
+MAX_PARTS = 12  # of a union: merging more is left to nobody
+_GROUPS = frozenset({"list", "set", "paren"})
+STRUCTURES = _GROUPS | {"span", "cup", "cap", "minus", "matrix", "ratio", "text", "base"}
+_CURRENCY = {"euro": "euro", "pounds": "pound", "yen": "yen"}
+
+
+def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
+    """Whether an answer is the gold one.
+
+    Args:
+        gold: tree of the gold answer.
+        answer: tree of the model's answer.
+        options: the policies.
+        leaf: decides plain expressions.
+    """
+    if gold == answer:
+        return True, ""
+    gold, answer = expand_signs(gold), expand_signs(answer)
+    if "pm" in {top[0] for node in (gold, answer) for top in walk(node)}:
+        return False, "too many plus-or-minus signs"
+    if gold[0] == "list" or answer[0] == "list":
+        gold, answer = relations.group_assignments(gold), relations.group_assignments(answer)
+    if gold[0] == "rel" or answer[0] == "rel":
+        return relations.compare_relations(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
+    gold, gold_unit = quantity(gold)
+    answer, unit = quantity(answer)
+    if (wrong := _unit_problem(gold_unit, unit, options)) is not None:
+        return False, wrong
+    if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
+        return _structures(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
+    return _infinite(gold, answer) or leaf(gold, answer, options)
+
+
+def _infinite(gold: Node, answer: Node) -> Outcome | None:
+    plain = (("v", "inf"), ("-", ("v", "inf")))
+    if gold in plain and answer in plain:
+        return gold == answer, "" if gold == answer else "the other infinity"
+    return None
+
+
+def quantity(node: Node) -> tuple[Node, str]:
+    """A value and its unit as written."""
+    kind = node[0]
+    if kind == "unit":
+        value, inner = quantity(node[1])
+        return value, f"{inner} {node[2]}".strip() if inner != "degrees" else node[2]
+    if kind == "deg":
+        return node[1], "degrees"
+    if kind == "currency":
+        value, inner = quantity(node[1])
+        name = _CURRENCY[node[2]] if len(node) > 2 else "dollar"
+        return value, name if normal_unit(inner) in {"", name} else f"{name} {inner}"
+    if kind == "-" and node[1][0] in {"unit", "deg", "currency"}:
+        value, unit = quantity(node[1])
+        return ("-", value), unit
+    return node, ""
+
+
+def _unit_problem(gold: str, answer: str, options: Options) -> str | None:
+    given = normal_unit(answer)
+    if given is None:
+        return "words beside the answer that are no unit"
+    expected = normal_unit(gold)
+    if expected is None:
+        expected = gold.strip().lower()
+    if not given or not expected:
+        if changes_value(given or expected):
+            return f"{(given or expected)!r} is on one side only"
+        return None
+    if options.units == "match" and not same_unit(expected, given):
+        return f"the unit {given!r} is not {expected!r}"
+    if changes_value(given) != changes_value(expected):
+        return f"{given!r} is not {expected!r}"
+    return None
+
+
+def expand_signs(node: Node) -> Node:
+    """``a \\pm b`` as the list of its two values."""
+    if node[0] in {"list", "set"}:
+        items: list[Node] = []
+        for part in node[1:]:
+            grown = expand_signs(part)
+            items.extend(grown[1:] if grown[0] == "list" and part[0] != "list" else [grown])
+        return (node[0], *items)
+    signs = sum(top[0] == "pm" for top in walk(node))
+    if not 0 < signs <= MAX_SIGNS:
+        return node
+    variants = [node]
+    for _ in range(signs):
+        variants = [_sign(each, plus=plus) for each in variants for plus in (True, False)]
+    return ("list", *dict.fromkeys(variants))
+
+
+def _sign(node: Node, *, plus: bool) -> Node:
+    """The tree with its first plus-or-minus sign decided."""
+    done = False
+
+    def visit(part: Node) -> Node:
+        nonlocal done
+        if done:
+            return part
+        if part[0] == "pm":
+            done = True
+            left, right = part[1], part[2] if plus else ("-", part[2])
+            return right if left is None else ("+", left, right)
+        return tuple(_visit_any(each) for each in part)
+
+    def _visit_any(each: object) -> object:
+        if isinstance(each, tuple) and each and isinstance(each[0], str) and not _is_ops(each):
+            return visit(each)
+        if isinstance(each, tuple) and each and isinstance(each[0], tuple):
+            return tuple(visit(part) for part in each)
+        return each
+
+    return visit(node)
+
+
+def _is_ops(each: tuple[object, ...]) -> bool:
+    return all(isinstance(part, str) for part in each) and each[0] in relations.OPS
+
+
+def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    if gold[0] == "text" or answer[0] == "text":
+        return _texts(gold, answer)
+    if gold[0] == "base" or answer[0] == "base":
+        return _bases(gold, answer, options)
+    if gold[0] in _GROUPS or answer[0] in _GROUPS:
+        return _groups(gold, answer, equal)
+    if gold[0] == "ratio" or answer[0] == "ratio":
+        return _ratios(gold, answer, equal)
+    if gold[0] != answer[0]:
+        if gold[0] == "matrix" and answer[0] in {"+", "*", "-", "^", "f"}:
+            return (False, "a matrix that is not worked out") if options.evaluated else (None, "")
+        if {gold[0], answer[0]} & {"cup", "cap", "minus"}:
+            return None, ""
+        return False, "another kind of answer"
+    if gold[0] == "span":
+        if (gold[1], gold[4]) != (answer[1], answer[4]):
+            return False, "other brackets"
+        return every(equal(a, b) for a, b in zip(gold[2:4], answer[2:4], strict=True))
+    if gold[0] == "matrix":
+        if [len(row) for row in gold[1:]] != [len(row) for row in answer[1:]]:
+            return False, "a matrix of another shape"
+        pairs = zip(gold[1:], answer[1:], strict=True)
+        return every(equal(a, b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
+    if gold[0] in {"cup", "cap"}:
+        outcome = unordered(gold[1:], answer[1:], equal) if len(gold) == len(answer) <= MAX_ITEMS else (None, "")
+        if max(len(gold), len(answer)) > MAX_PARTS:
+            return bool(outcome[0]), "" if outcome[0] else "another union"
+        return outcome if outcome[0] else (None, "")
+    if gold[0] == "minus":
+        outcome = every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
+        return outcome if outcome[0] else (None, "")
+    return None, ""
+
+
+def _groups(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    kinds = gold[0], answer[0]
+    if not all(kind in _GROUPS for kind in kinds):
+        group, single = (gold, answer) if gold[0] in _GROUPS else (answer, gold)
+        if len(group) == 2 and group[0] == "set":
+            return equal(group[1], single) if group is gold else equal(single, group[1])
+        if single[0] in {"cup", "cap", "minus", "span"} and group[0] != "list":
+            return (None, "") if single[0] != "span" else (False, "other brackets")
+        if group is answer:
+            return False, "several answers where one is expected"
+        return False, "one answer where several are expected"
+    left, right = gold[1:], answer[1:]
+    if len(left) > MAX_ITEMS or len(right) > MAX_ITEMS:
+        return False, f"more than {MAX_ITEMS} items"
+    if "paren" in kinds:
+        if "set" in kinds:
+            return False, "a set is no tuple"
+        if len(left) != len(right):
+            return False, f"{len(right)} items are not {len(left)}"
+        return every(equal(a, b) for a, b in zip(left, right, strict=True))
+    if "set" in kinds:
+        left, right = tuple(dict.fromkeys(left)), tuple(dict.fromkeys(right))
+    if len(left) != len(right):
+        return False, f"{len(right)} items are not {len(left)}"
+    if relations.is_named(left) and not relations.is_named(right):
+        return every(equal(a, b) for a, b in zip(left, right, strict=True))
+    return unordered(left, right, equal)
+
+
+def every(outcomes: Iterable[Outcome]) -> Outcome:
+    """True if all are; False with its reason as soon as one is."""
+    open_reason: str | None = None
+    for outcome, reason in outcomes:
+        if outcome is False:
+            return False, reason
+        if outcome is None:
+            open_reason = reason
+    return (True, "") if open_reason is None else (None, open_reason)
+
+
+def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    """Whether the items pair off in some order; undecided pairs are tried last."""
+    free = list(range(len(right)))
+    undecided: list[tuple[Node, list[int]]] = []
+    for item in left:
+        maybe: list[int] = []
+        for index in free:
+            outcome = equal(item, right[index])[0]
+            if outcome:
+                free.remove(index)
+                break
+            if outcome is None:
+                maybe.append(index)
+        else:
+            if not maybe:
+                return False, f"{show(item)} is missing"
+            undecided.append((item, maybe))
+    if not undecided:
+        return True, ""
+    if all(set(maybe) & set(free) for _, maybe in undecided):
+        return None, ""
+    return False, "an item is missing"
+
+
+_TEXT_EDGE = re.compile(r"[\s.,:;!?*\"'`()\[\]{}$]+")
+
+
+def normal_text(text: str) -> str:
+    """Words without case, punctuation at the edges of words and repeated spaces."""
+    return " ".join(part for part in _TEXT_EDGE.split(text.casefold()) if part)
+
+
+def spelled(node: Node) -> str | None:
+    """What a node says as text: a word, a letter, or letters that the grammar took for a product."""
+    if node[0] == "text":
+        return normal_text(node[1])
+    if node[0] == "v" and node[1].isalpha():
+        return str(node[1]).casefold()
+    if node[0] == "unit":
+        inner = spelled(node[1])
+        return None if inner is None else normal_text(f"{inner} {node[2]}")
+    if node[0] == "*" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
+        return "".join(part[1] for part in node[1:]).casefold()
+    return None
+
+
+_OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
+
+
+def _texts(gold: Node, answer: Node) -> Outcome:
+    if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
+        same = answer[1] == option[1]
+        return same, "" if same else "another option"
+    left, right = spelled(gold), spelled(answer)
+    if left is None or right is None:
+        return False, "words where a value is expected" if left is None else "a value where words are expected"
+    return left == right, "" if left == right else "other words"
+
+
+def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
+    if gold[0] == answer[0] == "base":
+        same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
+        return same, "" if same else ("other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
+    based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
+    if options.base == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
+        same = str(plain[1]) == based[1]
+        return same, "" if same else "other digits"
+    if based[2] == 10 and plain[0] == "n":
+        same = plain[1] == int(based[1])
+        return same, "" if same else "other digits"
+    return False, f"base {based[2]} on one side only"
+
+
+def _ratios(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    parts = []
+    for node in (gold, answer):
+        if node[0] == "/":
+            node = ("ratio", *node[1:])  # noqa: PLW2901 - a quotient read as a ratio
+        if node[0] != "ratio":
+            return False, "a ratio is no number"
+        parts.append(node[1:])
+    if len(parts[0]) != len(parts[1]):
+        return False, "another number of parts"
+    return every(equal(a, b) for a, b in zip(*parts, strict=True))
+
+
+def contains(node: Node, kinds: frozenset[str]) -> bool:
+    """Whether any part of a tree is of one of the kinds."""
+    return node[0] in kinds or any(contains(part, kinds) for part in children(node))

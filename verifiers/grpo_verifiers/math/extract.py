@@ -1,0 +1,71 @@
+"""The final answer of a completion, or what stands in the way of one.
+
+Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lines, "the answer is ...", and only if
+asked for, the last number.
+"""
+
+import re
+from dataclasses import dataclass
+
+from grpo_verifiers.math.boxes import boxes, unnested
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.phrases import hashed, last_number, phrases, retracted
+from grpo_verifiers.math.thinking import visible
+
+MAX_STATEMENTS = 64
+_TAG = re.compile(r"<answer>(.*?)(?:</answer>|(?=<answer>)|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a completion states.
+
+    Attributes:
+        answers: the statements that count, distinct, in order.
+        asides: weaker statements of the same text; one of them that says something else is a contradiction.
+        problem: why there is no answer to judge.
+    """
+
+    answers: tuple[str, ...] = ()
+    asides: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def extract(completion: str, options: Options) -> Found:
+    """Find the final answer of a completion."""
+    text = visible(completion)
+    strict = options.conflicts == "reject"
+    boxed = boxes(text)
+    if boxed.open:
+        return Found(problem="the last box is not closed")
+    tags = [match.group(1).strip() for match in _TAG.finditer(text)] if "<answer>" in text.lower() else []
+    plain_tags = [tag for tag in tags if "\\boxed" not in tag and "\\fbox" not in tag and tag]
+    if boxed.found or plain_tags:
+        contents = [unnested(box.content) for box in boxed.found]
+        if None in contents and (strict or contents[-1] is None):
+            return Found(problem="a box inside a box")
+        strong = [content for content in contents if content is not None] + plain_tags
+        if strict and boxed.found and retracted(text[boxed.found[-1].end :]):
+            return Found(problem="the boxed answer is taken back")
+        asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
+        return _chosen(strong, asides, options)
+    lines = hashed(text)
+    if lines:
+        return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
+    stated = phrases(text)
+    if stated:
+        if strict and retracted(text[stated[-1][1] :]):
+            return Found(problem="the answer is taken back")
+        return _chosen([value for value, _ in stated], [], options)
+    if options.last_number and (number := last_number(text)) is not None:
+        return Found((number,))
+    return Found(problem="no answer found" if text.strip() else "nothing outside the thinking section")
+
+
+def _chosen(strong: list[str], weak: list[str], options: Options) -> Found:
+    distinct = list(dict.fromkeys(strong))
+    if options.conflicts == "last":
+        distinct = strong[-1:]
+    if len(distinct) > MAX_STATEMENTS:
+        return Found(problem=f"more than {MAX_STATEMENTS} different answers")
+    return Found(tuple(distinct), tuple(dict.fromkeys(part for part in weak if part not in distinct)))

@@ -1,0 +1,140 @@
+"""From a completion and a gold answer to a verdict, as far as plain arithmetic takes it."""
+
+from functools import lru_cache
+
+from grpo_verifiers.math.compare import compare
+from grpo_verifiers.math.extract import Found, extract
+from grpo_verifiers.math.form import is_final, open_to_algebra
+from grpo_verifiers.math.gold import Gold, gold_of
+from grpo_verifiers.math.leaf import Leaf, Outcome, quick
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.read import read, read_prose, undelimited, with_decimal_point
+from grpo_verifiers.math.tokens import ParseError
+from grpo_verifiers.math.tree import Node
+from grpo_verifiers.verdict import Status, Verdict
+
+MAX_DETAIL = 200
+_OPEN = None
+
+
+class _UnreadableError(ValueError):
+    pass
+
+
+def judge(completion: str, answer: str, options: Options) -> Verdict | None:
+    """The verdict if exact arithmetic decides it; None where an algebra system has to."""
+    gold = gold_of(answer)
+    if gold.empty:
+        return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
+    found = extract(completion, options)
+    if found.problem:
+        return _verdict(Status.UNPARSABLE, found.problem)
+    return combine(gold, found, options, decide)
+
+
+def combine(gold: Gold, found: Found, options: Options, decide_one: "Decide") -> Verdict | None:
+    """The verdict over all statements of a completion: every one has to be right."""
+    if len(found.answers) > 1 and gold.node is not None and gold.node[0] in {"list", "set"}:
+        # one box for each of several answers
+        found = Found((_joined(found.answers, gold, options, decide_one),), found.asides)
+    undecided = False
+    outcomes: list[tuple[Outcome | None, str]] = []
+    for text in found.answers:
+        try:
+            outcomes.append((decide_one(text, gold.text, options), ""))
+        except ParseError as error:
+            outcomes.append((None, str(error)))
+    wrong = [outcome[1] for outcome, _ in outcomes if outcome is not None and outcome[0] is False]
+    broken = [problem for outcome, problem in outcomes if outcome is None]
+    if (wrong or broken) and len(outcomes) > 1:
+        return _verdict(Status.WRONG, f"{len(outcomes)} different answers are stated")
+    if wrong:
+        return _verdict(Status.WRONG, wrong[0])
+    if broken:
+        return _verdict(Status.UNPARSABLE, f"the answer cannot be read: {broken[0]}")
+    undecided = any(outcome is not None and outcome[0] is None for outcome, _ in outcomes)
+    for text in found.asides:
+        if _contradicts(text, gold, options):
+            return _verdict(Status.WRONG, f"another answer is stated beside it: {text[:40]}")
+    return None if undecided else _verdict(Status.CORRECT, "")
+
+
+class Decide:
+    """The type of :func:`decide`: compares one stated answer with the gold text."""
+
+    def __call__(self, text: str, gold: str, options: Options) -> Outcome:
+        """Compare."""
+        raise NotImplementedError
+
+
+@lru_cache(maxsize=8192)
+def decide(text: str, gold: str, options: Options) -> Outcome:
+    """Compare one stated answer with the gold one, without an algebra system.
+
+    Completions of one prompt repeat their answers, so the comparison is kept.
+
+    Raises:
+        ParseError: the stated answer cannot be read.
+    """
+    return decide_with(text, gold, options, quick)
+
+
+def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outcome:
+    """Compare one stated answer with the gold one; ``leaf`` decides plain expressions."""
+    gold = gold_of(gold_text)
+    if _squeezed(text) == _squeezed(gold.text):
+        return True, ""
+    if gold.node is None:
+        return None, gold.problem
+    node = _read(text, gold.node, options)
+    if node is None:
+        return None, "outside this grammar"
+    outcome, reason = compare(gold.node, node, options, leaf)
+    if outcome is False and options.decimal_comma and node[0] == "list" and is_final(gold.node):
+        point = with_decimal_point(undelimited(text))
+        if point is not None:
+            return compare(gold.node, point, options, leaf)
+    return outcome, reason
+
+
+def _read(text: str, gold: Node, options: Options) -> Node | None:
+    try:
+        return read(text)
+    except RecursionError as error:
+        raise ParseError("nested too deeply") from error
+    except ParseError:
+        inner = read_prose(text, with_last_number=options.last_number)
+        if inner is not None:
+            return read(inner)
+        if not open_to_algebra(gold, text):
+            raise
+        return None
+
+
+def _joined(answers: tuple[str, ...], gold: Gold, options: Options, decide_one: Decide) -> str:
+    """Several boxes as one list, unless the last of them is the whole list already."""
+    try:
+        if decide_one(answers[-1], gold.text, options)[0] is True:
+            return answers[-1]
+    except ParseError:
+        pass
+    return ", ".join(undelimited(answer) for answer in answers)
+
+
+def _contradicts(text: str, gold: Gold, options: Options) -> bool:
+    """Whether a weaker statement certainly says something else: only plain numbers are sure to be meant as answers."""
+    if gold.node is None or not is_final(gold.node):
+        return False
+    try:
+        node = read(text)
+        return is_final(node) and decide(text, gold.text, options)[0] is False
+    except (ParseError, RecursionError):
+        return False
+
+
+def _squeezed(text: str) -> str:
+    return "".join(undelimited(text).split())
+
+
+def _verdict(status: Status, detail: str) -> Verdict:
+    return Verdict(1.0 if status is Status.CORRECT else 0.0, status, detail[:MAX_DETAIL])

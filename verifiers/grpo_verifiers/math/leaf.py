@@ -1,0 +1,128 @@
+"""Equality of two expressions as far as it can be decided exactly and at once."""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from grpo_verifiers.math.canon import NotAlgebraicError, TooBigError, UndefinedError, canon, rational, same
+from grpo_verifiers.math.form import is_final, is_reduced, undone
+from grpo_verifiers.math.numeric import real_value, refuted
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.tree import Node, walk
+
+MIN_SIGNIFICANT = 6
+Outcome = tuple[bool | None, str]
+Leaf = Callable[[Node, Node, Options], Outcome]
+
+
+def show(node: Node) -> str:
+    """An expression in a few characters, for reasons."""
+    if node[0] == "n":
+        value, places = node[1], node[2]
+        text = str(value) if places is None else f"{float(value):.12g}"
+    else:
+        try:
+            value = rational(canon(node))
+            text = "" if value is None else str(value)
+        except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
+            text = ""
+    return text if text and len(text) <= 30 else "the answer"
+
+
+def quick(gold: Node, answer: Node, options: Options) -> Outcome:
+    """Whether two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    if gold == answer:
+        return True, ""
+    if "inf" in {top[1] for node in (gold, answer) for top in walk(node) if top[0] == "v"}:
+        return False, "infinity is not the same"
+    for node, who in ((answer, "the answer"), (gold, "the gold")):
+        try:
+            canon(node)
+        except TooBigError as error:
+            return False, f"{who} has {error}"
+        except UndefinedError as error:
+            return False, f"{who} has no value: {error}"
+        except NotAlgebraicError:
+            pass
+    equal = _equal(gold, answer, options)
+    if equal is False:
+        return False, f"{show(answer)} is not {show(gold)}" if show(answer) != show(gold) else "not equal"
+    if problem := form_problem(gold, answer, options):
+        return False, problem
+    return equal, ""
+
+
+def form_problem(gold: Node, answer: Node, options: Options) -> str:
+    """Why an answer of the right value is not in the form the options ask for; empty when it is."""
+    if options.evaluated and not undone(gold):
+        if is_final(gold) and not is_final(answer):
+            return undone(answer) or "the gold is a number, the answer an expression"
+        if left := undone(answer):
+            return left
+    if options.reduced and not is_reduced(answer) and is_reduced(gold):
+        return "a fraction that is not in lowest terms"
+    return ""
+
+
+def _equal(gold: Node, answer: Node, options: Options) -> bool | None:
+    if "big" in (gold[0], answer[0]):
+        return False
+    readings = [gold], [answer]
+    if options.percent == "either":
+        # a percent sign is a hundredth or, where only one side has it, a unit that may be left out
+        if answer[0] == "%" and not _has_percent(gold):
+            readings[1].append(answer[1])
+        if gold[0] == "%" and not _has_percent(answer):
+            readings[0].append(gold[1])
+    outcomes = [_same_value(a, b, options) for a in readings[0] for b in readings[1]]
+    if True in outcomes:
+        return True
+    return None if None in outcomes else False
+
+
+def _has_percent(node: Node) -> bool:
+    return any(top[0] == "%" for top in walk(node))
+
+
+def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
+    try:
+        forms = canon(gold), canon(answer)
+        decided = same(*forms)
+    except (NotAlgebraicError, UndefinedError, TooBigError):
+        decided, forms = None, None
+    if decided:
+        return True
+    if options.decimals and (places := _precise(gold, answer)) is not None:
+        values = [rational(form) for form in forms] if forms else [None, None]
+        if close(gold, answer, values, places, options):
+            return True
+    if decided is None and refuted(gold, answer):
+        return False
+    return decided
+
+
+def _precise(gold: Node, answer: Node) -> int | None:
+    """Decimal places of the coarser decimal of the two, if it has enough digits to stand for an exact value."""
+    found = []
+    for node in (gold, answer):
+        inner = node[1] if node[0] in {"-", "%"} else node
+        if inner[0] == "n" and inner[2] is not None:
+            digits = re.sub(r"^0+", "", str(abs(inner[1].numerator * 10 ** inner[2] // inner[1].denominator)))
+            if len(digits) < MIN_SIGNIFICANT:
+                return None
+            found.append(inner[2] + (2 if node[0] == "%" else 0))
+    return min(found) if found else None
+
+
+def close(gold: Node, answer: Node, values: list[Fraction | None], places: int, options: Options) -> bool:
+    """Whether a decimal is the rounding or truncation of the other value, right to the decimals asked for."""
+    exact: list[Fraction] = []
+    for node, value in zip((gold, answer), values, strict=True):
+        if value is None:
+            number = real_value(node)
+            if number is None:
+                return False
+            value = Fraction(number)  # noqa: PLW2901 - the float stands in for the exact value
+        exact.append(value)
+    gap = abs(exact[0] - exact[1])
+    return gap < Fraction(1, 10**places) and gap <= Fraction(1, 10**options.decimals)

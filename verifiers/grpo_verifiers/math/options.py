@@ -1,0 +1,65 @@
+"""The options of the math verifier: what counts as one clear answer, and what as the same answer."""
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from grpo_verifiers._suggest import unknown
+
+Conflicts = Literal["reject", "last"]
+Matching = Literal["match", "ignore"]
+Percent = Literal["either", "value"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Policies of the math verifier; the defaults are the strict ones.
+
+    Attributes:
+        conflicts: ``"reject"``: everything stated as the final answer (every box, tag and "the answer is") must be
+            right. ``"last"``: only the last statement of the strongest form counts.
+        last_number: where no answer is stated at all, the last number of the text counts as one.
+        evaluated: the answer must be worked out as far as the gold is: ``17 \\times 23`` is no answer for 391.
+        reduced: a fraction of integers must be in lowest terms, unless the gold's is not.
+        units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
+        base: ``"match"``: a number written with a base subscript needs the same base and digits. ``"ignore"``: the
+            subscript may be left out.
+        percent: ``"either"``: ``10\\%`` is both 10 and 0.1. ``"value"``: it is 0.1 only.
+        decimals: an irrational or repeating value may be given as a decimal of six significant digits or more that is
+            right to this many decimals; 0 asks for exact values.
+        decimal_comma: ``1000,99`` may stand for 1000.99.
+    """
+
+    conflicts: Conflicts = "reject"
+    last_number: bool = False
+    evaluated: bool = True
+    reduced: bool = True
+    units: Matching = "match"
+    base: Matching = "match"
+    percent: Percent = "either"
+    decimals: int = 6
+    decimal_comma: bool = True
+
+    def __post_init__(self) -> None:
+        for name, kind in (("conflicts", Conflicts), ("units", Matching), ("base", Matching), ("percent", Percent)):
+            value, allowed = getattr(self, name), get_args(kind)
+            if value not in allowed:
+                raise ValueError(f"math: {name}={value!r}, expected one of {', '.join(map(repr, allowed))}.")
+        for name in ("last_number", "evaluated", "reduced", "decimal_comma"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"math: {name}={getattr(self, name)!r}, expected true or false.")
+        if not isinstance(self.decimals, int) or isinstance(self.decimals, bool) or not 0 <= self.decimals <= 15:
+            raise ValueError(f"math: decimals={self.decimals!r}, expected an integer from 0 (exact only) to 15.")
+
+
+DEFAULTS = Options()
+
+
+def options_of(given: dict[str, Any]) -> Options:
+    """Options from keywords; an unknown one raises with the nearest match."""
+    if not given:
+        return DEFAULTS
+    known = [field.name for field in fields(Options)]
+    for name in given:
+        if name not in known:
+            raise TypeError(f"math: {unknown('option', name, known)}")
+    return Options(**given)

@@ -1,0 +1,123 @@
+"""Answers stated in prose: "the answer is 42", "Answer: 42", ``#### 42``, the last number."""
+
+import re
+
+MAX_PHRASES = 16
+MAX_LENGTH = 300
+
+_AFTER = re.compile(
+    r"s?\*{0,2}(?P<middle>[^\n.:=$\\]{0,80}?)"
+    r"(?:\b(?:is|are|was|equals|be)\b(?:\s*:)?|:|=)[\s*]*"
+    r"(?:(?:then|therefore|thus|simply|just|clearly|indeed|exactly|hence|equal to|given by)\b[\s:]*)*",
+    re.IGNORECASE,
+)
+_NO_STATEMENT = re.compile(r"\b(?:choice|choices|options?|not|isn't|cannot|can't|wrong|incorrect|possible|whether|if)\b", re.I)
+_BEFORE = re.compile(
+    r"(?:wrong|incorrect|possible|not (?:the|an)|no|multiple|which|what|whose|whether the|if the)\s+(?:final\s+)?\Z", re.I
+)
+_REFUSED = re.compile(r"(?:not|unknown|unclear|either|neither|one of|between)\b", re.IGNORECASE)
+_AGAIN = re.compile(r"(?:the|my|our)?\s*(?:final|correct)?\s*answer\b", re.IGNORECASE)
+_DELIMITED = re.compile(
+    r"\$\$(?P<a>[^$]{1,600})\$\$|\\\[(?P<b>.{1,600}?)\\\]|\\\((?P<c>.{1,600}?)\\\)|\$(?P<d>[^$\n]{1,600}?)(?<!\\)\$(?!\d)",
+    re.DOTALL,
+)
+_SENTENCE = re.compile(r"[.!?](?=\s|\*|$)|\n|<")
+_CLAUSE = re.compile(r"\s*(?:[,;(]|\s(?:because|since|which|where|as|so|for|when)\b|\s[-—]\s)")
+_ALTERNATIVE = re.compile(
+    r"[\s,;(.]*(?:or|and|not|maybe|possibly|perhaps|alternatively|although|but|rather|no)\b", re.IGNORECASE
+)
+_HASHES = re.compile(r"^####[ \t]*([-+]?[ \t]*[$€£]?[ \t]*[-+]?[\d.][\d.,/ \t]*%?)[ \t]*\.?[ \t]*$", re.MULTILINE)
+_RETRACTED = re.compile(
+    r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d", re.IGNORECASE
+)
+_NUMBER = re.compile(
+    r"(?<![\w.])[-−]?(?:\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|(?:\d{1,3}(?:(?:,|\{,\}|\\!|,\\!)\d{3})+(?!\d)|\d+)"
+    r"(?:[.,]\d+)?(?:/\d+)?|\.\d+)(?:\s*(?:\\?%|percent\b|pct\b))?",
+    re.IGNORECASE,
+)
+
+
+def phrases(text: str) -> list[tuple[str, int]]:
+    """What the last sentences of the kind "the answer is ..." state, in order, and where each value begins."""
+    lower = text.lower()
+    if len(lower) != len(text):  # a few letters change length in lower case; offsets must not move
+        lower = text
+    spots: list[int] = []
+    at = len(lower)
+    while len(spots) < MAX_PHRASES and (at := lower.rfind("answer", 0, at)) >= 0:
+        spots.append(at)
+    found = []
+    for spot in reversed(spots):
+        if (stated := _stated(text, spot)) is not None:
+            found.append(stated)
+    return found
+
+
+def _stated(text: str, spot: int) -> tuple[str, int] | None:
+    match = _AFTER.match(text, spot + len("answer"))
+    if match is None or _NO_STATEMENT.search(match["middle"]) or _BEFORE.search(text[max(0, spot - 30) : spot]):
+        return None
+    rest = text[match.end() : match.end() + 2 * MAX_LENGTH]
+    if not rest.strip() or _REFUSED.match(rest) or _AGAIN.match(rest) or rest.lstrip().startswith(("\\boxed", "<answer")):
+        return None
+    value = sentence_value(rest)
+    return None if value is None else (value, match.end())
+
+
+def sentence_value(rest: str) -> str | None:
+    """The value at the start of a sentence; what follows it stays on if it may be a unit or a second answer."""
+    math = _DELIMITED.match(rest.lstrip(" *"))
+    if math:
+        content = next(group for group in math.groups() if group is not None)
+        tail = rest.lstrip(" *")[math.end() :]
+        if "boxed" in content:
+            return None
+    else:
+        content, tail = "", rest
+    end = _SENTENCE.search(tail)
+    sentence = tail[: end.start()] if end else tail[:MAX_LENGTH]
+    following = tail[end.start() : end.start() + 60] if end else ""
+    clause = _CLAUSE.search(sentence) if content or not _LIST.match(sentence) else None
+    words = sentence[: clause.start()] if clause else sentence
+    beyond = sentence[clause.start() :] if clause else following
+    if _ALTERNATIVE.match(beyond):
+        return f"{content}{sentence}{following}".strip()
+    words = words.strip(" *.:")
+    if content:
+        return f"{content} \\text{{ {words} }}" if words and "\\" not in words and "$" not in words else content + words
+    return words or None
+
+
+_LIST = re.compile(r"\s*[-(\[{\\]|\s*[^\s,]+,\s*[-\d(]")
+
+
+def hashed(text: str) -> list[str]:
+    """Answers on lines of their own after ``####``; headings with words are none."""
+    if "####" not in text:
+        return []
+    return [match.group(1).strip() for match in _HASHES.finditer(text)]
+
+
+def retracted(tail: str) -> bool:
+    """Whether the text after an answer offers another one: "wait, no, 43"."""
+    return bool(tail) and _RETRACTED.search(tail[:2000]) is not None
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text."""
+    last = None
+    for last in _NUMBER.finditer(text[-2000:]):  # noqa: B007 - the last match is what is wanted
+        pass
+    return last.group().strip() if last else None
+
+
+def only_math(text: str) -> str | None:
+    """The one formula in a sentence without other numbers; None where there are several or doubts."""
+    spans = list(_DELIMITED.finditer(text))
+    if len(spans) != 1:
+        return None
+    span = spans[0]
+    outside = f"{text[: span.start()]} {text[span.end() :]}"
+    if re.search(r"\d|\\|\b(?:or|not|maybe|either|neither|no|wait|but)\b", outside, re.IGNORECASE):
+        return None
+    return next(group for group in span.groups() if group is not None).strip()

@@ -1,0 +1,235 @@
+"""Equations, assignments, inequalities and memberships compared with each other and with plain values."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from grpo_verifiers.math.canon import (
+    Form,
+    NotAlgebraicError,
+    TooBigError,
+    UndefinedError,
+    canon,
+    quotient,
+    rational,
+    same,
+)
+from grpo_verifiers.math.leaf import Outcome, show
+from grpo_verifiers.math.numeric import real_value
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.tree import INFINITY, Node
+
+OPS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~=", "in"})
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+Equal = Callable[[Node, Node], Outcome]
+APPROXIMATELY = 0.01
+
+
+def is_name(node: Node) -> bool:
+    """Whether a node names something rather than being its value: ``x``, ``f(x)``, ``AB``, ``|AB|``, ``(p, q)``."""
+    kind = node[0]
+    if kind == "v":
+        return node[1] not in {"pi", "i", "inf"}
+    if kind == "text":
+        return True
+    if kind == "f":
+        return len(node[1]) == 1 or node[1][1:2] in {"_", "'"}
+    if kind in {"*", "/", "abs", "paren", "ratio"}:
+        return all(is_name(part) for part in node[1:])
+    return kind in {"deg"} and is_name(node[1])
+
+
+def assignment(node: Node) -> tuple[Node, Node] | None:
+    """Name and value of ``x = 5``."""
+    if node[0] == "rel" and node[2] == ("=",) and is_name(node[1][0]):
+        return node[1][0], node[1][1]
+    return None
+
+
+def is_named(nodes: tuple[Node, ...]) -> bool:
+    """Whether every item assigns to a name of its own: ``AB = 4, CD = 5``; ``x_1, x_2`` are no different names."""
+    found = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
+    if len(found) != len(nodes):
+        return False
+    return len({str(name[1]).partition("_")[0] if name[0] == "v" else str(name) for name in found}) == len(found) > 1
+
+
+def group_assignments(node: Node) -> Node:
+    """``p=5, q=2; p=7, q=2`` as the list of its tuples; other lists stay."""
+    if node[0] != "list":
+        return node
+    pairs = [assignment(part) for part in node[1:]]
+    found = [pair for pair in pairs if pair is not None]
+    if len(found) != len(pairs):
+        return node
+    names = [name for name, _ in found]
+    period = names.index(names[0], 1) if names.count(names[0]) > 1 else 0
+    if period < 2 or len(names) % period or names != names[:period] * (len(names) // period):
+        return node
+    rows = [found[start : start + period] for start in range(0, len(found), period)]
+    return ("list", *(("paren", *(value for _, value in row)) for row in rows))
+
+
+def compare_relations(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:
+    """Compare two answers of which at least one is a relation."""
+    if gold[0] != "rel":
+        if answer[0] == "rel" and set(answer[2]) <= {"<", ">", "<=", ">="}:
+            return _set_of(answer, gold, equal, gold_is_set=True)
+        value, problem = _stated(answer, equal)
+        return (False, problem) if value is None else _with_checks(value, answer, gold, equal)
+    if gold[2] == ("in",):
+        if answer[0] != "rel":
+            return equal(gold[1][1], answer)
+        if answer[2] == ("in",):
+            return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
+        return compare_relations(gold[1][1], answer, options, equal)
+    pair = assignment(gold)
+    if answer[0] != "rel":
+        if pair:
+            return equal(pair[1], answer)
+        if set(gold[2]) <= {"<", ">", "<=", ">="}:
+            return _set_of(gold, answer, equal, gold_is_set=False)
+        return False, "a value where a relation is expected"
+    if pair and answer[2] != ("=",) and set(answer[2]) <= {"=", "~="}:
+        if _names(pair[0], answer[1][0])[0] is False:
+            return False, "another variable"
+        value, problem = _stated(answer, equal)
+        return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal)
+    if answer[2] == ("in",):
+        return _set_of(gold, answer[1][1], equal, gold_is_set=False)
+    return _relations(gold, answer, equal)
+
+
+def _both(first: Outcome, second: Outcome) -> Outcome:
+    return second if first[0] else first
+
+
+def _names(left: Node, right: Node) -> Outcome:
+    if left == right or (left[0] == right[0] == "f" and left[1] == right[1]):
+        return True, ""
+    return False, "another variable"
+
+
+def _stated(node: Node, equal: Equal) -> tuple[Node | None, str]:
+    """The value that ``x = 5``, ``\\sqrt{4} = 2`` or ``x = 1/3 \\approx 0.33`` states."""
+    terms, ops = node[1], node[2]
+    if ops == ("in",) and is_name(terms[0]):
+        return terms[1], ""
+    if not set(ops) <= {"=", "~="}:
+        return None, "a relation where a value is expected"
+    members = list(terms[1:]) if is_name(terms[0]) else list(terms)
+    signs = list(ops[1:]) if is_name(terms[0]) else list(ops)
+    exact = len(members) if "~=" not in signs else signs.index("~=") + 1
+    return members[exact - 1], ""
+
+
+def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal) -> Outcome:
+    """Compare the stated value, and every link of the chain that led to it: ``41 = 42`` states nothing."""
+    outcome, reason = equal(gold, value)
+    if outcome is False:
+        return outcome, reason
+    terms, ops = chain[1], chain[2]
+    if ops == ("in",):
+        return outcome, reason
+    start = 1 if is_name(terms[0]) else 0
+    for index in range(start, len(ops)):
+        left, right = terms[index], terms[index + 1]
+        linked = _linked(left, right, ops[index])
+        if linked is False:
+            return False, f"{show(left)} is not {show(right)}: a false equation"
+        if linked is None:
+            outcome = None
+    return outcome, reason
+
+
+def _linked(left: Node, right: Node, op: str) -> bool | None:
+    if op == "~=":
+        a, b = real_value(left), real_value(right)
+        return None if a is None or b is None else abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
+    try:
+        return same(canon(left), canon(right))
+    except (TooBigError, UndefinedError):
+        return False
+    except NotAlgebraicError:
+        return None
+
+
+def _set_of(relation: Node, other: Node, equal: Equal, *, gold_is_set: bool) -> Outcome:
+    """Compare ``-2 <= x < 7`` with an interval."""
+    interval = as_interval(relation)
+    if interval is None or other[0] not in {"span", "paren", "cup"}:
+        return False, "a relation where a value is expected" if gold_is_set else "a value where a relation is expected"
+    return equal(other, interval) if gold_is_set else equal(interval, other)
+
+
+def as_interval(node: Node) -> Node | None:
+    """The interval that an inequality in one name describes."""
+    terms, ops = node[1], node[2]
+    if len(ops) == 2 and is_name(terms[1]):
+        low, _, high = terms
+        first, second = ops
+        if first in {">", ">="} and second in {">", ">="}:
+            low, high, first, second = high, low, _FLIPPED[second], _FLIPPED[first]
+        if first in {"<", "<="} and second in {"<", "<="}:
+            return _interval("(" if first == "<" else "[", low, high, ")" if second == "<" else "]")
+    if len(ops) == 1:
+        left, right, op = terms[0], terms[1], ops[0]
+        if is_name(right) and not is_name(left):
+            left, right, op = right, left, _FLIPPED.get(op, op)
+        if is_name(left):
+            if op in {"<", "<="}:
+                return _interval("(", ("-", INFINITY), right, ")" if op == "<" else "]")
+            if op in {">", ">="}:
+                return _interval("(" if op == ">" else "[", right, INFINITY, ")")
+    return None
+
+
+def _interval(opener: str, low: Node, high: Node, closer: str) -> Node:
+    return ("paren", low, high) if (opener, closer) == ("(", ")") else ("span", opener, low, high, closer)
+
+
+def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
+    if len(gold[2]) != len(answer[2]):
+        return False, "another number of relations"
+    reverse: Node = ("rel", answer[1][::-1], tuple(_FLIPPED.get(op, op) for op in answer[2][::-1]))
+    left, right = assignment(gold), assignment(answer)
+    if left and right and _names(left[0], right[0])[0]:
+        return equal(left[1], right[1])
+    if len(gold[2]) == 1:
+        return _single(gold, answer)
+    outcomes = []
+    for candidate in (answer, reverse):
+        if candidate[2] == gold[2]:
+            found = [equal(a, b)[0] for a, b in zip(gold[1], candidate[1], strict=True)]
+            outcomes.append(False if False in found else None if None in found else True)
+    if True in outcomes:
+        return True, ""
+    return (None, "") if None in outcomes else (False, "another chain of relations")
+
+
+def _single(gold: Node, answer: Node) -> Outcome:
+    """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
+    forms: list[Form] = []
+    ops = [gold[2][0], answer[2][0]]
+    if "in" in ops or "~=" in ops:
+        return False, "another relation"
+    try:
+        for node in (gold, answer):
+            difference: Node = ("+", node[1][0], ("-", node[1][1]))
+            forms.append(canon(difference))
+    except (TooBigError, UndefinedError):
+        return False, "another relation"
+    except NotAlgebraicError:
+        return (None, "") if ops[0] in {ops[1], _FLIPPED[ops[1]]} else (False, "another relation")
+    factor = _factor(*forms)
+    if factor is None:
+        opaque = any(name.startswith("?") for form in forms for part in form for mono in part for name, _ in mono[2])
+        return (None, "") if opaque else (False, "another relation")
+    wanted = ops[1] if factor > 0 else _FLIPPED[ops[1]]
+    return wanted == ops[0], "" if wanted == ops[0] else "another relation"
+
+
+def _factor(gold: Form, answer: Form) -> Fraction | None:
+    """The rational number by which one form is a multiple of the other."""
+    if not gold[0] or not answer[0]:
+        return Fraction(1) if not gold[0] and not answer[0] else None
+    return rational(quotient(gold, answer))

@@ -1,0 +1,57 @@
+"""The syntax tree of an answer: nested tuples, so that equal trees compare equal and can be cached.
+
+======================== ==========================================================================
+``("n", value, places)`` number: a Fraction; places: digits after the point, None for an integer
+``("big", digits)``      a number too long to compute with, canonical digits
+``("v", name)``          variable or constant by name (``pi``, ``e``, ``i``, ``inf`` are constants)
+``("+", a, b, ...)``     sum; ``("*", ...)`` product; ``("/", a, b)``; ``("^", a, b)``; ``("-", a)``
+``("pm", a, b)``         a plus or minus b; a is None for a sign
+``("root", a, n)``       n-th root; ``("abs", a)``; ``("!", a)``; ``("binom", n, k)``
+``("mixed", whole, f)``  mixed number: ``3\\frac{1}{2}``
+``("%", a)``             percentage; ``("deg", a)`` degrees; ``("base", digits, base)``
+``("f", name, args)``    function call; ``("log", base, a)``
+``("unit", a, unit)``    quantity; ``("text", words)``; ``("ratio", a, b, ...)``
+``("list", ...)``        items separated by commas, "and", "or", in no order
+``("paren", ...)``       ``(a, b)``: a tuple or an open interval
+``("span", "[", a, b, ")")``  interval with at least one square bracket
+``("set", ...)``         ``\\{a, b\\}``; ``("matrix", rows)``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
+``("rel", terms, ops)``  chain of relations: ``a < b = c``
+======================== ==========================================================================
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+Node = tuple[Any, ...]
+CONSTANTS = frozenset({"pi", "e", "i", "inf"})
+INFINITY: Node = ("v", "inf")
+
+
+def number(value: int | Fraction) -> Node:
+    """An exact number as a node."""
+    return ("n", Fraction(value), None)
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes right below a node."""
+    for part in node[1:]:
+        if isinstance(part, tuple):
+            if part and isinstance(part[0], tuple):
+                yield from part
+            elif part:
+                yield part
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A node and all below it."""
+    waiting = [node]
+    while waiting:
+        top = waiting.pop()
+        yield top
+        waiting.extend(children(top))
+
+
+def names(node: Node) -> set[str]:
+    """The variables in a tree, constants excluded."""
+    return {top[1] for top in walk(node) if top[0] == "v" and top[1] not in CONSTANTS}

@@ -1,0 +1,109 @@
+"""Multiple choice: the one letter that a completion declares."""
+
+import re
+import unicodedata
+from typing import Any, Literal
+
+from grpo_verifiers.text._final import boxed, final_text, show, tagged
+from grpo_verifiers.text._options import one_of, require, tag_name
+from grpo_verifiers.verdict import Status, Verdict
+
+_LETTERS = re.compile(r"[A-Z]{2,26}")
+_OPEN = r"[\s*_\"'`($\[{]{0,12}(?:\\(?:boxed|text|textbf|mathrm|mathbf)\s{0,3}\{[\s(]{0,3}){0,2}"
+_CLOSE = r"[\s*_\"'`)\]}.$]{0,12}"
+_LINK = r"(?:[\s*_]{0,9}(?:(?i:is|are|be|would|should|must|will|the|correct|option|choice|letter|answer|likely)\b|:|=))"
+_CUE = (
+    rf"(?:(?i:\b(?:answer|option|choice))\b(?={_LINK}{{0,6}}[\s*_]{{0,9}}(?:(?i:is|are|be)\b|:|=)){_LINK}{{1,8}}"
+    r"|(?:答案|选项|選項|正解)[\s*_]{0,9}(?:应该|應該)?(?:是|为|為|选|選|は|:)[\s*_]{0,9}:?)"
+)
+_AFTER = r"(?i:\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b)"
+_JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||、|(?i:\b(?:and|or|and/or|both|also)\b)|或|和)){1,3}\s{0,3}|[ \t]{1,3}"
+
+
+def choice(
+    completion: str,
+    answer: Any,
+    *,
+    letters: str = "ABCDE",
+    conflicts: Literal["reject", "last"] = "reject",
+    think: str | None = "think",
+) -> Verdict:
+    r"""Score 1 where the completion, outside its thinking, declares the right letter and no other.
+
+    A declaration is a letter in ``\boxed{…}`` or ``<answer>…</answer>``, after "answer is" and its like, before "is the
+    correct answer", or a text that is nothing but an option. All of them are collected: "A or B", two boxes, or a first
+    answer that a second one contradicts score 0.
+
+    Args:
+        completion: the text to check.
+        answer: the right letter ("B", "(b)", "B. Paris") or its index from 0. Anything else excludes the row.
+        letters: the letters that name options.
+        conflicts: "reject" scores 0 where declarations differ; "last" lets the last one count, for models that
+            correct themselves, and pays for answers that are tried in turn.
+        think: tag of the thinking section that is left out; None leaves nothing out.
+    """
+    require("choice", check_options(letters=letters, conflicts=conflicts, think=think))
+    gold = _gold(answer, letters)
+    if gold is None:
+        return Verdict(None, Status.ERROR, f"the answer column names none of {letters}: {show(answer)}")
+    found = _declarations(unicodedata.normalize("NFKC", final_text(completion, think)), letters)
+    if not found:
+        return Verdict(0.0, Status.UNPARSABLE, f"no declaration of one of {letters}")
+    said = max(found, key=lambda item: item[0])[1] if conflicts == "last" else frozenset().union(*(s for _, s in found))
+    if len(said) > 1:
+        return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(said))}")
+    return Verdict(1.0 if said == {gold} else 0.0, detail=f"{min(said)} against {gold}")
+
+
+def _declarations(text: str, letters: str) -> list[tuple[int, frozenset[str]]]:
+    """Where letters are declared, and which of them at once."""
+    one = rf"([{letters}])(?![A-Za-z0-9_'’])"
+    more = re.compile(rf"{_CLOSE}(?:{_JOIN}){_OPEN}{one}")
+    found = []
+    for content in [*boxed(text), *tagged(text, "answer")]:
+        said = _in_field(content, letters)
+        if said:
+            found.append((text.rfind(content), said))
+    for match in re.finditer(rf"{_CUE}{_OPEN}{one}", text):
+        listed, end = {match[1]}, match.end()
+        while joined := more.match(text, end):
+            listed.add(joined[1])
+            end = joined.end()
+        found.append((match.start(1), frozenset(listed)))
+    found += [(m.start(1), frozenset(m[1])) for m in re.finditer(rf"(?<![A-Za-z0-9_])([{letters}])\)?{_AFTER}", text)]
+    if not found:
+        alone = rf"^[ \t*_(\[]{{0,12}}([{letters}])[ \t)\].*_]{{0,12}}$"
+        found = [(m.start(1), frozenset(m[1])) for m in re.finditer(alone, text, re.MULTILINE)]
+    if not found and "\n" not in text.strip() and (said := _in_field(text, letters)):
+        found = [(0, said)]
+    return found
+
+
+def _in_field(content: str, letters: str) -> frozenset[str]:
+    """The letters in a place that holds nothing but an answer: alone, listed, or in front of an option's text."""
+    bare = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\b|[\\{}$*_\"'`]", " ", content[:2000]).strip()
+    if re.match(rf"[(\[]?[{letters.lower()}](?:[)\].:]|$)", bare):
+        return frozenset(letter.upper() for letter in re.findall(rf"(?<!\w)([{letters.lower()}])(?:[)\].:]|$)", bare))
+    if re.match(rf"[(\[]?[{letters}](?:[)\].:]|$|{_JOIN}[(\[]?[{letters}]\b)", bare) is None:
+        return frozenset()
+    return frozenset(re.findall(rf"(?<![A-Za-z0-9'])([{letters}])(?![A-Za-z0-9'])", bare))
+
+
+def _gold(answer: Any, letters: str) -> str | None:
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return letters[answer] if 0 <= answer < len(letters) else None
+    match = (
+        re.fullmatch(r"[(\[]?([A-Za-z])(?:[)\].:]{1,2}(?:\s.*)?)?", answer.strip(), re.DOTALL)
+        if isinstance(answer, str)
+        else None
+    )
+    letter = match[1].upper() if match else ""
+    return letter if letter and letter in letters else None
+
+
+def check_options(*, letters: str, conflicts: str, think: str | None) -> list[str]:
+    """The problems with these values."""
+    problems = one_of("conflicts", conflicts, ("reject", "last"))
+    if not isinstance(letters, str) or not _LETTERS.fullmatch(letters) or len(set(letters)) < len(letters):
+        problems.append(f"letters is {letters!r}, expected 2 to 26 different capital letters in a row, such as 'ABCD'.")
+    return problems + ([] if think is None else tag_name("think", think))

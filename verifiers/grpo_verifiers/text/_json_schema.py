@@ -1,0 +1,169 @@
+"""JSON that satisfies a schema."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+from urllib.parse import urljoin
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.text._final import final_text, show
+from grpo_verifiers.text._options import one_of, require, tag_name
+from grpo_verifiers.verdict import Status, Verdict
+
+_FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
+_FENCES = ("allowed", "required", "forbidden")
+_DATA = ("const", "default", "enum", "examples")
+_EXTRA = "json_schema needs the package jsonschema: pip install 'grpo-plus[json]'."
+
+
+def json_schema(
+    completion: str,
+    row_schema: Any = None,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    fences: Literal["allowed", "required", "forbidden"] = "allowed",
+    think: str | None = "think",
+) -> Verdict:
+    """Score 1 where the completion, outside its thinking, is JSON that satisfies the schema.
+
+    The JSON is the last fenced block marked ``json`` (or not marked at all), else the whole text. It is read strictly:
+    duplicate keys, NaN, infinities and numbers beyond a float are rejected. References of a schema are resolved within
+    it; nothing is ever fetched.
+
+    Args:
+        completion: the text to check.
+        row_schema: a schema of the row's own, as a mapping or JSON text; wins over ``schema``. One that is no schema
+            excludes the row.
+        schema: a JSON schema for all rows; draft 2020-12 unless its ``$schema`` says otherwise.
+        fences: whether a fenced block may, must, or must not be used.
+        think: tag of the thinking section that is left out; None leaves nothing out.
+    """
+    require("json_schema", check_options(schema=None, fences=fences, think=think))
+    if row_schema is None and schema is None:
+        raise VerifierFailedError("json_schema has no schema: set its option schema, or map row_schema to a column.")
+    try:
+        validator = _validator(schema if row_schema is None else _read_row(row_schema))
+    except ValueError as error:
+        if row_schema is None:
+            raise ValueError(f"json_schema: {error}") from error
+        return Verdict(None, Status.ERROR, f"the row's schema: {error}"[:300])
+    text = _candidate(final_text(completion, think), fences)
+    if text is None:
+        return Verdict(0.0, Status.UNPARSABLE, f"fenced blocks are {fences}")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        return Verdict(0.0, Status.UNPARSABLE, f"no valid JSON: {error}"[:200])
+    try:
+        problem = next(validator.iter_errors(value), None)
+    except RecursionError:
+        return Verdict(0.0, Status.WRONG, "nested too deeply to check")
+    if problem is None:
+        return Verdict(1.0)
+    return Verdict(0.0, detail=f"at {problem.json_path[:80]}: {problem.message}"[:300])
+
+
+def _read_row(row_schema: Any) -> Any:
+    return json.loads(row_schema) if isinstance(row_schema, str) else row_schema
+
+
+def _candidate(text: str, fences: str) -> str | None:
+    block = None
+    marks = iter(_FENCE.finditer(text))
+    for start in marks:
+        end = next(marks, None)
+        if end is not None and start[1].strip().lower() in {"json", ""}:
+            block = text[start.end() : end.start()]
+    if fences == "forbidden":
+        return None if block is not None else text
+    return block if block is not None or fences == "required" else text
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {show(key)} occurs twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {show(text)} is beyond a float")
+    return value
+
+
+def _validator(schema: Any) -> Any:
+    if not isinstance(schema, Mapping):
+        raise ValueError(f"a schema is a mapping, not {type(schema).__name__}.")  # noqa: TRY004 - one error for all
+    try:
+        return _build(json.dumps(schema, sort_keys=True))
+    except TypeError as error:
+        raise ValueError(f"the schema is no JSON: {error}.") from error
+
+
+@lru_cache(maxsize=256)
+def _build(text: str) -> Any:
+    """A validator, built once a schema: checking the schema itself costs more than checking most completions."""
+    try:
+        import jsonschema
+        from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # ships no types
+        from referencing.exceptions import Unresolvable
+        from referencing.jsonschema import specification_with
+    except ImportError as error:
+        raise VerifierFailedError(_EXTRA) from error
+    schema = json.loads(text)
+    cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        cls.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"not a valid JSON schema at {error.json_path}: {error.message[:200]}.") from error
+    dialect = specification_with(cls.META_SCHEMA.get("$schema", cls.META_SCHEMA.get("id")))
+    registry = REGISTRY.with_resource(schema.get("$id", ""), dialect.create_resource(schema)).crawl()
+    own = set(registry) - set(REGISTRY)
+    resolver = registry.resolver(schema.get("$id", ""))
+    for ref in _refs(schema):
+        base = ref.partition("#")[0]
+        if base and not any(urljoin(uri, base) in registry for uri in own):
+            raise ValueError(
+                f"the reference {ref!r} lies outside the schema, and nothing is fetched: copy it to $defs."
+            )
+        if not base and len(own) == 1:
+            try:
+                resolver.lookup(ref)
+            except Unresolvable as error:
+                raise ValueError(f"the reference {ref!r} points to nothing in the schema.") from error
+    # A registry without a retrieval function: the library's default one opens URLs.
+    return cls(schema, registry=REGISTRY)
+
+
+def _refs(schema: Any) -> list[str]:
+    found, stack = [], [schema]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Mapping):
+            found += [item[key] for key in ("$ref", "$dynamicRef") if isinstance(item.get(key), str)]
+            stack += [part for key, part in item.items() if key not in _DATA]
+        elif isinstance(item, list):
+            stack += item
+    return found
+
+
+def check_options(*, schema: Mapping[str, Any] | None, fences: str, think: str | None) -> list[str]:
+    """The problems with these values."""
+    problems = one_of("fences", fences, _FENCES) + ([] if think is None else tag_name("think", think))
+    if schema is not None:
+        try:
+            _validator(schema)
+        except (ValueError, VerifierFailedError) as error:
+            problems.append(str(error) if isinstance(error, VerifierFailedError) else f"schema: {error}")
+    return problems

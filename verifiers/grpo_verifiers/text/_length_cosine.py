@@ -1,0 +1,47 @@
+"""Length along half a cosine, from one value for short completions to another for long ones."""
+
+import math
+from collections.abc import Sequence
+
+from grpo_verifiers.text._options import integer, number, require
+from grpo_verifiers.text._tokens import token_ids
+from grpo_verifiers.verdict import Verdict
+
+
+def length_cosine(
+    completion: str,  # noqa: ARG001 - every check takes it
+    completion_ids: Sequence[int] | None = None,
+    *,
+    max_len: int,
+    shortest: float = 1.0,
+    longest: float = 0.0,
+) -> Verdict:
+    r"""Score ``longest + (shortest - longest) / 2 · (1 + cos(π · min(1, tokens / max_len)))``.
+
+    The schedule of Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix
+    C.1), for length alone. It ends at ``max_len`` and stays there: an unclamped cosine climbs again and pays for
+    rambling.
+
+    Alone it is best paid to an empty completion, so let it count for right answers only:
+    ``gated(math, length_cosine)``. The paper's rule, where wrong answers are punished less the longer they are, is a
+    sum of two: with bounds (c0, c1) for right and (w0, w1) for wrong answers, an ungated one with
+    ``shortest=w0, longest=w1`` and a gated one with ``shortest=c0 - w0, longest=c1 - w1``.
+
+    Args:
+        completion: not looked at.
+        completion_ids: the sampled tokens.
+        max_len: tokens at which the score reaches ``longest``.
+        shortest: score at length 0.
+        longest: score at ``max_len`` and beyond; above ``shortest`` to reward length.
+    """
+    require("length_cosine", check_options(max_len=max_len, shortest=shortest, longest=longest))
+    length = len(token_ids("length_cosine", completion_ids))
+    share = (1.0 + math.cos(math.pi * min(1.0, length / max_len))) / 2.0
+    score = longest + (shortest - longest) * share
+    low, high = sorted((shortest, longest))
+    return Verdict(min(high, max(low, score)), detail=f"{length} of {max_len} tokens")
+
+
+def check_options(*, max_len: int, shortest: float, longest: float) -> list[str]:
+    """The problems with these values."""
+    return integer("max_len", max_len, 1) + number("shortest", shortest) + number("longest", longest)

@@ -1,0 +1,127 @@
+"""A number, right within a tolerance."""
+
+import math
+import re
+from fractions import Fraction
+from typing import Any, Literal
+
+from grpo_verifiers.text._final import boxed, final_text, show, tagged
+from grpo_verifiers.text._options import number, one_of, require, tag_name
+from grpo_verifiers.verdict import Status, Verdict
+
+_SOURCES = ("auto", "boxed", "tag", "hashes", "whole", "last")
+_DIGITS = 1000  # beyond this, digits and exponents are no answer but an attack on the arithmetic
+
+_PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
+_ONE = rf"(?:{_PLAIN})(?:[eE][+-]?[0-9]+)?"
+_MARKS = r"(?:\\[$%]|[$€£%*\s])*+"
+_WHOLE = re.compile(rf"{_MARKS}(?P<sign>[+-]?){_MARKS}(?P<top>{_ONE})(?:\s*/\s*(?P<bottom>{_ONE}))?{_MARKS}\.?{_MARKS}")
+_ANY = re.compile(rf"(?<![\w.])[+-]?(?:{_ONE})(?:/(?:{_ONE}))?(?!\w)")
+_THIN = re.compile(r"(?<=[0-9])(?:\\[,;!: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
+_HASHES = re.compile(r"####([^\n]*)")
+
+
+def numeric(
+    completion: str,
+    answer: Any,
+    *,
+    rel_tol: float = 1e-9,
+    abs_tol: float = 0.0,
+    source: Literal["auto", "boxed", "tag", "hashes", "whole", "last"] = "auto",
+    think: str | None = "think",
+) -> Verdict:
+    r"""Score 1 where ``|value - answer| <= max(abs_tol, rel_tol · |answer|)``, computed exactly.
+
+    The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
+    sign, thousands separators, an exponent, one division ("3/4"), and signs of currency or percent around them, which
+    are dropped on both sides: "10%" is 10. Infinity and NaN are no numbers, and neither is anything of more than
+    1000 digits. Two different declared values score 0, whichever is right.
+
+    Args:
+        completion: the text to check.
+        answer: the expected number, as a number or text, also in the form "reasoning #### 42". Anything else excludes
+            the row.
+        rel_tol: tolerance as a share of the answer.
+        abs_tol: tolerance in absolute terms.
+        source: "boxed": ``\boxed{…}``; "tag": ``<answer>…</answer>``; "hashes": the rest of a line after ``####``;
+            "whole": the text is the number; "auto": the first three, whichever occur, else "whole"; "last": the last
+            number anywhere, which pays for rambling.
+        think: tag of the thinking section that is left out; None leaves nothing out.
+    """
+    require("numeric", check_options(rel_tol=rel_tol, abs_tol=abs_tol, source=source, think=think))
+    expected = _gold(answer)
+    if expected is None:
+        return Verdict(None, Status.ERROR, f"the answer column holds no finite number: {show(answer)}")
+    declared = _declared(final_text(completion, think), source)
+    if not declared:
+        return Verdict(0.0, Status.UNPARSABLE, f"no number found (source {source!r})")
+    values = {parse_number(text) for text in declared}
+    if len(values) > 1:
+        return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
+    value = values.pop()
+    if value is None:
+        return Verdict(0.0, Status.UNPARSABLE, f"{show(declared[-1])} is no finite number")
+    allowed = max(Fraction(str(abs_tol)), Fraction(str(rel_tol)) * abs(expected))
+    right = abs(value - expected) <= allowed
+    return Verdict(1.0 if right else 0.0, detail=f"{show(declared[-1])} against {show(answer)}")
+
+
+def parse_number(text: str) -> Fraction | None:
+    """The exact value of a text that is one number; None for anything else."""
+    if len(text) > 4 * _DIGITS:
+        return None
+    match = _WHOLE.fullmatch(_THIN.sub("", text.replace("\u2212", "-")))
+    if not match:
+        return None
+    top, bottom = _exact(match["top"]), _exact(match["bottom"] or "1")
+    if top is None or not bottom:
+        return None
+    return (-top if match["sign"] == "-" else top) / bottom
+
+
+def _exact(text: str) -> Fraction | None:
+    mantissa, _, exponent = text.lower().replace(",", "").partition("e")
+    if len(mantissa) > _DIGITS or len(exponent) > 6 or abs(int(exponent or "0")) > _DIGITS:
+        return None
+    return Fraction(text.replace(",", "").rstrip(".") if not exponent else f"{mantissa.rstrip('.')}e{exponent}")
+
+
+def _gold(answer: Any) -> Fraction | None:
+    if isinstance(answer, bool):
+        return None
+    if isinstance(answer, int):
+        return Fraction(answer)
+    if isinstance(answer, float):
+        return Fraction(str(answer)) if math.isfinite(answer) else None
+    if not isinstance(answer, str):
+        return None
+    for parts in (_HASHES.findall(answer)[-1:], boxed(answer)[-1:]):
+        if parts:
+            return parse_number(parts[0])
+    return parse_number(answer)
+
+
+def _declared(text: str, source: str) -> list[str]:
+    if source == "last":
+        return _ANY.findall(text.replace("\u2212", "-"))[-1:]
+    if source == "whole":
+        return [text] if text.strip() else []
+    found: list[str] = []
+    if source in {"auto", "boxed"}:
+        found += boxed(text)
+    if source in {"auto", "tag"}:
+        # A box inside the tag, or a tag inside a box, is one declaration, not two.
+        found += [part for part in tagged(text, "answer") if not boxed(part)]
+    if source in {"auto", "hashes"}:
+        lines = [part for part in _HASHES.findall(text) if not boxed(part)]
+        # Four hashes also start a heading: without being asked for, only those with a number are answers.
+        found += lines if source == "hashes" else [part for part in lines if parse_number(part) is not None]
+    if source == "auto" and not found:
+        return [text] if text.strip() else []
+    return found
+
+
+def check_options(*, rel_tol: float, abs_tol: float, source: str, think: str | None) -> list[str]:
+    """The problems with these values."""
+    problems = number("rel_tol", rel_tol, 0, 1, below_high=True) + number("abs_tol", abs_tol, 0)
+    return problems + one_of("source", source, _SOURCES) + ([] if think is None else tag_name("think", think))

@@ -1,0 +1,68 @@
+"""A penalty for saying the same thing again and again."""
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import Literal
+
+from grpo_verifiers.text._options import integer, number, one_of, require
+from grpo_verifiers.text._tokens import token_ids
+from grpo_verifiers.verdict import Status, Verdict
+
+# Scripts written without spaces count a character at a time: Thai, Lao, Burmese, Khmer, kana, bopomofo, Han.
+_DENSE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+_UNITS = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+|[^\w\s]")
+
+
+def repetition(
+    completion: str,
+    completion_ids: Sequence[int] | None = None,
+    *,
+    n: int = 3,
+    max_penalty: float = -1.0,
+    unit: Literal["words", "tokens"] = "words",
+) -> Verdict:
+    """Score ``max_penalty · (1 - distinct n-grams / n-grams)``: 0 without a repeat, towards ``max_penalty`` for a loop.
+
+    Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix C.2). Texts shorter
+    than one n-gram score 0. Takes linear time and memory, whatever ``n``.
+
+    Args:
+        completion: the text to check.
+        completion_ids: the sampled tokens, for ``unit="tokens"``.
+        n: units in one n-gram.
+        max_penalty: the lowest score.
+        unit: "words" compares words regardless of case, punctuation marks, and single characters of scripts without
+            spaces; "tokens" compares the sampled ids.
+    """
+    require("repetition", check_options(n=n, max_penalty=max_penalty, unit=unit))
+    units: Sequence[Hashable]
+    units = token_ids("repetition", completion_ids) if unit == "tokens" else _UNITS.findall(completion.casefold())
+    distinct, total = count_ngrams(units, n)
+    if distinct == total:
+        return Verdict(0.0, Status.CORRECT, f"no repeated {n}-gram among {total}")
+    return Verdict(
+        max_penalty * (1 - distinct / total), Status.PARTIAL, f"{total - distinct} of {total} {n}-grams repeat"
+    )
+
+
+def count_ngrams(units: Sequence[Hashable], n: int) -> tuple[int, int]:
+    """Distinct and all n-grams; overlapping halves are renumbered log2(n) times, so that no n-gram is ever stored."""
+    first: dict[Hashable, int] = {}
+    names = [first.setdefault(unit, len(first)) for unit in units]
+    size = 1
+    while size < n:
+        step = min(size, n - size)
+        seen: dict[tuple[int, int], int] = {}
+        names = [seen.setdefault(pair, len(seen)) for pair in zip(names, names[step:], strict=False)]
+        size += step
+    return len(set(names)), len(names)
+
+
+def check_options(*, n: int, max_penalty: float, unit: str) -> list[str]:
+    """The problems with these values."""
+    return (
+        integer("n", n, 1, 64) + number("max_penalty", max_penalty, high=0) + one_of("unit", unit, ("words", "tokens"))
+    )

@@ -1,0 +1,41 @@
+"""How many of the required tags are there, once each and in order: a gentle slope towards a format."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from grpo_verifiers.text._options import require, tag_name
+from grpo_verifiers.verdict import Verdict
+
+
+def tag_count(completion: str, *, tags: Sequence[str] = ("think", "answer"), prefilled: bool = False) -> Verdict:
+    """Score the share of required tags that occur exactly once and stand in order.
+
+    Two tags make four: ``<think>``, ``</think>``, ``<answer>``, ``</answer>``. A repeated tag earns nothing, and of
+    those out of order only the longest ordered selection counts. What stands between the tags is not looked at: use
+    ``think_format`` for that, and keep this one's weight small.
+
+    Args:
+        completion: the text to check.
+        tags: names of the sections in their order.
+        prefilled: the prompt ends with the first opening tag, so that it is not asked for.
+    """
+    require("tag_count", check_options(tags=tags))
+    wanted = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")][1 if prefilled else 0 :]
+    tails: list[int] = []
+    for tag in wanted:
+        if completion.count(tag) == 1:
+            # Longest increasing selection of positions: tails[k] is the earliest end of an ordered run of k + 1 tags.
+            place = completion.find(tag)
+            slot = bisect_left(tails, place)
+            tails[slot : slot + 1] = [place]
+    return Verdict(len(tails) / len(wanted), detail=f"{len(tails)} of {len(wanted)} tags once and in order")
+
+
+def check_options(*, tags: Sequence[str], **_: bool) -> list[str]:
+    """The problems with these values."""
+    if isinstance(tags, str) or not tags:
+        return [f"tags is {tags!r}, expected a list of at least one tag's name."]
+    problems = [problem for index, tag in enumerate(tags) for problem in tag_name(f"tags[{index}]", tag)]
+    if len(set(tags)) < len(tags):
+        problems.append(f"tags {list(tags)!r} names a tag twice, and each tag must occur exactly once.")
+    return problems

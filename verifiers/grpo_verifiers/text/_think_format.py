@@ -1,0 +1,67 @@
+"""One thinking section with something in it, then an answer."""
+
+from grpo_verifiers.text._final import visible
+from grpo_verifiers.text._options import integer, require, tag_name
+from grpo_verifiers.verdict import Verdict
+
+
+def think_format(
+    completion: str,
+    *,
+    think: str = "think",
+    answer: str | None = None,
+    prefilled: bool = False,
+    min_think: int = 1,
+) -> Verdict:
+    """Score 1 for ``<think>reasoning</think>answer``, 0 for anything else.
+
+    Each tag must occur exactly once, nothing may stand before the first, and both parts must hold something visible:
+    an empty section, a second ``</think>``, or spaces that only look like an answer do not pass.
+
+    Args:
+        completion: the text to check.
+        think: name of the thinking tag.
+        answer: name of a tag that must wrap the answer ("answer"); then nothing may stand between the two sections
+            nor after the last. None takes any text.
+        prefilled: the chat template ends the prompt with the opening tag, so that the completion must not repeat it.
+        min_think: visible characters that the thinking must have.
+    """
+    require("think_format", check_options(think=think, answer=answer, min_think=min_think))
+    tags = [f"<{think}>", f"</{think}>"] + ([f"<{answer}>", f"</{answer}>"] if answer else [])
+    for tag in tags:
+        expected = 0 if prefilled and tag == tags[0] else 1
+        count = completion.count(tag)
+        if count != expected:
+            again = "; the prompt has opened it already" if expected == 0 else ""
+            return Verdict(0.0, detail=f"{tag} occurs {count} times, expected {expected}{again}")
+    thinking, _, rest = completion.partition(tags[1])
+    if not prefilled:
+        before, found, thinking = thinking.partition(tags[0])
+        if not found:
+            return Verdict(0.0, detail=f"{tags[1]} comes before {tags[0]}")
+        if before.strip():
+            return Verdict(0.0, detail=f"text before {tags[0]}")
+    if visible(thinking, min_think) < min_think:
+        return Verdict(0.0, detail=f"the {think} section has fewer than {min_think} visible characters")
+    if answer:
+        before, found, rest = rest.partition(tags[2])
+        rest, closed, after = rest.partition(tags[3])
+        if not found or not closed:
+            return Verdict(0.0, detail=f"{tags[2]}…{tags[3]} does not follow {tags[1]}")
+        if before.strip():
+            return Verdict(0.0, detail=f"text between {tags[1]} and {tags[2]}")
+        if after.strip():
+            return Verdict(0.0, detail=f"text after {tags[3]}")
+    if not visible(rest):
+        return Verdict(0.0, detail="the answer is empty")
+    return Verdict(1.0)
+
+
+def check_options(*, think: str, answer: str | None, min_think: int, **_: bool) -> list[str]:
+    """The problems with these values."""
+    problems = tag_name("think", think) + integer("min_think", min_think, 1)
+    if answer is not None:
+        problems += tag_name("answer", answer)
+        if answer == think:
+            problems.append(f"answer and think are both {think!r}: two sections need two tags.")
+    return problems

@@ -1,0 +1,146 @@
+"""The public way in: ``@verifier`` registers a check function, ``get_verifier`` finds and configures one by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.base import Pending, Verifier
+from grpo_verifiers.builtins import BUILTINS, TRAITS
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.function import FunctionVerifier, Isolation, OnError, Settings
+from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
+
+__all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
+
+_plugins: list[str] = []
+
+
+def _adopt(name: str, value: Any) -> Verifier:
+    if isinstance(value, Verifier):
+        return value
+    if name in BUILTINS:
+        return FunctionVerifier(value, name, Settings(builtin=True, **TRAITS.get(name, {})))
+    from grpo_verifiers.adapters import adopt
+
+    return adopt(name.rpartition(":")[2] if is_reference(name) else name, value)
+
+
+REGISTRY: Registry[Verifier] = Registry("verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt)
+
+
+def verifier(
+    name: str,
+    *,
+    timeout: float | None = None,
+    isolation: Isolation | None = None,
+    on_error: OnError = "null",
+    max_concurrency: int = 32,
+    memory: float | None = None,
+    env: Sequence[str] = (),
+) -> Callable[[Callable[..., Any]], FunctionVerifier]:
+    """Register a check function under a name.
+
+    The first parameter is the completion's text (``completion``), or with the name ``completions`` all of a batch's.
+    Other parameters are dataset columns by name, keyword-only ones are options. ``prompt``, ``messages``,
+    ``completion_ids`` and ``completion_text`` are filled on request. It returns a number, True or False, None (does not
+    apply) or a ``Verdict``; for a batch a list of them. ``async def`` functions run concurrently in the trainer.
+
+    Args:
+        name: its name in configs.
+        timeout: seconds that one call may take.
+        isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the trainer,
+            for functions that are quick and cannot hang (the default for async functions).
+        on_error: what an exception means: ``"null"`` leaves the completion out, ``"zero"`` scores 0, ``"raise"`` stops.
+        max_concurrency: how many calls of an async function run at a time.
+        memory: GiB of address space of a worker; 0 for no cap, 2 unless given.
+        env: environment variables that its workers keep although they look like secrets.
+    """
+    if not isinstance(name, str):
+        raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')
+    settings = Settings(timeout, isolation, on_error, max_concurrency, memory, tuple(env))
+
+    def register(fn: Callable[..., Any]) -> FunctionVerifier:
+        made = FunctionVerifier(fn, name, settings)
+        problems = settings.problems(f"verifier {name!r}")
+        if made.isolation == "inline" and timeout is not None and not made.form.is_async:
+            problems += [issue for issue in made.check() if issue not in problems]
+        if problems:
+            raise KeywordError("\n".join(problems))
+        REGISTRY.register(name, made, source=source_of(fn))
+        return made
+
+    return register
+
+
+def get_verifier(
+    name: str | Verifier | Callable[..., Any],
+    *,
+    base: Path | str | None = None,
+    label: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    on_error: OnError | None = None,
+    isolation: Isolation | None = None,
+    **kwargs: Any,
+) -> Verifier:
+    """Find a verifier and configure it.
+
+    Args:
+        name: a registered name, a reference (``package.module:attr``, ``./file.py:attr``), or the thing itself.
+        base: folder that a relative ``./file.py`` starts from.
+        label: its name in logs; the ``name`` unless given.
+        columns: parameter to dataset column, where they differ.
+        timeout: seconds that one call may take.
+        on_error: what an exception means: ``"null"``, ``"zero"`` or ``"raise"``.
+        isolation: ``"process"`` or ``"inline"``.
+        **kwargs: options of the function; one that names a column parameter takes the column's place.
+
+    Raises:
+        UnknownNameError: nothing has that name.
+        KeywordError: options, columns or settings that it does not take; all of them in one message.
+    """
+    if isinstance(name, Verifier):
+        found = name
+    elif callable(name):
+        found = _adopt(getattr(name, "__name__", type(name).__name__), name)
+    else:
+        found = REGISTRY.get(name, base=Path(base) if base is not None else None)
+    given = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
+    changed = {key: value for key, value in given.items() if value is not None}
+    if not isinstance(found, FunctionVerifier):
+        return _relabel(found, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
+    if label is not None and (not isinstance(label, str) or not label.strip()):
+        raise KeywordError(f"verifier {found.name!r}: label is {label!r}, expected a name.")
+    made = found.derive(label=label, columns=columns, options=kwargs, plugins=tuple(_plugins), **changed)
+    problems = made.check()
+    if problems:
+        raise KeywordError("\n".join(problems))
+    return made
+
+
+def _relabel(found: Verifier, label: str | None, extra: Mapping[str, Any]) -> Verifier:
+    if extra:
+        raise KeywordError(
+            f"verifier {found.label!r} is composed of others and takes no {', '.join(sorted(extra))}: set that on its parts."
+        )
+    if label is None or label == found.label:
+        return found
+    import copy
+
+    made = copy.copy(found)
+    made.label = made.__name__ = label
+    return made
+
+
+def load_plugins(references: Sequence[str], base: Path | str | None = None) -> None:
+    """Import plug-in modules here, and have every worker started for verifiers made afterwards import them too.
+
+    Args:
+        references: ``package.module`` or paths to ``.py`` files.
+        base: folder that relative paths start from.
+    """
+    for reference in references:
+        load_plugin(reference, Path(base) if base is not None else None)
+        known = str((Path(base or ".") / Path(reference).expanduser()).resolve()) if reference.endswith(".py") else reference
+        if known not in _plugins:
+            _plugins.append(known)
