@@ -9,15 +9,18 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
+
+    from grpo_plus.engine import Facts
 
 TESTED = ("1.14.2", "1.16.0")
 """TRL releases that the whole test suite was run against, oldest and newest."""
@@ -50,6 +53,7 @@ STATE = (
     "_metrics",
     "_step",
     "entropy_coef",
+    "loss_type",
     "max_completion_length",
     "num_generations",
     "num_generations_eval",
@@ -261,6 +265,62 @@ def step_of(trainer: Any) -> int:
 def pass_over_step(trainer: Any) -> None:
     """Count a micro-batch that is not trained on, so that generation stays in phase."""
     trainer._step += 1
+
+
+def update_facts(trainer: Any) -> "Facts":
+    """What decides which rows of an update must run, and how they may be laid out."""
+    import trl.trainer.utils as trl_utils
+
+    from grpo_plus.engine import Facts
+
+    args, objective = trainer.args, getattr(trainer, "objective", None)
+    adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None) or {}
+    targets = objective is not None and objective.makes_targets and not objective.kl_in_loss
+    return Facts(
+        kind=_kind_of_run(trainer),
+        fused_head=hasattr(trl_utils, "add_fused_lm_head"),
+        block=gcd(args.steps_per_generation, args.gradient_accumulation_steps),
+        row_loss=objective is not None or trainer.loss_type != "bnpo",
+        kl=objective is None and trainer.beta != 0.0,
+        zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or targets,
+        driver="target_sign" if targets else "advantages",
+        entropy_bonus=trainer.entropy_coef != 0.0 or trainer.use_adaptive_entropy,
+        entropy_quantile=trainer.top_entropy_quantile < 1.0,
+        router_loss=bool(getattr(trainer, "aux_loss_enabled", False)),
+        noise=args.neftune_noise_alpha is not None,
+        prompt_adapter=any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()),
+    )
+
+
+def _kind_of_run(trainer: Any) -> str | None:
+    from accelerate.utils import DistributedType
+
+    from grpo_plus.engine import REPLICATED, SHARDED, SINGLE
+
+    accelerator = trainer.accelerator
+    if getattr(accelerator, "parallelism_config", None) is not None or trainer.args.n_gpu > 1:
+        return None
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return SHARDED if getattr(accelerator, "is_fsdp2", False) else None
+    if accelerator.distributed_type == DistributedType.NO:
+        return SINGLE
+    replicated = {DistributedType.MULTI_GPU, DistributedType.MULTI_CPU, DistributedType.MULTI_XPU}
+    return REPLICATED if accelerator.distributed_type in replicated else None
+
+
+def plain_model(trainer: Any, model: Any) -> Any:
+    """The transformers model inside the wrappers of accelerate, torch.compile and PEFT."""
+    model = trainer.accelerator.unwrap_model(model)
+    model = getattr(model, "_orig_mod", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def arranged(trainer: Any, inputs: Any, arrange: "Callable[[Any], None]") -> Any:
+    """Let ``arrange`` reorder TRL's buffer in place; gives the micro-batch that is now in the place of ``inputs``."""
+    if not trainer.model.training:
+        return inputs
+    arrange(trainer._buffered_inputs)
+    return trainer._buffered_inputs[trainer._step % trainer.args.steps_per_generation]
 
 
 def main() -> int:

@@ -31,6 +31,11 @@ class KLCoefficient(TrainerCallback):
         self._measured: Tensor | None = None
 
     @property
+    def adapts(self) -> bool:
+        """Whether it follows the measured KL, and so has a state to keep."""
+        return isinstance(self.schedule, Adaptive)
+
+    @property
     def moves(self) -> bool:
         """Whether it is worth logging."""
         return not isinstance(self.schedule, Constant)

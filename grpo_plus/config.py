@@ -17,6 +17,7 @@ from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: 
 from grpo_plus.entries import anchored_entry  # noqa: E402 - same
 from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
 from grpo_plus.problems import ConfigError  # noqa: E402 - same
+from grpo_plus.processes import planned_processes  # noqa: E402 - same
 from grpo_plus.resolve import config_problems  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
@@ -105,9 +106,10 @@ class GRPOPlusConfig(GRPOConfig):
             value = getattr(self, name)
             if isinstance(value, str):
                 setattr(self, name, None if value.lower() in ("", "none", "null") else absolute(value))
-        if isinstance(self.advantage_kwargs.get("parts"), dict):
-            self.advantage_kwargs = anchor_parts(self.advantage_kwargs, config_folder())
-        self.objective_kwargs = absolute_pieces(self.objective_kwargs)
+        keywords = mapping("advantage_kwargs", self.advantage_kwargs)
+        if isinstance(keywords.get("parts"), dict):
+            self.advantage_kwargs = anchor_parts(keywords, config_folder())
+        self.objective_kwargs = absolute_pieces(mapping("objective_kwargs", self.objective_kwargs))
         load_plugins(self.plugins)
         self._accept_consistent_batch_sizes()
         problems += config_problems(self)
@@ -118,11 +120,16 @@ class GRPOPlusConfig(GRPOConfig):
         if problems:
             raise ConfigError(dict.fromkeys(problems))
 
+    @property
+    def world_size(self) -> int:
+        """The processes there are, or those that a launcher is about to start."""
+        return planned_processes() or int(super().world_size)
+
     def _accept_consistent_batch_sizes(self) -> None:
         """Let a config be built from its own values: TRL fills in both of these and then refuses to be given both."""
         whole: int | None = self.generation_batch_size
         steps: int | None = self.steps_per_generation
-        world = int(os.environ.get("WORLD_SIZE", "1"))
+        world = planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
         if steps is not None and whole == self.per_device_train_batch_size * world * steps:
             self.generation_batch_size: int | None = None
 

@@ -24,7 +24,6 @@ class InnerIterations:
         self.share = share
         self.steps = steps
         self.iterations = iterations
-        self.settled_share: float | None = None
         self._total = total
         self._counts: Tensor | None = None
         self._stopped = False
@@ -46,14 +45,17 @@ class InnerIterations:
         counts = torch.stack([(settled & pulled).sum(), pulled.sum()]).float()
         self._counts = counts if self._counts is None else self._counts + counts
 
-    def finish(self, step: int) -> None:
-        """Decide after the last micro-batch of an iteration; with no pulled token at all there is nothing left."""
-        if self.share is None or self._stopped or (step + 1) % self.steps or self._counts is None:
-            return
+    def finish(self, step: int) -> float | None:
+        """Decide after the last micro-batch of an iteration; returns the settled share where it was measured.
+
+        With no pulled token at all there is nothing left to do.
+        """
+        if self.share is None or (step + 1) % self.steps or self._counts is None:
+            return None
         settled, pulled = self._total(self._counts).tolist()
-        self.settled_share = settled / pulled if pulled else 1.0
-        self._stopped = self.settled_share >= self.share
-        self._counts = None
+        share = settled / pulled if pulled else 1.0
+        self._stopped, self._counts = share >= self.share, None
+        return float(share)
 
 
 def stop_problems(config: Any, *, world: int) -> list[str]:

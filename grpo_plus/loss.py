@@ -48,7 +48,8 @@ class ObjectiveLoss:
         self._entropy = EntropyWindow()
         if objective.stop_fraction is not None:
             raise_all(check_clean_steps(trainer.accelerator))
-        trainer.add_callback(self.coefficient)
+        if self.coefficient.adapts:
+            trainer.add_callback(self.coefficient)
 
     def _total(self, tensor: Tensor) -> Tensor:
         summed: Tensor = self.trainer.accelerator.reduce(tensor, reduction="sum")
@@ -97,6 +98,19 @@ class ObjectiveLoss:
         if self.objective.makes_targets:
             keywords = self.objective.surrogate.keywords
             add_targets(output, prompts_N, rank=rank, gather=self._gather, keywords=keywords)
+
+    def skips(self, step: int) -> bool:
+        """Whether the inner iterations on this micro-batch's generation batch are over."""
+        skipped = self.inner.skips(step)
+        if skipped:
+            self._log({"inner/skipped": 1.0})
+        return skipped
+
+    def finish(self, step: int) -> None:
+        """Close a trained micro-batch; after the last one of an iteration it is decided whether to go on."""
+        share = self.inner.finish(step)
+        if share is not None:
+            self._log({"inner/settled": share})
 
     def __call__(self, model: Any, inputs: Mapping[str, Any]) -> Tensor:
         """The loss of a micro-batch, scaled for its accumulation window."""

@@ -139,7 +139,7 @@ def kl_penalties(objective: Objective, output: Mapping[str, Any], beta: float) -
 def reduce_metrics(
     metrics: Mapping[str, Metric], mask: Tensor, *, total: Callable[[Tensor], Tensor], gather: Gather
 ) -> dict[str, float]:
-    """One number a metric over all ranks: NaN where no completion had a token.
+    """One number a metric over all ranks; NaN, which logging leaves out, where nothing was there to be counted.
 
     Args:
         metrics: the metrics of one micro-batch, the same ones on every rank.
@@ -152,7 +152,9 @@ def reduce_metrics(
     found: dict[str, float] = {}
     if means:
         sums = total(torch.stack([_sum_and_count(metric, mask) for metric in means.values()])).tolist()
-        found |= {name: value / max(count, 1.0) for name, (value, count) in zip(means, sums, strict=True)}
+        for (name, metric), (value, count) in zip(means.items(), sums, strict=True):
+            nothing = float("nan") if metric.where is not None else 0.0
+            found[name] = value / count if count else nothing
     if ends:
         # The smallest value is the largest of the negated ones; a rank without a token says -inf.
         negated = torch.stack([_largest(metric, mask) for metric in ends.values()])

@@ -11,6 +11,7 @@ from grpo_plus.config import GRPOPlusConfig
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
 from grpo_plus.advantages import advantage_metrics, compute_advantages
+from grpo_plus.engine import Engine
 from grpo_plus.loss import ObjectiveLoss
 from grpo_plus.problems import raise_all
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
@@ -73,6 +74,14 @@ class GRPOPlusTrainer(GRPOTrainer):
             super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
         if adapter and args.sync_ref_model:
             self.add_callback(refresh_adapter(self.accelerator.unwrap_model(self.model), args, self.accelerator))
+        self.engine = Engine(
+            getattr(args, "engine", "stock"),
+            getattr(args, "engine_tokens_per_pass", None),
+            facts=lambda: _trl.update_facts(self),
+            autocast=self.accelerator.autocast,
+            unwrap=lambda model: _trl.plain_model(self, model),
+        )
+        self.engine.check(self.model)
         self.update = None if self.objective is None else ObjectiveLoss(self.objective, self)
         self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
         self._rewards_NK: torch.Tensor | None = None
@@ -91,19 +100,28 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.update.prepare(output)
         return output
 
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        return _trl.arranged(self, super()._prepare_inputs(generation_batch), self.engine.arrange)
+
+    def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.engine.score(super()._get_per_token_logps_and_entropies, *arguments, **keywords)
+
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        return super()._compute_loss(model, inputs) if self.update is None else self.update(model, inputs)
+        with self.engine.loss_on(inputs):
+            loss = super()._compute_loss(model, inputs) if self.update is None else self.update(model, inputs)
+        for name, value in self.engine.metrics.items():
+            _trl.metrics_of(self)[name].append(value)
+        return loss
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """One micro-batch, unless the inner iterations on its generation batch are over."""
         step = self._step
-        if self.update is not None and self.update.inner.skips(step):
+        if self.update is not None and self.update.skips(step):
             _trl.pass_over_step(self)
-            _trl.metrics_of(self)["inner/skipped"].append(1.0)
             return torch.zeros((), device=self.accelerator.device)
         loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
         if self.update is not None:
-            self.update.inner.finish(step)
+            self.update.finish(step)
         return loss
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:

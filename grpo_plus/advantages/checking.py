@@ -69,13 +69,18 @@ def leaf_estimators(
 
 
 def anchor_parts(kwargs: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Keywords of a composition with relative ``./file.py:attr`` parts made absolute, for use from any folder."""
+    """Keywords of a composition with relative ``./file.py:attr`` parts made absolute, for use from any folder.
+
+    Keywords without parts stay as they are.
+    """
 
     def anchored(part: str) -> str:
         where, _, attr = part.rpartition(":")
         return f"{(base / Path(where).expanduser()).resolve()}:{attr}" if where.endswith(".py") else part
 
-    parts = kwargs.get("parts", {})
+    parts = kwargs.get("parts")
+    if not isinstance(parts, Mapping):
+        return dict(kwargs)
     names = {part: anchored(part) for part in parts if isinstance(part, str) and is_reference(part)}
     renamed = {names.get(key, key): value for key, value in kwargs.items() if key != "parts"}
     return {"parts": {names.get(part, part): weight for part, weight in parts.items()}, **renamed}

@@ -65,6 +65,12 @@ class StepScores:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "StepScores":
+        """The same steps on another device, or with their scores in another precision (float32 or float64)."""
+        return StepScores(
+            self.rows.to(device=device), self.scores.to(device=device, dtype=dtype), self.spans.to(device=device)
+        )
+
     def select(self, mask_S: Tensor) -> "StepScores":
         """The steps under the mask."""
         return StepScores(self.rows[mask_S], self.scores[mask_S], self.spans[mask_S])

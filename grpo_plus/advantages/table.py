@@ -160,14 +160,15 @@ class RewardTable:
                 if 0 <= row < count:
                     ends[row] = max(ends[row], end)
             lengths = torch.tensor(ends, dtype=torch.long)
+        device = given.device
         return cls(
             rewards=given,
-            weights=torch.ones(kinds) if weights is None else torch.as_tensor(weights),
-            groups=torch.zeros(count, dtype=torch.long) if groups is None else _integers(groups),
-            lengths=_integers(lengths),
-            steps=steps,
+            weights=torch.ones(kinds, device=device) if weights is None else torch.as_tensor(weights, device=device),
+            groups=torch.zeros(count, dtype=torch.long, device=device) if groups is None else _integers(groups, device),
+            lengths=_integers(lengths, device),
+            steps=steps if steps is None else steps.to(device=device),
             names=tuple(names),
-            truncated=None if truncated is None else torch.as_tensor(truncated),
+            truncated=None if truncated is None else torch.as_tensor(truncated, device=device),
             extras=extras or {},
         )
 
@@ -199,9 +200,10 @@ class RewardTable:
                 return value
             return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
 
-        steps = self.steps and StepScores(move(self.steps.rows), move(self.steps.scores), move(self.steps.spans))
         moved = {f.name: move(getattr(self, f.name)) for f in fields(self)}
-        return replace(self, **moved | {"steps": steps, "extras": {k: move(v) for k, v in self.extras.items()}})
+        moved["steps"] = None if self.steps is None else self.steps.to(device=device, dtype=dtype)
+        moved["extras"] = {name: move(extra) for name, extra in self.extras.items()}
+        return replace(self, **moved)
 
 
 def _floats(values: Sequence[Any]) -> Tensor:
@@ -218,6 +220,6 @@ def _floats(values: Sequence[Any]) -> Tensor:
         ) from error
 
 
-def _integers(values: Sequence[int] | Tensor) -> Tensor:
-    given = torch.as_tensor(values)
+def _integers(values: Sequence[int] | Tensor, device: torch.device) -> Tensor:
+    given = torch.as_tensor(values, device=device)
     return given if given.numel() else given.long()

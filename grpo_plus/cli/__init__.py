@@ -9,6 +9,7 @@ from grpo_verifiers._suggest import unknown
 
 COMMANDS = {
     "train": "train a model from a YAML file",
+    "plan": "say how much memory a run takes, and which settings fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every estimator, objective and verifier there is, and where each comes from",
     "verify": "score a file of completions with a verifier",

@@ -13,6 +13,7 @@ from grpo_plus.anchors import anchored
 from grpo_plus.cli import UserError
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
+from grpo_plus.processes import planned
 from grpo_verifiers._suggest import nearest
 from grpo_verifiers.errors import VerifierError
 
@@ -61,6 +62,9 @@ class Parsed:
     folder: Path
 
 
+LAUNCHED = "GRPO_PLUS_LAUNCHED"
+"""Set for the processes that ``train`` starts through accelerate, which read the same arguments again."""
+
 GROUPS = (PlusScriptArguments, GRPOPlusConfig, ModelConfig, DatasetMixtureConfig)
 
 
@@ -83,14 +87,13 @@ def parse(prog: str, arguments: Sequence[str]) -> Parsed:
     try:
         if path is not None:
             _apply_file(parser, path)
-        with anchored(folder):
-            *groups, extra = parser.parse_args_into_dataclasses(
+        launch, processes = _launch_arguments(parser, parser.parse_known_args(rest)[1])
+        with anchored(folder), planned(None if is_rank() else processes):
+            script, training, model, mixture, _ = parser.parse_args_into_dataclasses(
                 rest, return_remaining_strings=True, look_for_args_file=False
             )
     except (ValueError, TypeError, VerifierError) as error:
         raise UserError(_with_cause(error)) from error
-    launch = _launch_arguments(parser, extra)
-    script, training, model, mixture = groups
     return Parsed(script, training, model, mixture, launch, folder)
 
 
@@ -114,13 +117,18 @@ def _apply_file(parser: TrlParser, path: Path) -> None:
     if not isinstance(environment, dict):
         raise UserError(f"{path}: env is {environment!r}, expected a mapping of variable names to values.")
     os.environ.update({str(name): str(value) for name, value in environment.items()})
+    # YAML reads a bare `no` as false, and these fields mean the word.
+    values = {key: "no" if value is False and key.endswith("_strategy") else value for key, value in values.items()}
     known = _destinations(parser)
-    strange = [key for key in values if key not in known and key not in _launch_destinations()]
+    launch = {key: value for key, value in values.items() if key not in known}
+    flags = _launch_flags()
+    strange = [key for key in launch if key not in flags]
     if strange:
         hints = [_hint(key, known) for key in strange]
         raise UserError(f"{path}: " + " ".join(hints))
-    remaining = parser.set_defaults_with_config(**values)
-    parser._plus_launch = remaining  # noqa: SLF001 - our own note on our own parser
+    parser.set_defaults_with_config(**values)
+    given = [word for key, value in launch.items() for word in _as_flag(key, value, takes_value=flags[key])]
+    parser._plus_launch = given  # noqa: SLF001 - our own note on our own parser
 
 
 def _hint(key: str, known: set[str]) -> str:
@@ -140,18 +148,30 @@ def _launch_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _launch_destinations() -> set[str]:
-    namespace, _ = _launch_parser().parse_known_args(["script"])
-    return {*vars(namespace), "accelerate_config"} - {"training_script", "training_script_args"}
+def _launch_flags() -> dict[str, bool]:
+    """Options of ``accelerate launch`` by their key in a YAML file, and whether each takes a value."""
+    actions = [action for action in _launch_parser()._actions if action.option_strings]  # noqa: SLF001 - argparse has no public list
+    return {action.dest: action.nargs != 0 for action in actions} | {"accelerate_config": True}
 
 
-def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[str, ...]:
-    """Arguments of ``accelerate launch``, as in ``trl grpo``; anything else is unknown."""
+def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
+    if value is None or (value is False and not takes_value):
+        return []
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return [f"--{key}", text] if takes_value else [f"--{key}"]
+
+
+def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
+    """Arguments of ``accelerate launch``, as in ``trl grpo``, and how many processes they ask for, if they say.
+
+    Raises:
+        UserError: anything else, which is unknown.
+    """
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
     given = [*getattr(parser, "_plus_launch", []), *extra]
     if not given:
-        return ()
+        return (), None
     try:
         launch = resolve_accelerate_config_argument(given)
     except ValueError as error:
@@ -166,10 +186,24 @@ def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[str, ...
             close = nearest(name, known | ours)
             hint = f" Did you mean {close}?" if close else " grpo-plus train --help lists all."
             raise UserError(f"unknown option {name}.{hint}")
-    namespace, _ = launcher.parse_known_args([*launch, "--module", "grpo_plus"])
-    if namespace.training_script_args:
-        raise UserError(f"unexpected arguments: {' '.join(namespace.training_script_args)}.")
-    return tuple(launch)
+    namespace, _ = launcher.parse_known_args([*launch, "script"])
+    words: list[str] = [namespace.training_script, *namespace.training_script_args]
+    if len(words) > 1:
+        raise UserError(f"unexpected arguments: {' '.join(words[:-1])}. The config file comes first, then options.")
+    return tuple(launch), namespace.num_processes or _configured_processes(namespace.config_file)
+
+
+def _configured_processes(path: str | None) -> int | None:
+    """What accelerate's own config file says."""
+    if path is None:
+        return None
+    count = read_yaml(Path(path)).get("num_processes")
+    return count if isinstance(count, int) else None
+
+
+def is_rank() -> bool:
+    """Whether this process is one of those that a launcher started."""
+    return LAUNCHED in os.environ or "WORLD_SIZE" in os.environ
 
 
 def _raise_user_error(message: str) -> NoReturn:

@@ -58,7 +58,7 @@ def _numbers(flag: str, text: str) -> list[float]:
 def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: list[int]) -> list[str]:
     from grpo_plus.advantages import RewardTable, compute_advantages, get_advantage
     from grpo_plus.options import mapping
-    from grpo_plus.resolve import equivalent_advantage
+    from grpo_plus.resolve import equivalent_advantage, step_sources
 
     if config.advantage is None:
         name, keywords = equivalent_advantage(config)
@@ -72,7 +72,7 @@ def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: li
     estimator = get_advantage(name)
     lines = [f"advantage: {origin}", f"  {estimator.formula}"]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
-    if estimator.per == "step":
+    if step_sources(config) is not None:
         lines.append("  scores come from the steps of a completion, so rewards alone give 0")
         return lines
     table = RewardTable.of(rewards, lengths=lengths)
@@ -147,4 +147,4 @@ def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _row(values: Sequence[float]) -> str:
-    return "  ".join(f"{value:9.4g}" for value in values)
+    return "  ".join(f"{value:10.6g}" for value in values)

@@ -11,19 +11,17 @@ if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
 PROG = "grpo-plus train"
-LAUNCHED = "GRPO_PLUS_LAUNCHED"
-"""Set for the processes that this command starts through accelerate, which read the same arguments again."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train here, or through ``accelerate launch`` when launch arguments ask for it."""
-    from grpo_plus.cli._arguments import make_parser, parse
+    from grpo_plus.cli._arguments import is_rank, make_parser, parse
 
     if any(argument in ("-h", "--help") for argument in arguments):
         make_parser(PROG).print_help()
         return 0
     parsed = parse(PROG, arguments)
-    if parsed.launch and not any(name in os.environ for name in (LAUNCHED, "WORLD_SIZE")):
+    if parsed.launch and not is_rank():
         return _launch(parsed, arguments)
     return _train(parsed)
 
@@ -31,6 +29,8 @@ def run(arguments: Sequence[str]) -> int:
 def _launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     """Start the ranks; each comes back here without launch arguments."""
     from accelerate.commands.launch import launch_command, launch_command_parser
+
+    from grpo_plus.cli._arguments import LAUNCHED
 
     os.environ[LAUNCHED] = "1"
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
@@ -42,7 +42,13 @@ def _train(parsed: "Parsed") -> int:
     import transformers
     from packaging.version import Version
 
-    trainer = build_trainer(parsed)
+    from grpo_plus.problems import ConfigError
+    from grpo_verifiers.errors import VerifierError
+
+    try:
+        trainer = build_trainer(parsed)
+    except (ConfigError, VerifierError) as error:
+        raise UserError(str(error)) from error
     args = parsed.training
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     trainer.save_model(args.output_dir)

@@ -15,7 +15,7 @@ from grpo_plus.engine.probe import LENGTH
 _STATIC_ROPE = {"default", "linear", "llama3", "yarn", "proportional"}
 _CAUSAL_LAYERS = {"full_attention", "sliding_attention"}
 _OTHER_LAYERS = {"sparse", "dense"}  # kinds of feed-forward layers
-_MASKED = ("sdpa", "eager")
+_MASKED = ("sdpa", "eager", "flex_attention")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,9 @@ def _refusal(model: Any, config: Any, text: Any) -> str | None:
     changing = sorted(set(_rope_types(text)) - _STATIC_ROPE)
     if changing:
         return f"{name} has positions of type {', '.join(changing)}, which depend on the length of a pass"
-    module = sys.modules.get(type(getattr(model, "base_model", model)).__module__)
-    if not hasattr(module, "create_causal_mask"):
+    # FSDP2 swaps a module's class for a subclass of its own making, so the model's own may be further up.
+    homes = [sys.modules.get(kind.__module__) for kind in type(getattr(model, "base_model", model)).__mro__]
+    if not any(hasattr(home, "create_causal_mask") for home in homes):
         return f"{name} builds its attention mask in a way that is not known here"
     return None
 

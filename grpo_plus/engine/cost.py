@@ -14,8 +14,9 @@ from grpo_plus.engine.pack import Rows, Tree, grow
 NOT_WORTH_IT = 0.95
 """Another layout must cost at most this part of what TRL's does: estimates err, and TRL's has no set-up."""
 
-_PASS_OVERHEAD = 1.5e7
-"""Operations that the fixed work of one layer in one pass is worth (launching kernels, small tensors)."""
+_LAYER_OVERHEAD = {"cpu": 2e8, "other": 3e10}
+"""Operations that the fixed work of a layer in a pass is worth: about 3 ms on a core that does 75 GFLOP/s (measured),
+and the launches of some 60 kernels on an accelerator (estimated at 0.3 ms and 100 TFLOP/s)."""
 
 
 @dataclass(frozen=True)
@@ -25,32 +26,33 @@ class Shape:
     Attributes:
         token: operations per token in the linear layers and the head.
         pair: operations per pair of tokens in attention.
-        layers: decoder layers.
+        overhead: operations that a pass is worth before its first token.
         token_bytes: rough activation memory of a token, kept for the backward pass.
         pair_bytes: memory that a pair of tokens takes in masks, and in attention weights where they are kept.
     """
 
     token: float
     pair: float
-    layers: int
+    overhead: float
     token_bytes: float
     pair_bytes: float
 
     def cost(self, batch: int, length: int, *, dense: bool) -> float:
         """Operations of one pass over ``batch`` sequences of ``length`` tokens."""
         pairs = length * length * (1.0 if dense else 0.5)
-        return batch * (length * self.token + pairs * self.pair) + self.layers * _PASS_OVERHEAD
+        return batch * (length * self.token + pairs * self.pair) + self.overhead
 
     def memory(self, batch: int, length: int) -> float:
         """Bytes that one pass keeps until its backward pass."""
         return batch * (length * self.token_bytes + length * length * self.pair_bytes)
 
 
-def shape_of(config: Any, *, eager: bool) -> Shape:
+def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
     """The shape that a transformers config describes.
 
     Args:
         config: of the text model.
+        device: kind of device it runs on, such as ``cpu``.
         eager: whether attention weights are materialised.
     """
 
@@ -72,7 +74,7 @@ def shape_of(config: Any, *, eager: bool) -> Shape:
     return Shape(
         token=6.0 * weights,
         pair=12.0 * heads * width * layers,
-        layers=layers,
+        overhead=layers * _LAYER_OVERHEAD.get(device, _LAYER_OVERHEAD["other"]),
         token_bytes=4.0 * layers * (8 * hidden + 3 * inner),
         pair_bytes=8.0 * heads * layers if eager else 5.0,
     )
@@ -101,7 +103,7 @@ def split_passes(trees: Sequence[Tree], shape: Shape, *, most_tokens: int | None
             longest, count = passes[-1][0].size, len(passes[-1])
             waste = shape.cost(1, longest, dense=True) - shape.cost(1, tree.size, dense=True)
             fits = most_tokens is None or (count + 1) * longest <= most_tokens
-            if fits and waste <= shape.layers * _PASS_OVERHEAD:
+            if fits and waste <= shape.overhead:
                 passes[-1].append(tree)
                 continue
         passes.append([tree])

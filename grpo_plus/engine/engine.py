@@ -35,7 +35,8 @@ class Engine:
 
     Attributes:
         tokens_per_pass: as given; may be changed at any time.
-        metrics: of the last pass that a loss was computed on.
+        metrics: of the last pass that a loss was computed on: the part of TRL's tokens that did not run, the part of
+            the rows that were skipped, and the layout of the others (0 stock, 1 trimmed, 2 packed).
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Engine:
         finally:
             self._inputs = None
 
-    def score(
+    def score(  # noqa: PLR0917 - TRL calls it so
         self,
         stock: Callable[..., LogProbs],
         model: Any,
@@ -179,7 +180,7 @@ class Engine:
         return self._score(job, facts)
 
     def _score(self, job: Job, facts: Facts) -> LogProbs:
-        inputs = self._inputs if torch.is_grad_enabled() else None
+        inputs = self._inputs if torch.is_grad_enabled() and self._is_about(job) else None
         count, device = len(job.rows.prompts), job.input_ids.device
         shape = torch.Size((count, job.completion_width))
         idle_B, old_BC = torch.zeros(count, dtype=torch.bool, device=device), None
@@ -205,7 +206,7 @@ class Engine:
                 logps_BC = logps_BC + dummy(job)
                 tokens += 1
         tokens += sum(part.tokens for part in scored)
-        self._measure(inputs, layout or "packed", job, tokens, sum(idle))
+        self._measure(inputs, layout, job, tokens, sum(idle))
         logps_BC = _place(logps_BC, [(part.target, part.logps) for part in scored])
         if not job.compute_entropy:
             return logps_BC, None, None
@@ -214,6 +215,14 @@ class Engine:
         if inputs is not None and any(idle):
             entropies_BC = self._fill_entropy(entropies_BC, idle_B, inputs, facts)
         return logps_BC, entropies_BC, None
+
+    def _is_about(self, job: Job) -> bool:
+        """Whether the rows to score are those that a loss is being computed on."""
+        if self._inputs is None:
+            return False
+        ids = self._inputs["completion_ids"]
+        tail = job.input_ids[:, job.rows.prompt_width :]
+        return ids.shape == tail.shape and torch.equal(ids, tail)
 
     def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> Plan:
         support = job.known.support
@@ -242,8 +251,8 @@ class Engine:
     def _idle(self, inputs: Mapping[str, Any], facts: Facts) -> torch.Tensor:
         reason = facts.zero_matters()
         if reason is not None:
-            self._notes.say(f"rows whose advantage is zero run like any other: {reason}")
-        return idle_rows(inputs["advantages"], _trainable(inputs), zero_is_idle=reason is None)
+            self._notes.say(f"rows with {facts.driver} of zero run like any other: {reason}")
+        return idle_rows(inputs[facts.driver], _trainable(inputs), zero_is_idle=reason is None)
 
     def _fill_entropy(
         self, entropies_BC: torch.Tensor, idle_B: torch.Tensor, inputs: Mapping[str, Any], facts: Facts
@@ -256,14 +265,16 @@ class Engine:
             self._last_entropy = float(filled_BC[idle_B][0, 0])
         return filled_BC
 
-    def _measure(self, inputs: Any, layout: str, job: Job, tokens: int, idle: int) -> None:
-        if inputs is not None:
-            count = len(job.rows.prompts)
-            self.metrics = {
-                "engine/tokens_saved": 1.0 - tokens / (count * job.rows.width),
-                "engine/layout": float(("stock", "trimmed", "packed").index(layout)),
-                "engine/rows_skipped": idle / count,
-            }
+    def _measure(self, inputs: Any, layout: str | None, job: Job, tokens: int, idle: int) -> None:
+        if inputs is None:
+            return
+        count = len(job.rows.prompts)
+        self.metrics = {
+            "engine/tokens_saved": 1.0 - tokens / (count * job.rows.width),
+            "engine/rows_skipped": idle / count,
+        }
+        if layout is not None:
+            self.metrics["engine/layout"] = float(("stock", "trimmed", "packed").index(layout))
 
 
 def _blocks(job: Job, facts: Facts) -> list[range]:

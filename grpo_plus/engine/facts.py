@@ -19,7 +19,8 @@ class Facts:
         block: micro-batches that share an optimizer step.
         row_loss: whether the loss is a sum over rows, so that it does not matter which share a micro-batch.
         kl: whether a KL term acts on every row, whatever its advantage.
-        zero_is_idle: whether a row whose advantage is zero adds nothing to the objective's gradient.
+        zero_is_idle: whether a row adds nothing to the objective's gradient where its driver is zero.
+        driver: the value of the batch that drives the gradient of a row: its advantages, or the signs of its targets.
         entropy_bonus: whether the entropy is part of the loss.
         entropy_quantile: whether only the most uncertain tokens are trained, compared over the micro-batch.
         router_loss: whether a mixture of experts is trained to balance its load.
@@ -33,6 +34,7 @@ class Facts:
     row_loss: bool = True
     kl: bool = False
     zero_is_idle: bool = True
+    driver: str = "advantages"
     entropy_bonus: bool = False
     entropy_quantile: bool = False
     router_loss: bool = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.engine.pack import Packed, tree_mask
+from grpo_plus.engine.pack import Packed, sees, tree_mask
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 """Makes the context that a pass runs in, as TRL's passes do."""
@@ -15,19 +15,19 @@ Scores = tuple[torch.Tensor, torch.Tensor | None]
 """Log-probabilities of the scored tokens and, where the head gives them, the entropies at their positions."""
 
 
-def score_packed(model: Any, packed: Packed, autocast: Autocast, *, eager: bool) -> Scores:
+def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: str) -> Scores:
     """Run a batch of trees.
 
     Args:
         model: as TRL calls it, in whatever it is wrapped, with TRL's fused head, which applies the temperature.
         packed: the trees.
         autocast: makes the context around the pass.
-        eager: whether attention adds its mask to the scores; otherwise the mask is boolean.
+        attention: transformers' name of the model's attention, which decides the form of its mask.
     """
     with autocast():
         outputs = model(
             input_ids=packed.input_ids,
-            attention_mask=_mask(model, packed, eager=eager),
+            attention_mask=_mask(model, packed, attention),
             position_ids=packed.position_ids,
             shift_labels=packed.labels,
             fused_lm_head=True,
@@ -39,15 +39,21 @@ def score_packed(model: Any, packed: Packed, autocast: Autocast, *, eager: bool)
     )
 
 
-def _mask(model: Any, packed: Packed, *, eager: bool) -> torch.Tensor | None:
+def _mask(model: Any, packed: Packed, attention: str) -> Any:
     """The mask of the trees; None, for which models build a causal one of their own, where no tree branches.
 
     Rows are then padded right only, and nothing causal sees what comes after it.
     """
     if not packed.branching:
         return None
+    if attention == "flex_attention":
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        trees, length = packed.branch.shape
+        device = packed.branch.device
+        return create_block_mask(sees(packed.branch), trees, None, length, length, device=str(device))
     visible = tree_mask(packed.branch)
-    if not eager:
+    if attention != "eager":
         return visible
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)

@@ -22,7 +22,7 @@ class Known:
         plain: the model itself, kept so that its identity is not given to another.
         support: what is exact for it.
         shape: what its passes cost.
-        eager: whether its attention adds masks to scores.
+        attention: transformers' name of its attention.
         vocabulary: number of token ids.
         tried: whether `Models.try_out` has run.
     """
@@ -30,7 +30,7 @@ class Known:
     plain: Any
     support: Support
     shape: Shape
-    eager: bool
+    attention: str
     vocabulary: int
     tried: bool = False
 
@@ -56,9 +56,11 @@ class Models:
         known = self._known.get(id(plain))
         if known is None:
             config = text_config(plain.config) if hasattr(plain, "config") else None
-            eager = getattr(config, "_attn_implementation", None) == "eager"
+            attention = str(getattr(config, "_attn_implementation", None))
             vocabulary = getattr(config, "vocab_size", 1)
-            known = Known(plain, support_of(plain), shape_of(config, eager=eager), eager, vocabulary)
+            device = next((p.device.type for p in plain.parameters()), "cpu")
+            shape = shape_of(config, device=device, eager=attention == "eager")
+            known = Known(plain, support_of(plain), shape, attention, vocabulary)
             self._known[id(plain)] = known
         return known
 
@@ -87,7 +89,9 @@ class Models:
         reason: str | None = "rows are not packed: that takes TRL 1.16, whose head scores labels given shifted"
         if fused_head:
             sharing = known.support.sharing
-            wrong = mismatch(model, known.vocabulary, device, self._autocast, eager=known.eager, sharing=sharing)
+            wrong = mismatch(
+                model, known.vocabulary, device, self._autocast, attention=known.attention, sharing=sharing
+            )
             reason = None if wrong is None else f"rows are not packed: {wrong}"
         if reason is None:
             return

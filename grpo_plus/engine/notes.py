@@ -2,6 +2,8 @@
 
 import logging
 
+import torch
+
 logger = logging.getLogger("grpo_plus.engine")
 
 
@@ -15,4 +17,10 @@ class Notes:
         """Log a sentence, unless it was logged before."""
         if sentence not in self._said:
             self._said.add(sentence)
-            logger.warning("update engine: %s.", sentence)
+            logger.log(_level(), "update engine: %s.", sentence)
+
+
+def _level() -> int:
+    """Loud on the first process; on the others it is there for whoever looks."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return logging.DEBUG if distributed and torch.distributed.get_rank() > 0 else logging.WARNING

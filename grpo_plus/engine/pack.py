@@ -6,7 +6,7 @@ the positions it would have alone, so its log-probabilities and their gradient a
 attention as in Cai et al. 2024, Medusa, there used for decoding.)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -162,9 +162,19 @@ def lay_out(trees: Sequence[Tree], input_ids_BS: torch.Tensor, rows: Rows) -> Pa
 def tree_mask(branch_TL: torch.Tensor) -> torch.Tensor:
     """Who sees whom, (T, 1, L, L) bool: the past that is shared or of one's own branch.
 
-    Padding sees itself and the shared part, so that no row of the mask is empty; nothing sees padding.
+    Padding sees itself and the shared part, so that no row of the mask is empty; nothing else sees padding.
     """
     length = branch_TL.shape[1]
     causal_LL = torch.ones(length, length, dtype=torch.bool, device=branch_TL.device).tril()
     query, key = branch_TL[:, :, None], branch_TL[:, None, :]
     return (causal_LL & ((key == SHARED) | (key == query)))[:, None]
+
+
+def sees(branch_TL: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """The same as a function of single positions, of which FlexAttention makes its block masks."""
+
+    def visible(tree: torch.Tensor, _: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        seen = branch_TL[tree, key]
+        return (key <= query) & ((seen == SHARED) | (seen == branch_TL[tree, query]))
+
+    return visible

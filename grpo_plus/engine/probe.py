@@ -22,7 +22,7 @@ _COARSE = 3e-2
 
 
 def mismatch(
-    model: Any, vocabulary: int, device: torch.device, autocast: Autocast, *, eager: bool, sharing: bool
+    model: Any, vocabulary: int, device: torch.device, autocast: Autocast, *, attention: str, sharing: bool
 ) -> str | None:
     """Why packing is not exact for this model, or None.
 
@@ -41,7 +41,10 @@ def mismatch(
     packed = lay_out(grow(rows, range(len(_LENGTHS)), None if sharing else 1), ids, rows)
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     with torch.no_grad(), _without_dropout(model):
-        found = score_packed(model, packed, autocast, eager=eager)[0].float()
+        try:
+            found = score_packed(model, packed, autocast, attention=attention)[0].float()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the plain path is there
+            return f"a trial on three rows failed ({type(error).__name__}: {error})"
         with autocast():
             rounded = torch.is_autocast_enabled(device.type)
             plain = model(
@@ -51,13 +54,13 @@ def mismatch(
                 fused_lm_head=True,
             ).log_probs[:, _PROMPT - 1 :]
     truth = plain.float().reshape(-1)[packed.target]
-    error = float((found - truth).abs().mean() / (1 + truth.abs().mean()))
+    off = float((found - truth).abs().mean() / (1 + truth.abs().mean()))
     dtypes = {p.dtype for p in model.parameters()}
     exact = dtypes <= set(_TOLERANCE) and not rounded
     allowed = max(_TOLERANCE[dtype] for dtype in dtypes) if exact else _COARSE
-    if error <= allowed:  # false for NaN
+    if off <= allowed:  # false for NaN
         return None
-    return f"three rows tried out on the model gave log-probabilities off by {error:.2g} of their size when packed"
+    return f"three rows tried out on the model gave log-probabilities off by {off:.2g} of their size when packed"
 
 
 @contextmanager

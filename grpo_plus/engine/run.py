@@ -89,7 +89,7 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.input_ids, job.rows)
-            score = partial(score_packed, job.model, packed, job.autocast, eager=job.known.eager)
+            score = partial(score_packed, job.model, packed, job.autocast, attention=job.known.attention)
             yield Scored(packed.target, *_bounded(job, score), packed.input_ids.numel())
         return
     narrow = plan.layout == "trimmed" and job.known.support.trimming

@@ -3,21 +3,21 @@
 import torch
 
 
-def idle_rows(advantages: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool) -> torch.Tensor:
+def idle_rows(driver: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool) -> torch.Tensor:
     """Rows, (B,) bool, that need no forward and no backward pass.
 
-    A row without a trainable token takes no part in any loss. A row whose advantage is exactly zero at every trainable
-    token has a gradient of exactly zero, where the loss is one that only its advantage drives.
+    A row without a trainable token takes no part in any loss. A row whose advantage (or whatever drives the loss) is
+    exactly zero at every trainable token has a gradient of exactly zero, where nothing else pulls on it.
 
     Args:
-        advantages: (B,) or (B, C).
+        driver: (B,) or (B, C), the advantages or what stands for them.
         mask_BC: the trainable tokens.
-        zero_is_idle: whether zero advantage means zero gradient in the present loss.
+        zero_is_idle: whether zero there means zero gradient in the present loss.
     """
     trainable_BC = mask_BC.bool()
     if not zero_is_idle:
         return ~trainable_BC.any(dim=1)
-    values_BC = advantages[:, None] if advantages.dim() == 1 else advantages
+    values_BC = driver[:, None] if driver.dim() == 1 else driver
     return ~((values_BC != 0) & trainable_BC).any(dim=1)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from grpo_plus.objectives.compose import objectives as objectives
     from grpo_plus.objectives.compose import register_objective as register_objective
     from grpo_plus.objectives.objective import Objective as Objective
-    from grpo_plus.objectives.pieces import pieces as pieces
+    from grpo_plus.objectives.pieces import piece_registries as piece_registries
     from grpo_plus.objectives.target import Targets as Targets
     from grpo_plus.objectives.target import make_targets as make_targets
 
@@ -29,7 +29,7 @@ _NAMES = {
     "check_objective": "grpo_plus.objectives.compose",
     "make_targets": "grpo_plus.objectives.target",
     "objectives": "grpo_plus.objectives.compose",
-    "pieces": "grpo_plus.objectives.pieces",
+    "piece_registries": "grpo_plus.objectives.pieces",
     "register_objective": "grpo_plus.objectives.compose",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
 from grpo_plus.objectives.objective import KLTerm, Objective, Part
-from grpo_plus.objectives.pieces import Kind, Piece, piece_of, pieces
+from grpo_plus.objectives.pieces import Kind, Piece, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_plus.options import numbers
@@ -85,8 +85,8 @@ def register_objective(
     """
     if callable(name) and not isinstance(name, str):
         return register_objective(name.__name__)(name)
-    if kind != "loss" and kind not in pieces:
-        raise ValueError(unknown("kind of objective piece", kind, ("loss", *pieces)))
+    if kind != "loss" and kind not in piece_registries:
+        raise ValueError(unknown("kind of objective piece", kind, ("loss", *piece_registries)))
     if kl not in ("added", "own", "none"):
         raise ValueError(unknown("way to treat the KL term", kl, ("added", "own", "none")))
 
@@ -105,7 +105,7 @@ def register_objective(
             preset = Preset(name, piece, ratio="none", reduce=reduce, kl=term, why_no_kl=why, own_kl=kl == "own")
             objectives.register(name, preset, source=source_of(fn))
         else:
-            pieces[kind].register(name, piece, source=source_of(fn))
+            piece_registries[kind].register(name, piece, source=source_of(fn))
         return fn
 
     return register
@@ -200,11 +200,12 @@ class _Composition:
     def _choose(self) -> None:
         """The pieces, the preset's or those of the config, with the keywords written beside their names."""
         preset = self.preset
-        given, keywords = self._named("surrogate", preset.surrogate)
+        whole = isinstance(preset.surrogate, Piece)
+        given, keywords = (preset.surrogate, {}) if whole else self._named("surrogate", preset.surrogate)
         surrogate = self._piece("surrogate", given, keywords)
         if surrogate is not None and given == preset.surrogate:
             surrogate = Part(surrogate.piece, {**preset.keywords, **surrogate.keywords})
-        if isinstance(preset.surrogate, Piece) and "surrogate" in self.kwargs:
+        if whole and "surrogate" in self.kwargs:
             self.problems.append(f"{self.what} is one whole function: it has no surrogate to choose.")
         default_ratio = preset.ratio
         if surrogate is not None and surrogate.piece.ratios and default_ratio not in surrogate.piece.ratios:
@@ -234,7 +235,7 @@ class _Composition:
         if isinstance(name, Piece):
             return Part(name, keywords)
         try:
-            return Part(pieces[kind].get(name, base=self.base), keywords)
+            return Part(piece_registries[kind].get(name, base=self.base), keywords)
         except (VerifierError, TypeError) as error:
             self.problems.append(f"{self.what}: {error}")
             return None
@@ -307,7 +308,7 @@ class _Composition:
             if self.beta:
                 self.problems.append(
                     f"{self.what}: kl is {spec!r}, but beta is {self.beta!r}: set beta to 0, or choose an estimator "
-                    f"({', '.join(pieces['kl'])})."
+                    f"({', '.join(piece_registries['kl'])})."
                 )
             return
         if not self.beta:
@@ -353,7 +354,7 @@ class _Composition:
             return
         surrogate = self.parts.get("surrogate")
         if surrogate is not None and not surrogate.piece.settles:
-            able = [name for name in pieces["surrogate"] if pieces["surrogate"].get(name).settles]
+            able = [name for name in piece_registries["surrogate"] if piece_registries["surrogate"].get(name).settles]
             self.problems.append(
                 f"{self.what}: stop_fraction counts tokens that feel no pull any more, and {surrogate.piece.name!r} "
                 f"pulls every token for ever: remove it, or use one of {', '.join(able)}."

@@ -27,7 +27,7 @@ def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """π_ref/π − log(π_ref/π) − 1: unbiased as a value and never negative.
 
-    Where the reference is e⁶⁰ times likelier the exponential goes on as its tangent: large, finite, with a gradient.
+    Where the reference is e³⁰ times likelier the exponential goes on as its tangent: large, finite, with a gradient.
     """
     log_ratio = ref_logps - logps
     return bounded_exp(log_ratio) - log_ratio - 1

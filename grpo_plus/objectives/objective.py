@@ -36,7 +36,9 @@ class Part:
         if "length" in values and values["length"] is None:
             values["length"] = "max_completion_length"
         text = self.piece.formula or f"{self.piece.name}(…)"
-        shown = text.format(**values)
+        shown = text
+        for name, value in values.items():
+            shown = shown.replace(f"{{{name}}}", str(value))
         rest = [
             f"{name} = {value!r}" for name, value in values.items() if f"{{{name}}}" not in text and value is not None
         ]

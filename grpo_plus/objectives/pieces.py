@@ -131,7 +131,7 @@ _WORDS: dict[Kind, str] = {
     "reduce": "reduction",
 }
 
-pieces: dict[Kind, Registry[Piece]] = {
+piece_registries: dict[Kind, Registry[Piece]] = {
     kind: Registry(
         _WORDS[kind],
         builtins={name: f"grpo_plus.objectives.builtin:{kind.upper()}_{name.upper()}" for name in names},

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_plus.objectives.batch import TokenBatch, row_mean
 
-_LARGEST = 60.0
+_LARGEST = 30.0
 
 
 def bounded_exp(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def clip(
     delta: float | None = None,
     dual: float | None = None,
 ) -> Terms:
-    """The smaller of ρA and clip(ρ, 1 − ε_low, 1 + ε_high)·A (PPO, arXiv:1707.06347; DAPO, arXiv:2503.14476).
+    """The smaller of ρA and ρA with ρ kept in [1 − ε_low, 1 + ε_high] (PPO, arXiv:1707.06347; DAPO, arXiv:2503.14476).
 
     Args:
         batch: the micro-batch.

@@ -1,6 +1,7 @@
 """Combinations with a quantised base that cannot work, found before anything loads."""
 
 import importlib.util
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
         targets=getattr(peft_config, "target_modules", None),
         device=args.device.type,
         zero_stage=getattr(plugin, "zero_stage", None),
-        sharded=bool(getattr(args, "fsdp", None)) or getattr(args, "fsdp_plugin", None) is not None,
+        sharded=bool(getattr(args, "fsdp", None)) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"),
         use_vllm=bool(args.use_vllm),
         learning_rate=args.learning_rate,
     )
@@ -135,11 +136,12 @@ def _storage_problems(request: Request) -> list[str]:
     if stored in (None, "bitsandbytes") or not (request.asked or stored in ("gptq", "awq")):
         return []
     clash = " and the run asks for bitsandbytes on top of it" if request.asked else ""
-    return [
+    message = (
         f"the checkpoint {request.name} is already quantised with {stored}{clash}; training goes through bitsandbytes "
         "only. Name the original 16-bit checkpoint and set load_in_4bit: true, or a checkpoint quantised with "
         "bitsandbytes."
-    ]
+    )
+    return [message]
 
 
 def _platform_problems(request: Request, bits: str) -> list[str]:
@@ -148,10 +150,12 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
     supported = set(getattr(bitsandbytes, "supported_torch_devices", {"cpu", "cuda"}))
     if request.device in supported:
         return []
-    return [
-        f"bitsandbytes has no {bits} layers for the device {request.device!r} (it has: {', '.join(sorted(supported))}). "
-        "Train on one of those (use_cpu: true runs everywhere), or drop load_in_4bit."
-    ]
+    there = ", ".join(sorted(supported))
+    message = (
+        f"bitsandbytes has no {bits} layers for the device {request.device!r}, only for {there}. Train on one of those "
+        "(use_cpu: true runs everywhere), or drop load_in_4bit."
+    )
+    return [message]
 
 
 def targets_head(targets: Any) -> bool:
@@ -170,11 +174,12 @@ def warnings(request: Request) -> list[str]:
     """What works, but probably not as meant."""
     if request.bits is None or not request.adapters or request.learning_rate >= FROZE_BELOW:
         return []
-    return [
+    message = (
         f"learning_rate is {request.learning_rate:g}: adapters need about ten times the rate of full fine-tuning (1e-5 "
-        f"to 1e-4). Under {FROZE_BELOW:g} adapters held in bfloat16 would hardly have moved at all; here they are held in "
+        f"to 1e-4). Under {FROZE_BELOW:g} adapters held in bfloat16 would hardly have moved; here they are held in "
         "float32 and move, if slowly."
-    ]
+    )
+    return [message]
 
 
 def compute_dtype(quantization_config: Any, args: Any) -> torch.dtype:

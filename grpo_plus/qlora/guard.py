@@ -93,10 +93,9 @@ class Guard:
 def _trainability_problems(model: nn.Module) -> list[str]:
     if any(parameter.requires_grad for parameter in model.parameters()):
         return []
-    return [
-        "no parameter of the model is trainable. prepare_model_for_kbit_training freezes everything it finds, so called "
+    message = (
+        "no parameter of the model is trainable. prepare_model_for_kbit_training freezes all that it finds, so called "
         "after the adapters were added (or a second time) it freezes them too. The trainer needs no such call: give it "
         "the quantised model and a peft_config, or a PeftModel with is_trainable=True."
-    ]
-
-
+    )
+    return [message]

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+
 def bits_of(model: Any) -> int | None:
     """4 or 8 if bitsandbytes holds the model's linear layers, else None."""
     if getattr(model, "is_loaded_in_4bit", False):

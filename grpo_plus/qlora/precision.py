@@ -1,7 +1,7 @@
 """Adapters stay in float32, whatever passes over the model in between.
 
-A bfloat16 number has eight significant bits: an update below 0.4% of a weight is rounded away, and at the learning rates
-of reinforcement learning nearly all updates are. The base may be as coarse as it likes, what is trained may not.
+A bfloat16 number has eight significant bits: an update below 0.4% of a weight is rounded away, and at the learning
+rates of reinforcement learning nearly all updates are. The base may be coarse, what is trained may not.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Keep bitsandbytes from rearranging 4-bit weights on a CPU with AVX512-BF16.
 
 There, a forward pass in evaluation mode without gradients rewrites the weights in place for an operation that has no
-derivative: every later backward pass is wrong without a word (or fails, where the layer has a bias), and the scales lose
-precision. Training alternates the two kinds of passes, so the rearrangement is switched off per layer; it only ever made
-CPU inference faster.
+derivative: every later backward pass is wrong without a word (or fails, where the layer has a bias), and the scales
+lose precision. Training alternates the two kinds of passes, so the rearrangement is switched off per layer; it only
+ever made CPU inference faster.
 """
 
 import logging

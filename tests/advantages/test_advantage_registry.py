@@ -129,6 +129,8 @@ def test_a_file_by_reference(tmp_path, register):
     kwargs = {"parts": {"./mine.py:plain": 2.0, "raw": 1.0}, "./mine.py:plain": {"shift": 1.0}}
     assert check_advantage_kwargs("mix", kwargs, tmp_path) == []
     assert [leaf.name for leaf in leaf_estimators("mix", kwargs, tmp_path)] == ["./mine.py:plain", "raw"]
+    assert anchor_parts({"band": 1.0}, tmp_path) == {"band": 1.0}
+    assert anchor_parts({"parts": 3}, tmp_path) == {"parts": 3}
     assert compute_advantages("mix", table, **anchor_parts(kwargs, tmp_path)).tolist() == [5, 2]
 
 
@@ -228,9 +230,10 @@ def test_the_keywords_of_process_include_those_of_spreading():
 
 
 def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
-    def mine(table: "OnlyForTypeCheckers", *, band: float = 0.0) -> "OnlyForTypeCheckers":
+    def mine(table, *, band: float = 0.0):
         return table.totals()
 
+    mine.__annotations__ |= {"table": "OnlyForTypeCheckers", "return": "OnlyForTypeCheckers"}
     with pytest.raises(EstimatorKeywordError, match="'band' is 'wide'"):
         compute_advantages(mine, RewardTable.of([1, 0]), band="wide")
 
@@ -285,6 +288,14 @@ def test_metrics_count_zeros_and_dead_groups():
     assert found["advantages/abs_mean"] == 0.125
     assert found["advantages/std"] == pytest.approx(torch.tensor([0.5, -0.5, 0, 0, 0, 0, 0, 0]).std().item())
     assert not any(name.startswith("steps/") for name in found)
+
+
+def test_a_group_with_one_advantage_that_is_not_zero_is_alive():
+    table = RewardTable.of([1, 0, 0, 1], groups=[0, 0, 0, 1])
+    estimator = get_advantage("passk")
+    found = advantage_metrics(estimator, table, compute_advantages(estimator, table))
+    assert found["advantages/dead_group_fraction"] == 0.5
+    assert found["advantages/zero_fraction"] == 0.75
 
 
 def test_metrics_of_steps():

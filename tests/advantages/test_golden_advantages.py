@@ -89,6 +89,18 @@ def test_equal_rewards_are_exactly_zero(name, value, size):
 
 
 @pytest.mark.parametrize("name", RELATIVE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_means_within_a_millionth(name, dtype):
+    """Relative to the largest reward of the group, or to 1 where all are smaller."""
+    for alike in ([0.0, 5e-7, 1e-7], [1000.0, 1000.0005, 1000.0], [-1000.0, -1000.0005, -1000.0]):
+        table = RewardTable.of(torch.tensor(alike, dtype=dtype))
+        assert compute_advantages(name, table).tolist() == [0, 0, 0]
+    for apart in ([0.0, 2e-6, 1e-7], [1000.0, 1000.01, 1000.0]):
+        table = RewardTable.of(torch.tensor(apart, dtype=dtype))
+        assert name == "maxrl" or compute_advantages(name, table)[1] > 0
+
+
+@pytest.mark.parametrize("name", RELATIVE)
 def test_rewards_that_sum_to_the_same_are_equal(name):
     """.1 + .2 is .3 only up to rounding. gdpo alone looks at each column, where these differ."""
     got = compute_advantages(name, RewardTable.of([[0.1, 0.2, 0], [0.3, 0, 0], [0.1, 0.1, 0.1]]))
@@ -163,3 +175,47 @@ def test_no_cancellation_far_from_zero(offset):
 def test_squares_do_not_overflow():
     got = compute_advantages("zscore", RewardTable.of([1e25, 3e25, 2e25]))
     torch.testing.assert_close(got, torch.tensor([-1.0, 1.0, 0.0]), atol=1e-6, rtol=0)
+
+
+def trl_default(rewards, weights, size, *, mode):
+    """What TRL 1.16 documents for groups of one size, NaN-aware, written out on a (prompt, completion) grid."""
+
+    def deviation(values, dim):
+        count = (~values.isnan()).sum(dim, keepdim=True)
+        centred = values - values.nanmean(dim, keepdim=True)
+        return (centred.square().nansum(dim, keepdim=True) / (count - 1)).sqrt()
+
+    gone = rewards.isnan().all(1)
+    if mode == "normalize_then_sum":
+        grid = rewards.view(-1, size, rewards.shape[1])
+        scaled = (grid - grid.nanmean(1, keepdim=True)) / (deviation(grid, 1) + 1e-4)
+        total = (scaled.view_as(rewards) * weights).nansum(1).masked_fill(gone, torch.nan)
+        values = (total - total.nanmean()) / (deviation(total, 0) + 1e-4)
+    else:
+        total = (rewards * weights).nansum(1).masked_fill(gone, torch.nan)
+        grid = total.view(-1, size)
+        scale = {"group": deviation(grid, 1), "batch": deviation(total, 0)}.get(mode)
+        centred = grid - grid.nanmean(1, keepdim=True)
+        values = (centred if scale is None else centred / (scale + 1e-4)).flatten()
+    return values.nan_to_num(nan=0.0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "keywords"),
+    [
+        ("group", "zscore", {}),
+        ("batch", "zscore", {"scale": "batch"}),
+        ("none", "center", {}),
+        ("normalize_then_sum", "gdpo", {}),
+    ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_defaults_are_trls_numbers(mode, name, keywords, seed):
+    random = torch.Generator().manual_seed(seed)
+    rewards = torch.rand(24, 3, generator=random)
+    rewards[torch.rand(24, 3, generator=random) < 0.15] = torch.nan
+    rewards[5] = torch.nan
+    weights = torch.tensor([1.0, 0.5, 0.0])
+    table = RewardTable.of(rewards, weights=weights, groups=torch.arange(24) // 6)
+    expected = trl_default(rewards, weights, 6, mode=mode)
+    torch.testing.assert_close(compute_advantages(name, table, **keywords), expected, atol=2e-6, rtol=2e-6)

@@ -224,10 +224,15 @@ class TestSampling:
     def test_each_module_gets_its_own_mode_back(self):
         model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Sequential(torch.nn.Dropout(0.5)))
         model[1].eval()
-        with pytest.raises(KeyError), without_dropout(model):
-            assert torch.equal(model(torch.ones(50)), torch.ones(50))
-            model.train()
-            raise KeyError
+
+        def interrupted():
+            with without_dropout(model):
+                assert torch.equal(model(torch.ones(50)), torch.ones(50))
+                model.train()
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            interrupted()
         assert [m.training for m in model.modules()] == [True, True, False, False]
 
 
@@ -268,7 +273,7 @@ class TestRefusals:
         fine = trainer(model, config(tmp_path))
         assert dtypes(fine.model) == {torch.float32}
         frozen = prepare_model_for_kbit_training(get_peft_model(loaded(folder), lora()))
-        assert "freezes everything" in self.refusal(frozen, config(tmp_path))
+        assert "freezes all that it finds" in self.refusal(frozen, config(tmp_path))
 
     def test_a_missing_bitsandbytes_is_named(self, folder, tmp_path, monkeypatch):
         import sys

@@ -216,6 +216,15 @@ def trickle(handler):
         time.sleep(0.1)
 
 
+def test_waiting_for_a_turn_counts_and_is_nobodys_fault(serve):
+    server = serve(lambda number, body: hang)
+    start = time.monotonic()
+    verdicts = many(server, ["a", "b", "c"], concurrency=1, give_up_after=0.5)
+    assert time.monotonic() - start < 2.0
+    assert {(v.score, v.status) for v in verdicts} == {(None, Status.ERROR)}
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("silent", [hang, trickle])
 def test_a_server_that_hangs_or_trickles_is_cut_off_at_the_deadline(serve, silent):
     server = serve(lambda number, body: silent)
@@ -395,8 +404,8 @@ def test_proxies_of_the_environment_are_used(serve, monkeypatch):
 def test_tls_is_checked_and_its_failure_stops_the_run(serve, tmp_path, monkeypatch):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2"]
-        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-days", "2",
+         "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     server = serve()

@@ -1,14 +1,13 @@
 """Async checks: all of one process run in a single event-loop thread, each with its own deadline."""
 
 import asyncio
-import contextlib
 import os
 import threading
 import time
-import traceback
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal
 
+from grpo_verifiers._failure import call, told
 from grpo_verifiers._scheduler import Outcome
 from grpo_verifiers._wire import from_rows, to_rows
 
@@ -55,13 +54,15 @@ class AsyncBatch:
     def __init__(
         self,
         fn: Callable[..., Coroutine[Any, Any, Any]],
-        calls: Sequence[tuple[Any, Mapping[str, Any], int | None]],
+        calls: Sequence[tuple[Any, dict[str, Any], int | None]],
         timeout: float,
         gate: Gate,
     ) -> None:
         self._fn, self._calls, self._timeout, self._gate = fn, calls, timeout, gate
         self._outcomes: dict[int, Outcome] = {}
         self._started: dict[int, float] = {}
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._moved = False
         self._done = threading.Event()
         self._loop = _live()
         self._submit(self._loop, range(len(calls)))
@@ -75,12 +76,21 @@ class AsyncBatch:
                 if index not in self._outcomes and time.monotonic() - start > self._timeout + GRACE
             ]
             if late or self._loop.blocked:
-                self._leave(late)
+                self._leave(self._guilty(late))
         return [self._outcomes[index] for index in range(len(self._calls))]
+
+    def _guilty(self, late: Sequence[int]) -> list[int]:
+        """Of the late ones the one that the loop is stuck in; the others only wait for it.
+
+        One whose inner task blocks cannot be told: those are moved once, and late the second time they are to blame.
+        """
+        stuck = asyncio.current_task(self._loop.loop)
+        return [index for index in late if self._moved or (stuck is not None and self._tasks.get(index) is stuck)]
 
     def _leave(self, late: Sequence[int]) -> None:
         """Abandon a blocked loop and start again elsewhere with what is not to blame."""
         self._loop.blocked = True
+        self._moved = not late
         for index in late:
             message = f"blocked the event loop for {self._timeout:g} s: await instead, or isolation='process'"
             self._put(index, Outcome("timeout", message=message, seconds=self._timeout))
@@ -105,7 +115,8 @@ class AsyncBatch:
         async with gate:
             begin = started[index] = time.monotonic()
             try:
-                task = asyncio.ensure_future(self._fn(first, **rest))
+                task = asyncio.get_running_loop().create_task(_awaited(call(self._fn, first, rest)))
+                self._tasks[index] = task
                 await asyncio.wait({task}, timeout=self._timeout)
                 if task.done():
                     verdicts = from_rows(to_rows(task.result(), rows), rows or 1)
@@ -124,6 +135,10 @@ class AsyncBatch:
             self._done.set()
 
 
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
 def _forget(task: "asyncio.Future[Any]") -> None:
     """Look at a late result, or asyncio complains that nobody did."""
     if not task.cancelled():
@@ -132,8 +147,6 @@ def _forget(task: "asyncio.Future[Any]") -> None:
 
 def failure(error: BaseException, seconds: float) -> Outcome:
     """The outcome of a check that raised in this process."""
-    message = ""
-    with contextlib.suppress(Exception):  # a broken __str__ must not hide the failure
-        message = str(error)
-    trace = "".join(traceback.format_exception(error, limit=-12))
-    return Outcome("raised", message=f"{type(error).__name__}: {message[:1000]}", trace=trace[-4000:], seconds=seconds)
+    found = told(error)
+    kind: Literal["broken", "raised"] = "broken" if found["fatal"] else "raised"
+    return Outcome(kind, message=f"{found['type']}: {found['message']}", trace=found["trace"], seconds=seconds)

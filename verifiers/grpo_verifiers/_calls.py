@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers._aio import AsyncBatch, Gate, failure
+from grpo_verifiers._failure import call
 from grpo_verifiers._scheduler import Outcome
 from grpo_verifiers._wire import from_rows, to_rows
 from grpo_verifiers.errors import VerifierError
@@ -32,15 +33,15 @@ def start_calls(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
         if verifier._gate is None:  # noqa: SLF001
             verifier._gate = Gate(verifier.settings.max_concurrency)  # noqa: SLF001
         return AsyncBatch(verifier.fn, calls, verifier.timeout or 0.0, verifier._gate).wait  # noqa: SLF001
-    return lambda: [_here(verifier.fn, call) for call in calls]
+    return lambda: [_here(verifier.fn, one) for one in calls]
 
 
-def _here(fn: Callable[..., Any], call: Call) -> Outcome:
+def _here(fn: Callable[..., Any], asked: Call) -> Outcome:
     """Run a call in this thread, when its verdict is wanted: what others do in workers goes on meanwhile."""
-    first, rest, rows = call
+    first, rest, rows = asked
     started = time.perf_counter()
     try:
-        value = fn(first, **rest) if "completions" not in rest else fn(**rest)
+        value = call(fn, first, rest)
         if hasattr(value, "__await__"):
             import asyncio
 
@@ -60,20 +61,20 @@ def _in_workers(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
     asked: dict[bytes, list[int]] = {}
     pure = verifier.settings.pure
     cache = verifier._cache  # noqa: SLF001
-    for index, call in enumerate(calls):
+    for index, one in enumerate(calls):
         started = time.perf_counter()
-        answer = _shortcut(verifier, call)
+        answer = _shortcut(verifier, one)
         if isinstance(answer, Verdict):
             outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
             continue
-        first, rest, rows = call
+        first, rest, rows = one
         if isinstance(answer, Mapping):
             rest = {**rest, **answer}
             first = rest.pop(verifier.form.first, first)
         try:
             payload = pack((first, rest, rows))
-        except Exception as error:  # noqa: BLE001 - pickle raises anything
-            raise VerifierError(_unsendable(verifier, call, error)) from error
+        except Exception as error:
+            raise VerifierError(_unsendable(verifier, one, error)) from error
         if pure and (known := cache.get(payload)) is not None:
             outcomes[index] = Outcome("value", [known], seconds=time.perf_counter() - started)
         else:
@@ -87,7 +88,12 @@ def _in_workers(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
         for question, indices, outcome in zip(questions, places, batch.wait() if batch else (), strict=True):
             for index in indices:
                 outcomes[index] = outcome
-            if pure and outcome.kind == "value" and len(outcome.verdicts) == 1 and outcome.verdicts[0].status in _LASTING:
+            if (
+                pure
+                and outcome.kind == "value"
+                and len(outcome.verdicts) == 1
+                and outcome.verdicts[0].status in _LASTING
+            ):
                 while len(cache) >= REMEMBERED:
                     with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
                         del cache[next(iter(cache))]
@@ -97,24 +103,24 @@ def _in_workers(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
     return collect
 
 
-def _shortcut(verifier: "FunctionVerifier", call: Call) -> Verdict | Mapping[str, Any] | None:
+def _shortcut(verifier: "FunctionVerifier", one: Call) -> Verdict | Mapping[str, Any] | None:
     fast = verifier._fast  # noqa: SLF001
     if fast is None:
         return None
     try:
-        answer = fast(call[0], **call[1])
+        answer = fast(one[0], **one[1])
     except Exception:  # noqa: BLE001 - it is only a shortcut: the worker says what is wrong
         return None
     return answer if isinstance(answer, Verdict | Mapping) else None
 
 
-def _unsendable(verifier: "FunctionVerifier", call: Call, error: Exception) -> str:
-    for name, value in call[1].items():
+def _unsendable(verifier: "FunctionVerifier", one: Call, error: Exception) -> str:
+    for name, value in one[1].items():
         try:
             pickle.dumps(value)
         except Exception as culprit:  # noqa: BLE001 - as above
             return (
-                f"verifier {verifier.label!r}: its argument {name!r} is a {type(value).__name__} that cannot be sent to a "
-                f"worker process: {type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
+                f"verifier {verifier.label!r}: its argument {name!r} is a {type(value).__name__} that cannot be sent to "
+                f"a worker process: {type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
             )
     return f"verifier {verifier.label!r}: its arguments cannot be sent to a worker process: {error}."

@@ -57,7 +57,7 @@ def die_with(parent: int) -> None:
 
 def adopt_orphans() -> bool:
     """Let grandchildren whose parent exits become children of this process, so that none escapes by ``setsid``."""
-    return sys.platform == "linux" and _libc().prctl(_SUBREAPER, 1, 0, 0, 0) == 0
+    return sys.platform == "linux" and bool(_libc().prctl(_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def limit(memory: int | None) -> None:

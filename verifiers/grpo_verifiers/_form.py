@@ -23,7 +23,8 @@ class Form:
         columns: parameters filled from the dataset, and whether each is required.
         options: keyword-only parameters, set in the config.
         reserved: parameters filled with parts of the sample that are no column.
-        extras: parameters filled with TRL's own objects.
+        extras: parameters filled with TRL's own objects, which live in the trainer's process.
+        logs: TRL's logging functions, where the function can do without: filled in the trainer's process only.
         open: takes every other column, too (``**kwargs``).
         is_async: a coroutine function.
     """
@@ -35,6 +36,7 @@ class Form:
     options: tuple[str, ...]
     reserved: tuple[str, ...]
     extras: tuple[str, ...]
+    logs: tuple[str, ...]
     open: bool
     is_async: bool
 
@@ -62,7 +64,11 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
     first = "completions" if batch else positional[0].name
     if not batch and "completion" in names and first != "completion":
         raise KeywordError(f"verifier {name!r}: {_named(fn)} has the parameter 'completion', but {first!r} before it.")
-    columns, options, reserved, extras = {}, [], [], []
+    columns: dict[str, bool] = {}
+    options: list[str] = []
+    reserved: list[str] = []
+    extras: list[str] = []
+    logs: list[str] = []
     for p in parameters:
         if p.name == first or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
             continue
@@ -70,6 +76,8 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
             raise KeywordError(f"verifier {name!r}: parameter {p.name!r} of {_named(fn)} cannot be given by name.")
         if p.name in RESERVED or (batch and p.name == "prompts"):
             reserved.append(p.name)
+        elif p.name in {"log_extra", "log_metric"} and p.default is not p.empty:
+            logs.append(p.name)
         elif p.name in NOT_COLUMNS:
             extras.append(p.name)
         elif p.kind is p.KEYWORD_ONLY:
@@ -84,7 +92,18 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
         )
     target = fn if inspect.isroutine(fn) else getattr(fn, "func", fn)
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
-    return Form(batch, first, by_name, columns, tuple(options), tuple(reserved), tuple(extras), is_open, is_async)
+    return Form(
+        batch,
+        first,
+        by_name,
+        columns,
+        tuple(options),
+        tuple(reserved),
+        tuple(extras),
+        tuple(logs),
+        open=is_open,
+        is_async=is_async,
+    )
 
 
 def _named(fn: Any) -> str:
@@ -92,7 +111,7 @@ def _named(fn: Any) -> str:
 
 
 def arguments(
-    form: Form, samples: Samples, columns: Mapping[str, str], options: Mapping[str, Any], *, raw: bool
+    form: Form, samples: Samples, columns: Mapping[str, str], options: Mapping[str, Any], *, raw: bool, inline: bool
 ) -> list[tuple[Any, dict[str, Any], int | None]]:
     """The calls that judge these samples: one for each, or one in all for a batch function.
 
@@ -101,7 +120,8 @@ def arguments(
         samples: the batch.
         columns: parameter to column, where they differ.
         options: keywords from the config; one that names a column parameter takes the column's place.
-        raw: give a batch function the completions as the trainer has them (chats stay chats), as TRL does.
+        raw: give the completions as the trainer has them (chats stay chats), as TRL does.
+        inline: whether the call stays in this process, where TRL's logging functions are.
     """
     filled: dict[str, Any] = {}
     for parameter, required in form.columns.items():
@@ -113,16 +133,16 @@ def arguments(
     if form.open:
         for parameter, column in columns.items():
             filled.setdefault(parameter, samples.column(column, parameter))
-        taken = {*filled, *options, *form.reserved, form.first, "prompts", *RESERVED}
+        taken = {*filled, *options, *form.reserved, form.first, "prompts", "completions", *RESERVED}
         filled.update({name: values for name, values in samples.columns.items() if name not in taken})
-    extras = {name: samples.extras.get(name) for name in form.extras}
+    extras = {name: samples.extras.get(name) for name in (*form.extras, *(form.logs if inline else ()))}
     rows = range(len(samples))
     if not form.batch:
         calls: list[tuple[Any, dict[str, Any], int | None]] = []
         for row in rows:
             own = {name: values[row] for name, values in filled.items()}
             own.update({name: samples.reserved(name, row) for name in form.reserved})
-            calls.append((samples.text(row), {**own, **extras, **options}, None))
+            calls.append((samples.completions[row] if raw else samples.text(row), {**own, **extras, **options}, None))
         return calls
     whole = {name: list(values) for name, values in filled.items()}
     asked = {*form.reserved, *(("prompts", "completion_ids") if raw and form.open else ())}

@@ -26,11 +26,17 @@ def _parents() -> dict[int, int]:
     with contextlib.suppress(OSError):
         for name in os.listdir(_PROC):  # noqa: PTH208 - the fast one
             if name.isdigit():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - the fast one
-                        # The command in parentheses may hold anything, parentheses too.
-                        found[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+                found[int(name)] = _parent(name)
     return found
+
+
+def _parent(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the fast one
+            # The command in parentheses may hold anything, parentheses too.
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # it has ended meanwhile
+        return 0
 
 
 def descendants(root: int) -> set[int]:

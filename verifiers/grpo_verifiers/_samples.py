@@ -50,15 +50,17 @@ class Samples:
         for index, completion in enumerate(completions):
             if not isinstance(completion, str) and not _is_chat(completion):
                 raise TypeError(
-                    f"verifier {label!r}: completion {index} is {completion!r:.80}, expected a string or a list of chat "
-                    "messages (with 'role' and 'content')."
+                    f"verifier {label!r}: completion {index} is {completion!r:.80}, expected a string or a list of "
+                    "chat messages (with 'role' and 'content')."
                 )
         for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
             if values is not None and len(values) != count:
                 raise ValueError(f"verifier {label!r}: {len(values)} {name} for {count} completions.")
         columns = {name: value for name, value in given.items() if name not in NOT_COLUMNS and _is_column(value, count)}
         extras = {name: value for name, value in given.items() if name not in columns}
-        return cls(label, prompts if prompts is not None else [None] * count, completions, completion_ids, columns, extras)
+        return cls(
+            label, prompts if prompts is not None else [None] * count, completions, completion_ids, columns, extras
+        )
 
     def __len__(self) -> int:
         return len(self.completions)
@@ -80,8 +82,8 @@ class Samples:
             return self.columns[name]
         if name in self.extras and name not in NOT_COLUMNS:
             raise ColumnError(
-                f"verifier {self.label!r}: column {name!r} is {self.extras[name]!r:.80}, expected a list with one value "
-                f"for each of the {len(self)} completions."
+                f"verifier {self.label!r}: column {name!r} is {self.extras[name]!r:.80}, expected a list with one "
+                f"value for each of the {len(self)} completions."
             )
         close = nearest(name, self.columns)
         hint = f" Did you mean {close!r}?" if close else ""

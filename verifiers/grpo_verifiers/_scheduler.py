@@ -31,7 +31,8 @@ class Outcome:
     """What became of one item.
 
     ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
-    ``died``: took two workers with it. ``broken``: no worker could start or load the check.
+    ``died``: took two workers with it. ``broken``: no worker could start or load the check, or it says
+    itself that it cannot work.
     """
 
     kind: Literal["value", "raised", "timeout", "died", "broken"]
@@ -48,6 +49,7 @@ class Item:
     batch: "Batch"
     index: int
     deaths: int = 0
+    lost_loads: int = 0
 
 
 class Batch:
@@ -178,8 +180,10 @@ class Scheduler:
     def _main(self) -> None:
         reason = "the runner was closed"
         try:
-            while not self._closing:
+            while True:
                 self._take()
+                if self._closing:  # looked at after the bell is drained: its ring may have been for this
+                    break
                 for pool in self._pools.values():
                     self._feed(pool)
                 for key, events in self._selector.select(self._pause()):
@@ -438,11 +442,15 @@ class Scheduler:
         why = how or why
         if state == "booting":
             self._no_worker(pool, f"{why}. It printed: {log}" if log else why, item)
+        elif state == "loading":
+            if item is not None and item.lost_loads < BOOT_ATTEMPTS - 1:
+                item.lost_loads += 1
+                self._start(pool, item)
+            else:
+                self._unloadable(worker, f"the worker was lost while loading: {why}")
         elif item is not None and item.deaths == 0:
             item.deaths = 1
             self._start(pool, item)
-        elif state == "loading":
-            self._unloadable(worker, f"the worker was lost while loading: {why}")
         elif item is not None:
             item.batch.put(item.index, Outcome("died", message=f"two workers were lost: {why}"))
             self._start(pool)
@@ -472,7 +480,8 @@ def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
     failure = reply.get("e")
     if isinstance(failure, dict):
         message = f"{failure.get('type')}: {failure.get('message')}"
-        return Outcome("raised", message=message, trace=str(failure.get("trace", "")), seconds=seconds)
+        kind: Literal["broken", "raised"] = "broken" if failure.get("fatal") is True else "raised"
+        return Outcome(kind, message=message, trace=str(failure.get("trace", "")), seconds=seconds)
     try:
         verdicts = from_rows(reply.get("v"), item.batch.rows[item.index] or 1)
     except WireError as error:

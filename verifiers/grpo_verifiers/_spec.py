@@ -137,8 +137,8 @@ def by_value(fn: Any) -> bytes:
                 cloudpickle.unregister_pickle_by_value(module)
     if len(payload) > MAX_PAYLOAD:
         raise VerifierError(
-            f"the function {_name(fn)} drags {len(payload) >> 20} MiB along (at most {MAX_PAYLOAD >> 20}): a closure or "
-            "global holds large data. Load it inside the function, or put the function into a module."
+            f"the function {_name(fn)} drags {len(payload) >> 20} MiB along (at most {MAX_PAYLOAD >> 20}): a closure "
+            "or global holds large data. Load it inside the function, or put the function into a module."
         )
     return payload
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from grpo_verifiers.verdict import Step, Verdict
 
-MAX_REPLY = 16 << 20
+MAX_REPLY = 8 << 20
 MAX_DETAIL = 2000
+MAX_STEPS = 10_000
 _CALL = struct.Struct("!IQ")
 _REPLY = struct.Struct("!I")
 _STATUSES = "a number, True or False, None (does not apply) or a Verdict"
@@ -116,13 +117,19 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any]]:
 
 def _row(value: Any) -> list[Any]:
     if isinstance(value, Verdict):
+        if len(value.steps) > MAX_STEPS:
+            raise ValueError(
+                f"returned a Verdict with {len(value.steps)} steps, which is too many: at most {MAX_STEPS}"
+            )
         steps = [[step.start, step.end, step.score] for step in value.steps]
         return [value.score, value.status.value, value.detail[:MAX_DETAIL], steps]
     if value is None or isinstance(value, bool | int | float) or _is_scalar(value):
         try:
             made = Verdict(None if value is None else float(value))
         except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"returned {_short(value)}, expected a finite number, or None where it cannot say") from error
+            raise ValueError(
+                f"returned {_short(value)}, expected a finite number, or None where it cannot say"
+            ) from error
         return [made.score, made.status.value, "", []]
     raise TypeError(f"returned {_short(value)}, expected {_STATUSES}")
 
@@ -147,7 +154,9 @@ def from_rows(rows: Any, expected: int) -> list[Verdict]:
         WireError: not rows of verdicts.
     """
     if not isinstance(rows, list) or len(rows) != expected:
-        raise WireError(f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}")
+        raise WireError(
+            f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"
+        )
     return [_verdict(row) for row in rows]
 
 

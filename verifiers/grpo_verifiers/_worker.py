@@ -13,14 +13,12 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from grpo_verifiers import _confine, _proc
+from grpo_verifiers._failure import call, told
 from grpo_verifiers._wire import pack_reply, read_call, to_rows
-
-MAX_TRACE = 4000
 
 
 def _silence() -> None:
@@ -31,18 +29,9 @@ def _silence() -> None:
     os.close(nowhere)
 
 
-def _failure(error: BaseException) -> dict[str, str]:
-    trace = "".join(traceback.format_exception(error, limit=-12))
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
-        message = "(its message cannot be shown)"
-    return {"type": type(error).__name__, "message": message[:1000], "trace": trace[-MAX_TRACE:]}
-
-
 def _run(fn: Callable[..., Any], payload: bytes) -> list[list[Any]]:
     first, rest, rows = pickle.loads(payload)  # noqa: S301 - from the trainer, which started this process
-    value = fn(first, **rest)
+    value = call(fn, first, rest)
     if inspect.isawaitable(value):
         value = asyncio.run(_awaited(value))
     return to_rows(value, rows)
@@ -57,8 +46,8 @@ def _serve(sock: socket.socket) -> None:
     checks: dict[str, Callable[..., Any]] = {}
     me = os.getpid()
     helpers: set[int] = set()
-    while (call := read_call(sock)) is not None:
-        (kind, number, key, extra), payload = call
+    while (message := read_call(sock)) is not None:
+        (kind, number, key, extra), payload = message
         reply: dict[str, Any] = {"id": number}
         started = time.perf_counter()
         try:
@@ -71,7 +60,7 @@ def _serve(sock: socket.socket) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
-            reply["e"] = _failure(error)
+            reply["e"] = told(error)
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
         with contextlib.suppress(ValueError):

@@ -1,3 +1,178 @@
-def adopt(name, value):
-    from grpo_verifiers.function import FunctionVerifier, Settings
-    return FunctionVerifier(value, name, Settings())
+"""Functions and objects made for other trainers, taken by reference: TRL reward functions and Prime Intellect rubrics.
+
+A function that is not decorated, takes ``completions`` and has a ``**kwargs`` is a TRL reward function: it is called
+as TRL calls it, with completions as they are (chats as lists of messages), ``prompts``, ``completion_ids`` and every
+column.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_verifiers._form import form_of
+from grpo_verifiers._spec import by_value
+from grpo_verifiers.base import Verifier
+from grpo_verifiers.errors import KeywordError, VerifierError
+from grpo_verifiers.function import FunctionVerifier, Settings
+from grpo_verifiers.verdict import Status, Verdict
+
+_ACCEPTED = (
+    "expected a check function, a TRL reward function (completions, **kwargs), a verifier, or a Rubric of Prime "
+    "Intellect's verifiers package (up to 0.1)"
+)
+
+
+def adopt(name: str, value: Any) -> Verifier:
+    """Make a verifier of whatever a reference or entry point gave.
+
+    Raises:
+        KeywordError: it is nothing of the kind.
+    """
+    if isinstance(value, Verifier):
+        return value
+    rubric = value if _is_rubric(value) else getattr(value, "rubric", None)
+    if _is_rubric(rubric):
+        return _from_rubric(name, rubric)
+    if inspect.isclass(value):
+        raise KeywordError(
+            f"verifier {name!r} is the class {value.__qualname__}: refer to an instance of it; {_ACCEPTED}."
+        )
+
+    if hasattr(value, "forward") and hasattr(value, "state_dict"):
+        raise KeywordError(
+            f"verifier {name!r} is a model ({type(value).__name__}): reward models belong into reward_funcs; "
+            f"{_ACCEPTED}."
+        )
+    if not callable(value):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise KeywordError(f"verifier {name!r} is a {kind}; {_ACCEPTED}.")
+    form = form_of(name, value)
+    return FunctionVerifier(value, name, Settings(raw=form.batch and form.open))
+
+
+def _is_rubric(value: Any) -> bool:
+    parts = ("_get_reward_funcs", "_get_reward_weights", "class_objects")
+    if all(hasattr(value, part) for part in parts) and not inspect.isclass(value):
+        return True
+    # The first releases called the pair differently.
+    return hasattr(value, "get_reward_funcs") and hasattr(value, "get_reward_weights") and not inspect.isclass(value)
+
+
+def _parts(rubric: Any) -> tuple[list[Callable[..., Any]], list[float]]:
+    funcs = getattr(rubric, "_get_reward_funcs", None) or rubric.get_reward_funcs
+    weights = getattr(rubric, "_get_reward_weights", None) or rubric.get_reward_weights
+    return list(funcs()), [float(weight) for weight in weights()]
+
+
+def _objects(rubric: Any) -> dict[str, Any]:
+    """What a rubric hands to its functions beside the sample: the parser first of all."""
+    found: dict[str, Any] = {}
+    for part in [*getattr(rubric, "rubrics", ()), rubric]:
+        found.update(getattr(part, "class_objects", None) or {"parser": getattr(part, "parser", None)})
+    return found
+
+
+def _from_rubric(name: str, rubric: Any) -> FunctionVerifier:
+    funcs, weights = _parts(rubric)
+    if not any(weights):
+        raise KeywordError(f"verifier {name!r}: the rubric has no reward function with a weight other than 0.")
+    if len(funcs) != len(weights):
+        raise KeywordError(f"verifier {name!r}: the rubric has {len(funcs)} functions and {len(weights)} weights.")
+    is_group = getattr(rubric, "_is_group_func", lambda _: False)
+    grouped = any(is_group(fn) for fn, weight in zip(funcs, weights, strict=True) if weight)
+    check = GroupRubricCheck(rubric) if grouped else RubricCheck(rubric)
+    try:
+        by_value(check)
+        settings = Settings(isolation="process", raw=True)
+    except VerifierError:  # a judge's client holds sockets and locks: such a rubric waits rather than works
+        settings = Settings(isolation="inline", raw=True)
+    return FunctionVerifier(check, name, settings)
+
+
+class RubricCheck:
+    """The weighted sum of a rubric's functions, one completion at a time."""
+
+    def __init__(self, rubric: Any) -> None:
+        self.rubric = rubric
+
+    async def __call__(self, completion: Any, prompt: Any = None, **columns: Any) -> Verdict:
+        """Score one completion; a function that raises fails the check, where the rubric itself would score it 0."""
+        funcs, weights = _parts(self.rubric)
+        given = {**columns, **_objects(self.rubric), **_state(completion, prompt, columns)}
+        scores: dict[str, tuple[float, float]] = {}
+        for fn, weight in zip(funcs, weights, strict=True):
+            if weight:
+                scores[_name(fn, scores)] = (weight, float(await _call(fn, given)))
+        return _verdict(scores)
+
+
+class GroupRubricCheck:
+    """The same for rubrics with functions that look at all completions of one prompt."""
+
+    def __init__(self, rubric: Any) -> None:
+        self.rubric = rubric
+
+    async def __call__(self, completions: Sequence[Any], prompts: Sequence[Any], **columns: Any) -> list[Verdict]:
+        """Score a batch, group by group."""
+        groups: dict[str, list[int]] = {}
+        for row, prompt in enumerate(prompts):
+            groups.setdefault(json.dumps(prompt, default=repr, sort_keys=True), []).append(row)
+        found: dict[int, Verdict] = {}
+        for rows in groups.values():
+            own = [{name: values[row] for name, values in columns.items()} for row in rows]
+            states = [_state(completions[row], prompts[row], one) for row, one in zip(rows, own, strict=True)]
+            found.update(zip(rows, await self._group(states, own), strict=True))
+        return [found[row] for row in range(len(prompts))]
+
+    async def _group(self, states: list[dict[str, Any]], columns: list[dict[str, Any]]) -> list[Verdict]:
+        scores: list[dict[str, tuple[float, float]]] = [{} for _ in states]
+        objects = _objects(self.rubric)
+        for fn, weight in zip(*_parts(self.rubric), strict=True):
+            if not weight:
+                continue
+            if self.rubric._is_group_func(fn):  # noqa: SLF001 - the rubric decides, and has no public name for it
+                plural = {f"{name}s": [state[name] for state in states] for name in states[0]}
+                values = [float(value) for value in await _call(fn, {**objects, **plural})]
+                if len(values) != len(states):
+                    raise ValueError(f"{_name(fn, {})} returned {len(values)} scores for {len(states)} completions")
+            else:
+                given = [{**own, **objects, **state} for own, state in zip(columns, states, strict=True)]
+                values = [float(await _call(fn, one)) for one in given]
+            for found, value in zip(scores, values, strict=True):
+                found[_name(fn, found)] = (weight, value)
+        return [_verdict(found) for found in scores]
+
+
+def _state(completion: Any, prompt: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
+    info = columns.get("info")
+    if isinstance(info, str):  # datasets keep it as JSON text
+        info = json.loads(info)
+    state: dict[str, Any] = {
+        "prompt": prompt,
+        "completion": completion,
+        "answer": columns.get("answer", ""),
+        "info": info or {},
+        "task": columns.get("task", "default"),
+    }
+    return {**state, "state": {**columns, **state}}
+
+
+async def _call(fn: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    parameters = inspect.signature(fn).parameters.values()
+    wants_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters}
+    value = fn(**{name: value for name, value in given.items() if wants_all or name in names})
+    return await value if inspect.isawaitable(value) else value
+
+
+def _name(fn: Callable[..., Any], taken: Mapping[str, Any]) -> str:
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return name if name not in taken else f"{name}_{len(taken)}"
+
+
+def _verdict(scores: Mapping[str, tuple[float, float]]) -> Verdict:
+    total = sum(weight * value for weight, value in scores.values())
+    most = sum(weight for weight, _ in scores.values() if weight > 0)
+    status = Status.CORRECT if total >= most else Status.WRONG if total <= 0 else Status.PARTIAL
+    return Verdict(total, status, ", ".join(f"{name}={value:g}" for name, (_, value) in scores.items()))

@@ -36,7 +36,7 @@ class Pending:
             if self._collect is not None:
                 try:
                     self._found = self._collect()
-                except Exception as error:  # kept, so that a second call does not take it for success
+                except Exception as error:  # noqa: BLE001 - kept, so that a second call does not take it for success
                     self._error = error
                 self._collect = None
             if self._error is not None:
@@ -83,7 +83,7 @@ class Verifier(ABC):
     def describe(self) -> dict[str, Any]:
         """Its settings, for people."""
 
-    def warm(self) -> None:
+    def warm(self) -> None:  # noqa: B027 - most have nothing to start
         """Start what it runs in, without waiting; before the first generation, say."""
 
     def verify(

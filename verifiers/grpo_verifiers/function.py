@@ -5,7 +5,6 @@ import importlib
 import logging
 import math
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from grpo_verifiers._form import Form, arguments, form_of
 from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.errors import KeywordError, VerifierError, VerifierFailedError
+from grpo_verifiers.errors import VerifierError, VerifierFailedError
 from grpo_verifiers.keywords import check_keywords
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import Status, Verdict
@@ -45,8 +44,9 @@ class Settings:
         memory: GiB of address space of a worker, 0 for no cap; None for the default.
         env: environment variables that workers of this check may see although they look like secrets.
         builtin: comes with this package: its workers are confined.
-        raw: a batch function that wants TRL's completions as they are.
+        raw: wants the completions as TRL has them: chats as lists of messages.
         fast: see ``builtins``.
+        option_checks: see ``builtins``.
         pure: see ``builtins``.
         plugins: modules that workers import first.
     """
@@ -60,6 +60,7 @@ class Settings:
     builtin: bool = False
     raw: bool = False
     fast: str | None = None
+    option_checks: str | None = None
     pure: bool = False
     plugins: tuple[str, ...] = ()
 
@@ -72,7 +73,11 @@ class Settings:
             found.append(f"{what}: {unknown('isolation', self.isolation, ['process', 'inline'])}")
         if self.on_error not in {None, "null", "zero", "raise"}:
             found.append(f"{what}: {unknown('on_error', self.on_error, ['null', 'zero', 'raise'])}")
-        if not isinstance(self.max_concurrency, int) or isinstance(self.max_concurrency, bool) or self.max_concurrency < 1:
+        if (
+            not isinstance(self.max_concurrency, int)
+            or isinstance(self.max_concurrency, bool)
+            or self.max_concurrency < 1
+        ):
             found.append(f"{what}: max_concurrency is {self.max_concurrency!r}, expected a whole number of at least 1.")
         if self.memory is not None and not (_is_number(self.memory) and 0 <= self.memory < 1 << 20):
             found.append(f"{what}: memory is {self.memory!r}, expected GiB (0: no cap).")
@@ -85,7 +90,6 @@ class _Health:
 
     failures: int = 0
     late: int = 0
-    answered: bool = False
     warned: set[str] = field(default_factory=set)
 
 
@@ -150,10 +154,12 @@ class FunctionVerifier(Verifier):
     @property
     def on_error(self) -> OnError:
         """What an exception means for the completion."""
-        return self.settings.on_error or "null"
+        # What depends on nothing but its arguments fails because of them: leaving the completion out would reward it.
+        return self.settings.on_error or ("zero" if self.settings.pure else "null")
 
     @property
     def required_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it cannot do without."""
         found = {name: self.columns.get(name, name) for name, needed in self.form.columns.items() if needed}
         if self.form.open:
             found.update({name: column for name, column in self.columns.items() if name not in self.form.columns})
@@ -161,6 +167,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def optional_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it uses where the dataset has it."""
         return {
             name: self.columns.get(name, name)
             for name, needed in self.form.columns.items()
@@ -186,11 +193,21 @@ class FunctionVerifier(Verifier):
         )
 
     def check(self) -> list[str]:
+        """What is wrong with its settings; empty when nothing is."""
         what = f"verifier {self.label!r}"
         form, settings = self.form, self.settings
         found = settings.problems(what)
-        skip = {form.first, *form.reserved, *form.extras, *(name for name in form.columns if name not in self.options)}
+        skip = {
+            form.first,
+            *form.reserved,
+            *form.extras,
+            *form.logs,
+            *(name for name in form.columns if name not in self.options),
+        }
         found += check_keywords(what, self.fn, self.options, skip=skip, where="option")
+        checks = _imported(self.settings.option_checks) if not found else None
+        if checks is not None and self.name in checks:
+            found += [f"{what}: {problem}" for problem in checks[self.name](**self._only_options())]
         taken = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
         for parameter, column in self.columns.items():
             if parameter in taken:
@@ -198,9 +215,13 @@ class FunctionVerifier(Verifier):
             elif parameter not in form.columns and not form.open:
                 found.append(f"{what}: columns: {unknown('parameter', parameter, form.columns)}")
             elif not isinstance(column, str):
-                found.append(f"{what}: columns maps {parameter!r} to {column!r}, expected the name of a dataset column.")
+                found.append(
+                    f"{what}: columns maps {parameter!r} to {column!r}, expected the name of a dataset column."
+                )
             elif parameter in self.options:
-                found.append(f"{what}: {parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns.")
+                found.append(
+                    f"{what}: {parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns."
+                )
         if self.isolation == "inline" and self._timeout_needs_process():
             found.append(
                 f"{what}: timeout is {settings.timeout!r}, but isolation is 'inline': only a worker process can be "
@@ -218,7 +239,11 @@ class FunctionVerifier(Verifier):
                 found.append(f"{what}: {error}")
         return found
 
+    def _only_options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if name in self.form.options}
+
     def describe(self) -> dict[str, Any]:
+        """Its settings, for people."""
         return {
             "name": self.name,
             "label": self.label,
@@ -252,6 +277,7 @@ class FunctionVerifier(Verifier):
     # -- running
 
     def warm(self) -> None:
+        """Start what it runs in, without waiting."""
         if self._runs_in_workers():
             from grpo_verifiers.runner import shared_runner
 
@@ -264,18 +290,23 @@ class FunctionVerifier(Verifier):
         completion_ids: Sequence[Any] | None = None,
         **columns: Any,
     ) -> Pending:
+        """Submit everything without waiting."""
         from grpo_verifiers._calls import start_calls
 
         samples = Samples.of(self.label, prompts, completions, completion_ids, columns)
-        calls = arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw)
+        inline = self.isolation == "inline"
+        calls = arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
         collect = start_calls(self, calls)
 
         def finish() -> tuple[list[Verdict], list[float]]:
             verdicts: list[Verdict] = []
             seconds: list[float] = []
+            judged: dict[int, list[Verdict]] = {}  # equal questions share an outcome, and a failure counts once
             for outcome, call in zip(collect(), calls, strict=True):
                 rows = call[2] or 1
-                verdicts += self._judge(outcome, rows)
+                if id(outcome) not in judged:
+                    judged[id(outcome)] = self._judge(outcome, rows)
+                verdicts += judged[id(outcome)]
                 seconds += [outcome.seconds] * rows
             return verdicts, seconds
 
@@ -289,10 +320,7 @@ class FunctionVerifier(Verifier):
 
     @functools.cached_property
     def _fast(self) -> Callable[..., Any] | None:
-        if self.settings.fast is None:
-            return None
-        module, _, name = self.settings.fast.partition(":")
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        found: Callable[..., Any] | None = _imported(self.settings.fast)
         return found
 
     def _judge(self, outcome: Any, rows: int) -> list[Verdict]:
@@ -306,9 +334,11 @@ class FunctionVerifier(Verifier):
             if health.late >= HOPELESS and "late" not in health.warned:
                 health.warned.add("late")
                 _log.warning(
-                    "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, or "
-                    "the timeout too short?",
-                    self.label, health.late, self.timeout,
+                    "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, "
+                    "or the timeout too short?",
+                    self.label,
+                    health.late,
+                    self.timeout,
                 )
             return [Verdict(0.0, Status.TIMEOUT, outcome.message)] * rows
         if outcome.kind == "broken":
@@ -322,7 +352,9 @@ class FunctionVerifier(Verifier):
         if health.failures >= HOPELESS and self.settings.on_error != "zero":
             counted, health.failures = health.failures, 0
             raise VerifierFailedError(
-                self._story(f"failed on all of the last {counted} completions; repair it, or set on_error='zero'", outcome)
+                self._story(
+                    f"failed on all of the last {counted} completions; repair it, or set on_error='zero'", outcome
+                )
             )
         score = 0.0 if outcome.kind == "died" or self.on_error == "zero" else None
         return [Verdict(score, Status.ERROR, outcome.message)] * rows
@@ -333,10 +365,17 @@ class FunctionVerifier(Verifier):
         return f"verifier {self.label!r}{where} {what}: {outcome.message}{trace}"
 
 
-def _rebuild(
+def _rebuild(  # noqa: PLR0917 - what __reduce__ saved
     spec: Any, name: str, settings: dict[str, Any], label: str, columns: dict[str, str], options: dict[str, Any]
 ) -> FunctionVerifier:
     return FunctionVerifier(spec.load(), name, Settings(**settings), label=label, columns=columns, options=options)
+
+
+def _imported(reference: str | None) -> Any:
+    if reference is None:
+        return None
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _is_number(value: Any) -> bool:

@@ -167,7 +167,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise ValueError(
-                f"{name!r} is no name for a {self.kind}: use letters, digits, '_', '-' and '.', starting with a letter "
+                f"{name!r} is no name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a letter "
                 "(a ':' would make it a reference)."
             )
         source = source or source_of(value)
@@ -177,7 +177,7 @@ class Registry(Generic[T]):
                 f"{source}. Choose another name."
             )
         before = self._registered.get(name)
-        if before is not None and before.source.rpartition(":")[0] != source.rpartition(":")[0]:
+        if before is not None and not _same_definition(before, value, source):
             raise DuplicateNameError(
                 f"the {self.kind} {name!r} exists already: registered at {before.source}, registered again at "
                 f"{source}. Choose another name for one of them."
@@ -206,7 +206,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str):
             raise UnknownNameError(
-                f"a {self.kind} is chosen by name (a string), not {type(name).__name__}: {name!r}. "
+                f"{_a(self.kind)} is chosen by name (a string), not {type(name).__name__}: {name!r}. "
                 f"There is: {', '.join(self.names())}."
             )
         if name in self._registered:
@@ -290,9 +290,22 @@ class Registry(Generic[T]):
         return found
 
 
+def _same_definition(before: _Registered[Any], value: object, source: str) -> bool:
+    """Whether a name is registered again by the very definition that holds it, perhaps edited since."""
+    old, new = (getattr(held, "fn", held) for held in (before.value, value))
+    same_name = getattr(old, "__qualname__", None) == getattr(new, "__qualname__", None)
+    same_module = getattr(old, "__module__", None) == getattr(new, "__module__", None)
+    same_file = before.source.rpartition(":")[0] == source.rpartition(":")[0]
+    return same_name and (same_module or same_file)
+
+
 def _same_module(reference: str, value: object) -> bool:
     fn = getattr(value, "fn", value)
     return getattr(fn, "__module__", None) == reference.partition(":")[0]
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
 def _distribution(point: importlib.metadata.EntryPoint) -> str:

@@ -1,5 +1,6 @@
 """The public way in: ``@verifier`` registers a check function, ``get_verifier`` finds and configures one by name."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,8 @@ def verifier(
     Args:
         name: its name in configs.
         timeout: seconds that one call may take.
-        isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the trainer,
-            for functions that are quick and cannot hang (the default for async functions).
+        isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the
+            trainer, for functions that are quick and cannot hang (the default for async functions).
         on_error: what an exception means: ``"null"`` leaves the completion out, ``"zero"`` scores 0, ``"raise"`` stops.
         max_concurrency: how many calls of an async function run at a time.
         memory: GiB of address space of a worker; 0 for no cap, 2 unless given.
@@ -66,10 +67,18 @@ def verifier(
             problems += [issue for issue in made.check() if issue not in problems]
         if problems:
             raise KeywordError("\n".join(problems))
-        REGISTRY.register(name, made, source=source_of(fn))
+        REGISTRY.register(name, made, source=_place(fn))
         return made
 
     return register
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    """Where a function stands. All cells of a notebook are one place: an edited cell has another file each time."""
+    main = sys.modules.get("__main__")
+    if getattr(fn, "__module__", None) == "__main__" and not hasattr(main, "__file__"):
+        return f"the notebook or prompt:{source_of(fn).rpartition(':')[2]}"
+    return source_of(fn)
 
 
 def get_verifier(
@@ -101,17 +110,20 @@ def get_verifier(
     """
     if isinstance(name, Verifier):
         found = name
-    elif callable(name):
-        found = _adopt(getattr(name, "__name__", type(name).__name__), name)
-    else:
+    elif isinstance(name, str):
         found = REGISTRY.get(name, base=Path(base) if base is not None else None)
+    else:
+        found = _adopt(getattr(name, "__name__", type(name).__name__), name)
     given = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
     changed = {key: value for key, value in given.items() if value is not None}
     if not isinstance(found, FunctionVerifier):
         return _relabel(found, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
     if label is not None and (not isinstance(label, str) or not label.strip()):
         raise KeywordError(f"verifier {found.name!r}: label is {label!r}, expected a name.")
-    made = found.derive(label=label, columns=columns, options=kwargs, plugins=tuple(_plugins), **changed)
+    as_it_is = found is name and not (label or columns or kwargs or changed)
+    made = found
+    if not as_it_is:
+        made = found.derive(label=label, columns=columns, options=kwargs, plugins=tuple(_plugins), **changed)
     problems = made.check()
     if problems:
         raise KeywordError("\n".join(problems))
@@ -121,7 +133,8 @@ def get_verifier(
 def _relabel(found: Verifier, label: str | None, extra: Mapping[str, Any]) -> Verifier:
     if extra:
         raise KeywordError(
-            f"verifier {found.label!r} is composed of others and takes no {', '.join(sorted(extra))}: set that on its parts."
+            f"verifier {found.label!r} is composed of others and takes no {', '.join(sorted(extra))}: set that on its "
+            "parts."
         )
     if label is None or label == found.label:
         return found
@@ -141,6 +154,10 @@ def load_plugins(references: Sequence[str], base: Path | str | None = None) -> N
     """
     for reference in references:
         load_plugin(reference, Path(base) if base is not None else None)
-        known = str((Path(base or ".") / Path(reference).expanduser()).resolve()) if reference.endswith(".py") else reference
+        known = (
+            str((Path(base or ".") / Path(reference).expanduser()).resolve())
+            if reference.endswith(".py")
+            else reference
+        )
         if known not in _plugins:
             _plugins.append(known)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -41,6 +42,7 @@ async def judge(
     request_timeout: float = 60.0,
     retries: int = 4,
     backoff: float = 1.0,
+    give_up_after: float = 300.0,
     cache_size: int = 4096,
     max_characters: int = 60_000,
     think: str | None = "think",
@@ -73,6 +75,8 @@ async def judge(
         request_timeout: seconds for one attempt.
         retries: attempts after the first.
         backoff: seconds before the first retry, doubled each time.
+        give_up_after: seconds for everything: waiting for one's turn, attempts and pauses. Keep the verifier's own
+            ``timeout`` above it, which counts as the completion's fault.
         cache_size: verdicts to remember; identical requests on their way are merged. 0 asks every time.
         max_characters: of each text; more is left out of its middle, and said to be.
         think: tag of the thinking section that is not shown to the judge; None shows everything.
@@ -96,10 +100,12 @@ async def judge(
     body |= {} if max_tokens is None else {"max_tokens": max_tokens}
     asked = json.dumps([body, rubric, low, high, score_pattern, sections], sort_keys=True)
 
+    until = time.monotonic() + give_up_after
+
     def work() -> Verdict:
         chat = messages(rubric, low, high, sections, ask_for_score=score_pattern is None)
         try:
-            reply = ask(endpoint, {**body, "messages": chat})
+            reply = ask(endpoint, {**body, "messages": chat}, until)
         except JudgeRequestError as error:
             return Verdict(None, Status.ERROR, f"the judge failed: {error}"[:400])
         try:
@@ -111,7 +117,10 @@ async def judge(
     key = hashlib.sha256(f"{endpoint.url}\0{asked}".encode()).hexdigest()
     future = pool_of(endpoint.url, concurrency, cache_size).submit(key, work)
     # Shielded: a caller that gives up must not take the request from others that wait for the same one.
-    return await asyncio.shield(asyncio.wrap_future(future))
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), give_up_after)
+    except TimeoutError:
+        return Verdict(None, Status.ERROR, f"the judge failed: no verdict within {give_up_after:g} s")
 
 
 def _key(variable: str | None) -> str | None:
@@ -143,6 +152,7 @@ def check_options(
     request_timeout: float,
     retries: int,
     backoff: float,
+    give_up_after: float,
     cache_size: int,
     max_characters: int,
     think: str | None,
@@ -163,6 +173,7 @@ def check_options(
     problems += _body_problems(extra_body or {})
     problems += integer("concurrency", concurrency, 1, 1024) + number("request_timeout", request_timeout, 0.01, 3600)
     problems += integer("retries", retries, 0, 20) + number("backoff", backoff, 0, 60)
+    problems += number("give_up_after", give_up_after, 0.01, 3000)
     problems += integer("cache_size", cache_size, 0) + integer("max_characters", max_characters, 2)
     return problems + ([] if think is None else tag_name("think", think))
 

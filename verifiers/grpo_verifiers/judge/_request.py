@@ -28,7 +28,6 @@ _CONFIGURATION = {
     405: "takes no POST there; check base_url (it ends before /chat/completions)",
 }
 _MAX_DELAY = 60.0
-_MAX_WAIT = 120.0
 _answered: set[str] = set()
 """Endpoints that have worked: where one later forbids a request, moderation objects to that completion."""
 _jitter = random.SystemRandom()  # not the global generator: seeded runs must not depend on a server's mood
@@ -64,8 +63,13 @@ class Endpoint:
         return f"Endpoint({self.url!r})"
 
 
-def ask(endpoint: Endpoint, body: dict[str, Any]) -> str:
+def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
     """The judge's reply to a chat-completions request.
+
+    Args:
+        endpoint: whom to ask.
+        body: the request.
+        until: ``time.monotonic()`` at which to give up.
 
     Raises:
         JudgeConfigurationError: no request will ever succeed.
@@ -76,9 +80,11 @@ def ask(endpoint: Endpoint, body: dict[str, Any]) -> str:
     if endpoint.key is not None:
         headers["Authorization"] = f"Bearer {endpoint.key}"
     for attempt in range(endpoint.retries + 1):
-        wait = 0.0
+        left, wait = until - time.monotonic(), 0.0
+        if left <= 0:
+            raise JudgeRequestError("its time was up before its turn")
         try:
-            status, reply_headers, reply = post(endpoint.url, data, headers, endpoint.timeout)
+            status, reply_headers, reply = post(endpoint.url, data, headers, min(endpoint.timeout, left))
         except (OSError, http.client.HTTPException) as error:
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise JudgeConfigurationError(f"judge: {endpoint.url} has no certificate to trust: {error}.") from error
@@ -100,10 +106,10 @@ def ask(endpoint: Endpoint, body: dict[str, Any]) -> str:
                     raise JudgeRequestError(problem)
                 wait = retry_after(reply_headers)
         if attempt < endpoint.retries:
-            if wait > _MAX_WAIT:
-                raise JudgeRequestError(f"{problem}; asked to wait {wait:.0f} s, more than {_MAX_WAIT:.0f}")
-            delay = min(_MAX_DELAY, endpoint.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0)
-            time.sleep(max(wait, delay))
+            pause = max(wait, min(_MAX_DELAY, endpoint.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0))
+            if time.monotonic() + pause >= until:
+                raise JudgeRequestError(f"{problem}; no time left for a pause of {pause:.0f} s")
+            time.sleep(pause)
     raise JudgeRequestError(f"{problem} (after {endpoint.retries + 1} attempts)")
 
 

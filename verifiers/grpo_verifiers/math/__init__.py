@@ -1,11 +1,140 @@
-"""Mathematics: is the final answer of a completion the gold answer?"""
+r"""Mathematics: is the final answer of a completion the gold answer?
 
-from typing import Any
+The final answer is what stands in ``\boxed{...}`` or ``\fbox{...}`` or ``<answer>...</answer>``, else on a line
+``#### ...``, else after "the answer is"; with ``last_number=True``, else the last number. Thinking sections
+(``<think>...</think>``, also unclosed, also opened in the prompt), HTML comments, phantoms and lines behind a LaTeX
+comment sign are left out.
+
+Golds are taken as datasets store them: bare (``\frac43``), in dollar signs, in a box, after ``####``, or at the end of
+a worked solution. Several boxes or items separated by commas are a list, in no order; brackets are a tuple.
+
+What does not count, and the option that lets it count:
+
+============================================== ======================== ==========================================
+answer                                         verdict                  option
+============================================== ======================== ==========================================
+different boxes, tags or "Answer:" lines       wrong                    ``conflicts="last"``: the last one counts
+a box and another number as "the answer is"    wrong                    ``conflicts="last"``
+an answer taken back ("wait, 43")              unparsable               ``conflicts="last"``
+a box beside something else in a box           unparsable               none
+a last box that is not closed                  unparsable               none
+a list, set or tuple for a single gold         wrong                    none
+``\pm 42`` for 42                              wrong                    none
+``41 = 42``, a chain with a false link         wrong                    none
+``42 \ne 43`` and inequalities for a value     wrong                    none
+``17\times 23`` for 391, ``\sqrt{16}`` for 4   wrong                    ``evaluated=False``
+``\sum``, ``\int``, ``\lim`` for a value       unparsable               none
+``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
+``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
+words beside a value that are no unit          wrong                    none
+``204`` or ``204_6`` for ``204_5``             wrong                    ``bases="ignore"`` (first of the two)
+``[1, 2]`` for ``(1, 2)``, items in wrong order wrong                   none
+``0.333`` for ``\frac13``                      wrong                    none; ``decimals=0`` also rejects 0.333333
+``y = 3`` for ``x = 3``                        wrong                    none
+``0.5`` for 50%, 10 for 10%                    correct                  ``percent="value"`` rejects the second
+``1000,99`` for 1000.99                        correct                  ``decimal_comma=False``
+``x = 5`` for 5, ``2x+1`` for ``y = 2x+1``     correct                  none
+a unit, currency or degree sign left out       correct                  none
+a number in a box that is one sentence         correct                  none
+============================================== ======================== ==========================================
+
+A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
+Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits, else by
+math-verify; nothing of a completion is ever evaluated as code.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.verdict import Verdict
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
-def fast(completion: str, answer: str, **options: Any) -> Verdict | None:
-    from grpo_verifiers.math.judge import judge
+    from grpo_verifiers.math.golds import GoldProblem, GoldReport
+    from grpo_verifiers.math.options import Conflicts, Matching, Percent
+
+__all__ = ["OPTIONS_CHECKS", "check_gold", "check_golds", "fast", "math"]
+
+
+def math(
+    completion: str,
+    answer: str,
+    *,
+    conflicts: "Conflicts" = "reject",
+    last_number: bool = False,
+    evaluated: bool = True,
+    reduced: bool = True,
+    units: "Matching" = "match",
+    bases: "Matching" = "match",
+    percent: "Percent" = "either",
+    decimals: int = 6,
+    decimal_comma: bool = True,
+) -> Verdict:
+    """Whether the completion's final answer is the gold answer.
+
+    Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but the algebra
+    system behind the rest is not bounded.
+
+    Args:
+        completion: the model's text.
+        answer: the gold answer.
+        conflicts: ``"reject"``: everything stated as the answer must be right. ``"last"``: the last statement counts.
+        last_number: where no answer is stated, the last number of the text counts as one.
+        evaluated: the answer must be worked out as far as the gold is.
+        reduced: fractions of integers must be in lowest terms, unless the gold's are not.
+        units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
+        bases: ``"match"``: a number with a base needs the same base. ``"ignore"``: the subscript may be left out.
+        percent: ``"either"``: 10% is both 10 and 0.1. ``"value"``: it is 0.1 only.
+        decimals: a decimal of six significant digits or more that is right to this many decimals may stand for an
+            exact value; 0 asks for exact values.
+        decimal_comma: ``1000,99`` may stand for 1000.99.
+    """
+    from grpo_verifiers.math.options import Options
+    from grpo_verifiers.math.slow import judge_fully
+
+    options = Options(conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma)
+    return judge_fully(completion, answer, options)
+
+
+def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str, str] | None":
+    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input.
+
+    Returns:
+        The verdict; or, where an algebra system has to look, arguments for :func:`math` that ask the same question in
+        fewer characters; or None where there are no shorter ones.
+    """
+    from grpo_verifiers.math.judge import judge, shorter
     from grpo_verifiers.math.options import options_of
-    return judge(completion, answer, options_of(options))
+
+    checked = options_of(options)
+    return judge(completion, answer, checked) or shorter(completion, answer, checked)
+
+
+def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
+    """What is wrong with a gold answer; None when it accepts itself. Takes the options of :func:`math`."""
+    from grpo_verifiers.math.golds import problem_of
+    from grpo_verifiers.math.options import options_of
+
+    return problem_of(answer, options_of(options))
+
+
+def check_golds(answers: "Iterable[Any]", **options: Any) -> "GoldReport":
+    """Check a column of gold answers: each must be readable and accept itself. Takes the options of :func:`math`."""
+    from grpo_verifiers.math.golds import check_answers
+    from grpo_verifiers.math.options import options_of
+
+    return check_answers(answers, options_of(options))
+
+
+def _option_problems(**options: Any) -> list[str]:
+    from grpo_verifiers.math.options import options_of
+
+    try:
+        options_of(options)
+    except (TypeError, ValueError) as error:
+        return [str(error)]
+    return []
+
+
+OPTIONS_CHECKS = {"math": _option_problems}
+"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""

@@ -1,8 +1,9 @@
-"""The contents of ``\\boxed{...}`` and ``\\fbox{...}``, in one linear pass."""
+r"""The contents of ``\boxed{...}`` and ``\fbox{...}``, in one linear pass."""
 
 import re
 from typing import NamedTuple
 
+MAX_BOXES = 1000
 _OPEN = re.compile(r"\\(?:boxed|fbox)\b\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"[-+]?[\d.,/]+")
@@ -20,7 +21,7 @@ class Box(NamedTuple):
 
 
 class Boxes(NamedTuple):
-    """All boxes of a text; ``open``: the last one is not closed."""
+    """All boxes of a text, the first thousand at most; ``open``: the last one is not closed."""
 
     found: list[Box]
     open: bool
@@ -46,7 +47,7 @@ def boxes(text: str) -> Boxes:
     at = 0
     if "\\boxed" not in text and "\\fbox" not in text:
         return Boxes(found, open=False)
-    while (match := _OPEN.search(text, at)) is not None:
+    while len(found) < MAX_BOXES and (match := _OPEN.search(text, at)) is not None:
         at = match.end()
         if text[at : at + 1] != "{":
             bare = _BARE.match(text, at)
@@ -56,13 +57,21 @@ def boxes(text: str) -> Boxes:
             continue
         end = closing(text, at + 1)
         if end < 0:
+            end = _escaped_end(text, at + 1)
+        if end < 0:
             return Boxes(found, open=True)
         content = text[at + 1 : end].strip()
-        at = end + 1
+        at = end + 1 + (text[end] == "\\")
         if _plain(content) in _PLACEHOLDERS or _invisible(text, match.start()):
             continue
         found.append(Box(content, match.start(), at))
     return Boxes(found, open=False)
+
+
+def _escaped_end(text: str, start: int) -> int:
+    r"""Where a box ends whose closing brace carries a stray backslash, ``\boxed{42\}``; -1 if that is not so."""
+    end = text.find("\\}", start, start + 60)
+    return end if end > start and "{" not in text[start:end] and not text[end + 2 :].strip(" $.\n") else -1
 
 
 def _plain(content: str) -> str:

@@ -3,16 +3,16 @@
 Every comparison gives True, False or None (undecided: an algebra system has to look) and a short reason.
 """
 
-import re
 from collections.abc import Callable, Iterable
 
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import Node, children, walk
+from grpo_verifiers.math.signs import expand_signs
+from grpo_verifiers.math.tree import Node, walk
 from grpo_verifiers.math.units import changes_value, normal_unit, same_unit
+from grpo_verifiers.math.wording import texts
 
-MAX_SIGNS = 3
 MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody
 _GROUPS = frozenset({"list", "set", "paren"})
@@ -36,6 +36,8 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return False, "too many plus-or-minus signs"
     if gold[0] == "list" or answer[0] == "list":
         gold, answer = relations.group_assignments(gold), relations.group_assignments(answer)
+    if "cup" in (gold[0], answer[0]):
+        gold, answer = relations.as_union(gold), relations.as_union(answer)
     if gold[0] == "rel" or answer[0] == "rel":
         return relations.compare_relations(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
     gold, gold_unit = quantity(gold)
@@ -90,54 +92,9 @@ def _unit_problem(gold: str, answer: str, options: Options) -> str | None:
     return None
 
 
-def expand_signs(node: Node) -> Node:
-    """``a \\pm b`` as the list of its two values."""
-    if node[0] in {"list", "set"}:
-        items: list[Node] = []
-        for part in node[1:]:
-            grown = expand_signs(part)
-            items.extend(grown[1:] if grown[0] == "list" and part[0] != "list" else [grown])
-        return (node[0], *items)
-    signs = sum(top[0] == "pm" for top in walk(node))
-    if not 0 < signs <= MAX_SIGNS:
-        return node
-    variants = [node]
-    for _ in range(signs):
-        variants = [_sign(each, plus=plus) for each in variants for plus in (True, False)]
-    return ("list", *dict.fromkeys(variants))
-
-
-def _sign(node: Node, *, plus: bool) -> Node:
-    """The tree with its first plus-or-minus sign decided."""
-    done = False
-
-    def visit(part: Node) -> Node:
-        nonlocal done
-        if done:
-            return part
-        if part[0] == "pm":
-            done = True
-            left, right = part[1], part[2] if plus else ("-", part[2])
-            return right if left is None else ("+", left, right)
-        return tuple(_visit_any(each) for each in part)
-
-    def _visit_any(each: object) -> object:
-        if isinstance(each, tuple) and each and isinstance(each[0], str) and not _is_ops(each):
-            return visit(each)
-        if isinstance(each, tuple) and each and isinstance(each[0], tuple):
-            return tuple(visit(part) for part in each)
-        return each
-
-    return visit(node)
-
-
-def _is_ops(each: tuple[object, ...]) -> bool:
-    return all(isinstance(part, str) for part in each) and each[0] in relations.OPS
-
-
 def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Node, Node], Outcome]) -> Outcome:
     if gold[0] == "text" or answer[0] == "text":
-        return _texts(gold, answer)
+        return texts(gold, answer)
     if gold[0] == "base" or answer[0] == "base":
         return _bases(gold, answer, options)
     if gold[0] in _GROUPS or answer[0] in _GROUPS:
@@ -234,47 +191,12 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Callable[[
     return False, "an item is missing"
 
 
-_TEXT_EDGE = re.compile(r"[\s.,:;!?*\"'`()\[\]{}$]+")
-
-
-def normal_text(text: str) -> str:
-    """Words without case, punctuation at the edges of words and repeated spaces."""
-    return " ".join(part for part in _TEXT_EDGE.split(text.casefold()) if part)
-
-
-def spelled(node: Node) -> str | None:
-    """What a node says as text: a word, a letter, or letters that the grammar took for a product."""
-    if node[0] == "text":
-        return normal_text(node[1])
-    if node[0] == "v" and node[1].isalpha():
-        return str(node[1]).casefold()
-    if node[0] == "unit":
-        inner = spelled(node[1])
-        return None if inner is None else normal_text(f"{inner} {node[2]}")
-    if node[0] == "*" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
-        return "".join(part[1] for part in node[1:]).casefold()
-    return None
-
-
-_OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
-
-
-def _texts(gold: Node, answer: Node) -> Outcome:
-    if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
-        same = answer[1] == option[1]
-        return same, "" if same else "another option"
-    left, right = spelled(gold), spelled(answer)
-    if left is None or right is None:
-        return False, "words where a value is expected" if left is None else "a value where words are expected"
-    return left == right, "" if left == right else "other words"
-
-
 def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
         return same, "" if same else ("other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
-    if options.base == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
+    if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
         same = str(plain[1]) == based[1]
         return same, "" if same else "other digits"
     if based[2] == 10 and plain[0] == "n":
@@ -294,8 +216,3 @@ def _ratios(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) ->
     if len(parts[0]) != len(parts[1]):
         return False, "another number of parts"
     return every(equal(a, b) for a, b in zip(*parts, strict=True))
-
-
-def contains(node: Node, kinds: frozenset[str]) -> bool:
-    """Whether any part of a tree is of one of the kinds."""
-    return node[0] in kinds or any(contains(part, kinds) for part in children(node))

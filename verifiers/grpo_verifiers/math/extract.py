@@ -7,7 +7,7 @@ asked for, the last number.
 import re
 from dataclasses import dataclass
 
-from grpo_verifiers.math.boxes import boxes, unnested
+from grpo_verifiers.math.boxes import MAX_BOXES, boxes, unnested
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.phrases import hashed, last_number, phrases, retracted
 from grpo_verifiers.math.thinking import visible
@@ -38,6 +38,8 @@ def extract(completion: str, options: Options) -> Found:
     boxed = boxes(text)
     if boxed.open:
         return Found(problem="the last box is not closed")
+    if len(boxed.found) >= MAX_BOXES:
+        return Found(problem=f"{MAX_BOXES} boxes or more")
     tags = [match.group(1).strip() for match in _TAG.finditer(text)] if "<answer>" in text.lower() else []
     plain_tags = [tag for tag in tags if "\\boxed" not in tag and "\\fbox" not in tag and tag]
     if boxed.found or plain_tags:

@@ -3,7 +3,8 @@
 import re
 from math import gcd
 
-from grpo_verifiers.math.canon import NotAlgebraicError, TooBigError, UndefinedError, canon, rational
+from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.tree import Node, children, names, walk
 
 _WORK = frozenset({"!", "binom"})
@@ -11,7 +12,7 @@ _WORK_FUNCTIONS = frozenset({"gcd", "lcm", "min", "max", "det", "floor", "ceil"}
 
 
 def is_final(node: Node) -> bool:
-    """Whether a node is a number as one writes a result: ``42``, ``-3/4``, ``3\\frac12``, ``5\\%``, ``2\\cdot10^{5}``."""
+    r"""Whether a node is a number as one writes a result: ``42``, ``-3/4``, ``3\frac12``, ``5\%``, ``2\cdot10^{5}``."""
     kind = node[0]
     if kind in {"n", "big"}:
         return True
@@ -40,7 +41,9 @@ def open_to_algebra(gold: Node, answer: str) -> bool:
 
 
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
-_UNDONE = re.compile(r"\\(?:int|iint|oint|sum|prod|lim|frac\s*\{\s*d|partial|det|gcd|lcm|mod|pmod|bmod|boxed|phantom)(?![a-z])")
+_UNDONE = re.compile(
+    r"\\(?:int|iint|oint|sum|prod|lim|frac\s*\{\s*d|partial|det|gcd|lcm|mod|pmod|bmod|boxed|phantom)(?![a-z])"
+)
 _SAFE = re.compile(r"[\sa-zA-Z0-9\\{}()\[\]|+*/^_=<>,.:;!&'-]*\Z")
 
 

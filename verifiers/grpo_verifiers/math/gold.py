@@ -3,15 +3,20 @@
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from grpo_verifiers.math.boxes import Box, boxes, unnested
+from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.phrases import hashed, phrases
 from grpo_verifiers.math.read import read, undelimited
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
 
-# at most three words between two boxes, one of them a connective or a comma: "papers and"
-_JOINED = re.compile(r"[\s$\\]*(?:[\w{}()\\]+[\s$]+){0,3}?(?:,|;|and|or|\\text\s*\{\s*(?:and|or)\s*\}|\s)?(?:[\s$\\]+\w+){0,1}[\s$\\]*")
+# what stands between the boxes of one list: "and", ", ", "papers and"
+_SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
+_WORD = re.compile(r"[A-Za-z]+")
+MAX_BETWEEN = 80
+MAX_GOLD = 600  # characters of a gold that is left to an algebra system
 
 
 @dataclass(frozen=True)
@@ -21,14 +26,35 @@ class Gold:
     Attributes:
         text: the answer itself, without boxes, delimiters or the prose of a solution around it.
         node: its tree; None where this grammar cannot read it (an algebra system may).
+        option: the letter of a multiple-choice answer that is stored with its text.
         problem: why there is no tree, or no answer at all.
         empty: there is nothing to compare with.
     """
 
     text: str
     node: Node | None = None
+    option: str = ""
     problem: str = ""
     empty: bool = False
+
+
+def as_text(answer: Any) -> str:
+    """A gold cell as text; datasets store numbers, too.
+
+    Raises:
+        TypeError: it is neither text nor a number.
+    """
+    if isinstance(answer, str):
+        return answer
+    if answer is None:
+        return ""
+    if isinstance(answer, bool) or not isinstance(answer, int | float):
+        raise TypeError(
+            f"a gold answer must be text or a number, not {type(answer).__name__}: {str(answer)[:60]!r}. "
+            "Name the column that holds it, or join several answers with commas."
+        )
+    # 3.0 in a float column is the integer 3, and the smallest floats are written without an exponent
+    return f"{answer:.15f}".rstrip("0").rstrip(".") if isinstance(answer, float) and abs(answer) < 1e15 else str(answer)
 
 
 @lru_cache(maxsize=1024)
@@ -38,8 +64,10 @@ def gold_of(answer: str) -> Gold:
     if not text:
         return Gold(text, problem="empty", empty=True)
     try:
-        return Gold(text, read(text))
+        return Gold(text, read(text), option=option_of(text) or "")
     except ParseError as error:
+        if letter := option_of(text):
+            return Gold(text, ("v", letter), option=letter)
         return Gold(text, problem=str(error))
     except RecursionError:
         return Gold(text, problem="nested too deeply")
@@ -65,12 +93,21 @@ def gold_text(answer: str) -> str:
     return undelimited(text)
 
 
+def _leads_to(between: str) -> bool:
+    """Whether the text between two boxes joins them into one list: at most two words besides a separator."""
+    if len(between) > MAX_BETWEEN or re.search(r"\d", between):
+        return False
+    words = [word for word in _WORD.findall(between) if word not in {"text", "quad", "qquad", "mbox"}]
+    joins = sum(word in {"and", "or"} for word in words)
+    return joins <= 1 and len(words) - joins <= (2 if _SEPARATOR.search(between) else 0)
+
+
 def _last_boxes(text: str, found: list[Box]) -> list[str]:
     """The last box and those that lead up to it as parts of one list."""
     contents: list[str] = []
     following: Box | None = None
     for box in reversed(found):
-        if following is not None and not _JOINED.fullmatch(text[box.end : following.start]):
+        if following is not None and not _leads_to(text[box.end : following.start]):
             break
         if content := unnested(box.content):
             contents.append(content)

@@ -1,12 +1,15 @@
 """From a completion and a gold answer to a verdict, as far as plain arithmetic takes it."""
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from grpo_verifiers.math.compare import compare
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.form import is_final, open_to_algebra
-from grpo_verifiers.math.gold import Gold, gold_of
+from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
 from grpo_verifiers.math.leaf import Leaf, Outcome, quick
+from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.read import read, read_prose, undelimited, with_decimal_point
 from grpo_verifiers.math.tokens import ParseError
@@ -14,25 +17,34 @@ from grpo_verifiers.math.tree import Node
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
-_OPEN = None
+Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
-class _UnreadableError(ValueError):
-    pass
-
-
-def judge(completion: str, answer: str, options: Options) -> Verdict | None:
+def judge(completion: str, answer: Any, options: Options) -> Verdict | None:
     """The verdict if exact arithmetic decides it; None where an algebra system has to."""
-    gold = gold_of(answer)
+    gold = gold_of(as_text(answer))
     if gold.empty:
         return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
+    if gold.node is None and len(gold.text) > MAX_GOLD:
+        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}")
     found = extract(completion, options)
     if found.problem:
         return _verdict(Status.UNPARSABLE, found.problem)
     return combine(gold, found, options, decide)
 
 
-def combine(gold: Gold, found: Found, options: Options, decide_one: "Decide") -> Verdict | None:
+def shorter(completion: str, answer: Any, options: Options) -> dict[str, str] | None:
+    """A completion that states the same answer and nothing else; None where there is no such short one."""
+    found = extract(completion, options)
+    if len(found.answers) != 1:
+        return None
+    boxed = "\\boxed{" + found.answers[0] + "}"
+    if len(boxed) >= len(completion) or extract(boxed, options) != Found(found.answers):
+        return None
+    return {"completion": boxed, "answer": as_text(answer)}
+
+
+def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
     """The verdict over all statements of a completion: every one has to be right."""
     if len(found.answers) > 1 and gold.node is not None and gold.node[0] in {"list", "set"}:
         # one box for each of several answers
@@ -59,15 +71,7 @@ def combine(gold: Gold, found: Found, options: Options, decide_one: "Decide") ->
     return None if undecided else _verdict(Status.CORRECT, "")
 
 
-class Decide:
-    """The type of :func:`decide`: compares one stated answer with the gold text."""
-
-    def __call__(self, text: str, gold: str, options: Options) -> Outcome:
-        """Compare."""
-        raise NotImplementedError
-
-
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def decide(text: str, gold: str, options: Options) -> Outcome:
     """Compare one stated answer with the gold one, without an algebra system.
 
@@ -82,33 +86,41 @@ def decide(text: str, gold: str, options: Options) -> Outcome:
 def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outcome:
     """Compare one stated answer with the gold one; ``leaf`` decides plain expressions."""
     gold = gold_of(gold_text)
-    if _squeezed(text) == _squeezed(gold.text):
-        return True, ""
     if gold.node is None:
         return None, gold.problem
-    node = _read(text, gold.node, options)
+    if _squeezed(text) == _squeezed(gold.text):
+        return True, ""
+    if gold.node[0] == "v" or gold.option:
+        letter = option_of(text) or text.strip(" ().")
+        if letter == (gold.option or gold.node[1]):
+            return True, ""
+    text, node = _read(text, gold.node, options)
     if node is None:
         return None, "outside this grammar"
     outcome, reason = compare(gold.node, node, options, leaf)
     if outcome is False and options.decimal_comma and node[0] == "list" and is_final(gold.node):
         point = with_decimal_point(undelimited(text))
-        if point is not None:
-            return compare(gold.node, point, options, leaf)
+        if point is not None and compare(gold.node, point, options, leaf)[0]:
+            return True, ""
     return outcome, reason
 
 
-def _read(text: str, gold: Node, options: Options) -> Node | None:
+def _read(text: str, gold: Node, options: Options) -> tuple[str, Node | None]:
     try:
-        return read(text)
+        node = read(text)
+        if node[0] != "text" or gold[0] == "text" or " " not in node[1]:
+            return text, node
+        # a sentence for a value: the answer may be inside it
+        return read_prose(text, with_last_number=options.last_number) or (text, node)
     except RecursionError as error:
         raise ParseError("nested too deeply") from error
-    except ParseError:
-        inner = read_prose(text, with_last_number=options.last_number)
-        if inner is not None:
-            return read(inner)
-        if not open_to_algebra(gold, text):
-            raise
-        return None
+    except ParseError as error:
+        problem = error
+    if (inner := read_prose(text, with_last_number=options.last_number)) is not None:
+        return inner
+    if not open_to_algebra(gold, text):
+        raise problem
+    return text, None
 
 
 def _joined(answers: tuple[str, ...], gold: Gold, options: Options, decide_one: Decide) -> str:
@@ -133,7 +145,7 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
 
 
 def _squeezed(text: str) -> str:
-    return "".join(undelimited(text).split())
+    return " ".join(undelimited(text).split())
 
 
 def _verdict(status: Status, detail: str) -> Verdict:

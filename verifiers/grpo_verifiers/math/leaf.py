@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from grpo_verifiers.math.canon import NotAlgebraicError, TooBigError, UndefinedError, canon, rational, same
+from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.form import is_final, is_reduced, undone
+from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
 from grpo_verifiers.math.numeric import real_value, refuted
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import Node, walk
@@ -93,7 +94,7 @@ def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
     if decided:
         return True
     if options.decimals and (places := _precise(gold, answer)) is not None:
-        values = [rational(form) for form in forms] if forms else [None, None]
+        values: list[Fraction | None] = [rational(form) for form in forms] if forms else [None, None]
         if close(gold, answer, values, places, options):
             return True
     if decided is None and refuted(gold, answer):

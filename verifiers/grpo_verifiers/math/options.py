@@ -12,18 +12,18 @@ Percent = Literal["either", "value"]
 
 @dataclass(frozen=True)
 class Options:
-    """Policies of the math verifier; the defaults are the strict ones.
+    r"""Policies of the math verifier; the defaults are the strict ones.
 
     Attributes:
         conflicts: ``"reject"``: everything stated as the final answer (every box, tag and "the answer is") must be
             right. ``"last"``: only the last statement of the strongest form counts.
         last_number: where no answer is stated at all, the last number of the text counts as one.
-        evaluated: the answer must be worked out as far as the gold is: ``17 \\times 23`` is no answer for 391.
+        evaluated: the answer must be worked out as far as the gold is: ``17 \times 23`` is no answer for 391.
         reduced: a fraction of integers must be in lowest terms, unless the gold's is not.
         units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
-        base: ``"match"``: a number written with a base subscript needs the same base and digits. ``"ignore"``: the
+        bases: ``"match"``: a number written with a base subscript needs the same base and digits. ``"ignore"``: the
             subscript may be left out.
-        percent: ``"either"``: ``10\\%`` is both 10 and 0.1. ``"value"``: it is 0.1 only.
+        percent: ``"either"``: ``10\%`` is both 10 and 0.1. ``"value"``: it is 0.1 only.
         decimals: an irrational or repeating value may be given as a decimal of six significant digits or more that is
             right to this many decimals; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
@@ -34,13 +34,13 @@ class Options:
     evaluated: bool = True
     reduced: bool = True
     units: Matching = "match"
-    base: Matching = "match"
+    bases: Matching = "match"
     percent: Percent = "either"
     decimals: int = 6
     decimal_comma: bool = True
 
     def __post_init__(self) -> None:
-        for name, kind in (("conflicts", Conflicts), ("units", Matching), ("base", Matching), ("percent", Percent)):
+        for name, kind in (("conflicts", Conflicts), ("units", Matching), ("bases", Matching), ("percent", Percent)):
             value, allowed = getattr(self, name), get_args(kind)
             if value not in allowed:
                 raise ValueError(f"math: {name}={value!r}, expected one of {', '.join(map(repr, allowed))}.")

@@ -11,9 +11,12 @@ _AFTER = re.compile(
     r"(?:(?:then|therefore|thus|simply|just|clearly|indeed|exactly|hence|equal to|given by)\b[\s:]*)*",
     re.IGNORECASE,
 )
-_NO_STATEMENT = re.compile(r"\b(?:choice|choices|options?|not|isn't|cannot|can't|wrong|incorrect|possible|whether|if)\b", re.I)
+_NO_STATEMENT = re.compile(
+    r"\b(?:choice|choices|options?|not|isn't|cannot|can't|wrong|incorrect|possible|whether|if)\b", re.IGNORECASE
+)
 _BEFORE = re.compile(
-    r"(?:wrong|incorrect|possible|not (?:the|an)|no|multiple|which|what|whose|whether the|if the)\s+(?:final\s+)?\Z", re.I
+    r"(?:wrong|incorrect|possible|not (?:the|an)|no|multiple|which|what|whose|whether the|if the)\s+(?:final\s+)?\Z",
+    re.IGNORECASE,
 )
 _REFUSED = re.compile(r"(?:not|unknown|unclear|either|neither|one of|between)\b", re.IGNORECASE)
 _AGAIN = re.compile(r"(?:the|my|our)?\s*(?:final|correct)?\s*answer\b", re.IGNORECASE)
@@ -26,9 +29,12 @@ _CLAUSE = re.compile(r"\s*(?:[,;(]|\s(?:because|since|which|where|as|so|for|when
 _ALTERNATIVE = re.compile(
     r"[\s,;(.]*(?:or|and|not|maybe|possibly|perhaps|alternatively|although|but|rather|no)\b", re.IGNORECASE
 )
-_HASHES = re.compile(r"^####[ \t]*([-+]?[ \t]*[$€£]?[ \t]*[-+]?[\d.][\d.,/ \t]*%?)[ \t]*\.?[ \t]*$", re.MULTILINE)
+_DOUBT = re.compile(r"\b(?:or|not|maybe|either|neither|no|wait|but|isn't|than|least|most)\b", re.IGNORECASE)
+_SIGN = re.compile(r"[=+*/^_<>|\\]")
+_HASHES = re.compile(r"^####[ \t]*([-+]?[ \t]*[$€£]?[ \t]*[-+]?[\d.][\d.,/ \t]*+%?)[ \t]*+\.?[ \t]*+$", re.MULTILINE)
 _RETRACTED = re.compile(
-    r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d", re.IGNORECASE
+    r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d",
+    re.IGNORECASE,
 )
 _NUMBER = re.compile(
     r"(?<![\w.])[-−]?(?:\\frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|(?:\d{1,3}(?:(?:,|\{,\}|\\!|,\\!)\d{3})+(?!\d)|\d+)"
@@ -46,11 +52,7 @@ def phrases(text: str) -> list[tuple[str, int]]:
     at = len(lower)
     while len(spots) < MAX_PHRASES and (at := lower.rfind("answer", 0, at)) >= 0:
         spots.append(at)
-    found = []
-    for spot in reversed(spots):
-        if (stated := _stated(text, spot)) is not None:
-            found.append(stated)
-    return found
+    return [stated for spot in reversed(spots) if (stated := _stated(text, spot)) is not None]
 
 
 def _stated(text: str, spot: int) -> tuple[str, int] | None:
@@ -58,7 +60,12 @@ def _stated(text: str, spot: int) -> tuple[str, int] | None:
     if match is None or _NO_STATEMENT.search(match["middle"]) or _BEFORE.search(text[max(0, spot - 30) : spot]):
         return None
     rest = text[match.end() : match.end() + 2 * MAX_LENGTH]
-    if not rest.strip() or _REFUSED.match(rest) or _AGAIN.match(rest) or rest.lstrip().startswith(("\\boxed", "<answer")):
+    if (
+        not rest.strip()
+        or _REFUSED.match(rest)
+        or _AGAIN.match(rest)
+        or rest.lstrip().startswith(("\\boxed", "<answer"))
+    ):
         return None
     value = sentence_value(rest)
     return None if value is None else (value, match.end())
@@ -111,6 +118,16 @@ def last_number(text: str) -> str | None:
     return last.group().strip() if last else None
 
 
+def only_number(text: str) -> str | None:
+    """The one number in a sentence without formulas; None where there are several or doubts."""
+    found = list(_NUMBER.finditer(text))
+    if len({match.group() for match in found}) != 1 or _DOUBT.search(text) or _SIGN.search(text):
+        return None
+    match = found[0]
+    rest = text[: match.start()] + text[match.end() :]
+    return None if any(char.isdecimal() for char in rest) else match.group().strip()
+
+
 def only_math(text: str) -> str | None:
     """The one formula in a sentence without other numbers; None where there are several or doubts."""
     spans = list(_DELIMITED.finditer(text))
@@ -118,6 +135,6 @@ def only_math(text: str) -> str | None:
         return None
     span = spans[0]
     outside = f"{text[: span.start()]} {text[span.end() :]}"
-    if re.search(r"\d|\\|\b(?:or|not|maybe|either|neither|no|wait|but)\b", outside, re.IGNORECASE):
+    if re.search(r"\d|\\", outside) or _DOUBT.search(outside):
         return None
     return next(group for group in span.groups() if group is not None).strip()

@@ -4,13 +4,23 @@ import re
 from functools import lru_cache
 
 from grpo_verifiers.math.parse import parse
-from grpo_verifiers.math.phrases import last_number, only_math, phrases
+from grpo_verifiers.math.phrases import last_number, only_math, only_number, phrases
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.words import MAX_DIGITS
 
+MAX_LONG = 20_000  # only a number may be longer than what is tokenized
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
+_GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩ")
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)")
+
+
+def without_text_commands(text: str) -> str:
+    r"""The text with ``\text{...}`` and its like replaced by their content."""
+    return _TEXT.sub(r"\1", text)
 
 
 def undelimited(text: str) -> str:
@@ -27,28 +37,49 @@ def undelimited(text: str) -> str:
     return text.strip("*").strip() if text.startswith("**") else text
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def read(text: str) -> Node:
     """The tree of an answer as stated.
 
     Raises:
         ParseError: it cannot be read; the message says why.
     """
-    if len(text) > MAX_CHARS * 2:
-        raise ParseError(f"an answer of more than {MAX_CHARS} characters")
-    return parse(undelimited(text))
+    if len(text) > MAX_LONG:
+        raise ParseError(f"an answer of more than {MAX_LONG} characters")
+    text = undelimited(text)
+    if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():
+        return ("big", text.lstrip("0") or "0")
+    return ("text", text) if _is_sentence(text) else parse(text)
 
 
-def read_prose(text: str, *, with_last_number: bool) -> str | None:
-    """The answer inside a sentence that was put where an answer belongs, or None."""
+def _is_sentence(text: str) -> bool:
+    """Whether a text is words only, in any script: an answer such as "the red one" or a name."""
+    if not _WORDS_ONLY.fullmatch(text):
+        return False
+    words = text.split()
+    if not text.isascii():
+        return any(char.isalpha() and not char.isascii() and char not in _GREEK for char in text)
+    return len(words) > 1 and any(len(word) > 3 for word in words) and not {"and", "or"} & {w.lower() for w in words}
+
+
+def read_prose(text: str, *, with_last_number: bool) -> tuple[str, Node] | None:
+    """The answer inside a sentence that was put where an answer belongs, and its tree; None if there is none."""
     if len(text) > MAX_CHARS or not _PROSE.search(text):
         return None
-    stated = phrases(text)
-    if len({value for value, _ in stated}) == 1:
-        return stated[0][0]
-    if stated:
-        return None
-    return only_math(text) or (last_number(text) if with_last_number else None)
+    text = without_text_commands(text)
+    stated = list(dict.fromkeys(value for value, _ in phrases(text)))
+    candidates: list[str | None] = [*stated] or [only_math(text), only_number(text)]
+    if len(stated) > 1:
+        candidates = []
+    if with_last_number and not stated:
+        candidates.append(last_number(text))
+    for candidate in candidates:
+        if candidate is not None:
+            try:
+                return candidate, read(candidate)
+            except ParseError:
+                continue
+    return None
 
 
 def with_decimal_point(text: str) -> Node | None:

@@ -3,22 +3,13 @@
 from collections.abc import Callable
 from fractions import Fraction
 
-from grpo_verifiers.math.canon import (
-    Form,
-    NotAlgebraicError,
-    TooBigError,
-    UndefinedError,
-    canon,
-    quotient,
-    rational,
-    same,
-)
+from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational, same
 from grpo_verifiers.math.leaf import Outcome, show
 from grpo_verifiers.math.numeric import real_value
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import INFINITY, Node
 
-OPS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~=", "in"})
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 Equal = Callable[[Node, Node], Outcome]
 APPROXIMATELY = 0.01
@@ -35,7 +26,7 @@ def is_name(node: Node) -> bool:
         return len(node[1]) == 1 or node[1][1:2] in {"_", "'"}
     if kind in {"*", "/", "abs", "paren", "ratio"}:
         return all(is_name(part) for part in node[1:])
-    return kind in {"deg"} and is_name(node[1])
+    return kind == "deg" and is_name(node[1])
 
 
 def assignment(node: Node) -> tuple[Node, Node] | None:
@@ -74,7 +65,7 @@ def compare_relations(gold: Node, answer: Node, options: Options, equal: Equal) 
     if gold[0] != "rel":
         if answer[0] == "rel" and set(answer[2]) <= {"<", ">", "<=", ">="}:
             return _set_of(answer, gold, equal, gold_is_set=True)
-        value, problem = _stated(answer, equal)
+        value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, gold, equal)
     if gold[2] == ("in",):
         if answer[0] != "rel":
@@ -92,7 +83,7 @@ def compare_relations(gold: Node, answer: Node, options: Options, equal: Equal) 
     if pair and answer[2] != ("=",) and set(answer[2]) <= {"=", "~="}:
         if _names(pair[0], answer[1][0])[0] is False:
             return False, "another variable"
-        value, problem = _stated(answer, equal)
+        value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal)
     if answer[2] == ("in",):
         return _set_of(gold, answer[1][1], equal, gold_is_set=False)
@@ -109,8 +100,8 @@ def _names(left: Node, right: Node) -> Outcome:
     return False, "another variable"
 
 
-def _stated(node: Node, equal: Equal) -> tuple[Node | None, str]:
-    """The value that ``x = 5``, ``\\sqrt{4} = 2`` or ``x = 1/3 \\approx 0.33`` states."""
+def _stated(node: Node) -> tuple[Node | None, str]:
+    r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
     terms, ops = node[1], node[2]
     if ops == ("in",) and is_name(terms[0]):
         return terms[1], ""
@@ -181,6 +172,15 @@ def as_interval(node: Node) -> Node | None:
             if op in {">", ">="}:
                 return _interval("(" if op == ">" else "[", right, INFINITY, ")")
     return None
+
+
+def as_union(node: Node) -> Node:
+    """``x < -1 or x > 1`` as a union of intervals; anything else stays."""
+    if node[0] != "list" or any(part[0] != "rel" for part in node[1:]):
+        return node
+    intervals = [as_interval(part) for part in node[1:]]
+    found = [interval for interval in intervals if interval is not None]
+    return ("cup", *found) if len(found) == len(intervals) else node
 
 
 def _interval(opener: str, low: Node, high: Node, closer: str) -> Node:

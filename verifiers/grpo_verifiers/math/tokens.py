@@ -14,10 +14,10 @@ class ParseError(ValueError):
 
 
 class Token(NamedTuple):
-    """One token.
+    r"""One token.
 
     Attributes:
-        kind: ``num``, ``word`` (letters), ``cmd`` (name without backslash), ``text`` (content of ``\\text``), ``op``.
+        kind: ``num``, ``word`` (letters), ``cmd`` (name without backslash), ``text`` (content of ``\text``), ``op``.
         text: what it says.
         spaced: white space stood before it.
     """
@@ -43,11 +43,12 @@ _TOKEN = re.compile(
 _GLUED = re.compile(r"q?quad(?=[a-zA-Z])")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d]|,\d)(?:\.\d+)?")
 _SPACED = re.compile(r"\d{1,3}(?:(?: |\\,|\\ )\d{3})+(?!\d)(?:\.\d+)?")
-_SIZES = frozenset(
-    "left right mleft mright big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-    "scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace hspace space mathstrut strut rm bf it "
-    "middle allowbreak".split()
-)
+_SIZES_LIST = """
+left right mleft mright big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle
+scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace hspace space mathstrut strut rm bf it
+middle allowbreak
+"""
+_SIZES = frozenset(_SIZES_LIST.split())
 _SAME = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "lbrace": "{", "rbrace": "}", "geq": "ge", "leq": "le",
     "geqslant": "ge", "leqslant": "le", "gt": "gt", "lt": "lt", "neq": "ne", "cdotp": "cdot", "ast": "cdot",

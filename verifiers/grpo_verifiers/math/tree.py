@@ -1,4 +1,4 @@
-"""The syntax tree of an answer: nested tuples, so that equal trees compare equal and can be cached.
+r"""The syntax tree of an answer: nested tuples, so that equal trees compare equal and can be cached.
 
 ======================== ==========================================================================
 ``("n", value, places)`` number: a Fraction; places: digits after the point, None for an integer
@@ -7,14 +7,14 @@
 ``("+", a, b, ...)``     sum; ``("*", ...)`` product; ``("/", a, b)``; ``("^", a, b)``; ``("-", a)``
 ``("pm", a, b)``         a plus or minus b; a is None for a sign
 ``("root", a, n)``       n-th root; ``("abs", a)``; ``("!", a)``; ``("binom", n, k)``
-``("mixed", whole, f)``  mixed number: ``3\\frac{1}{2}``
+``("mixed", whole, f)``  mixed number: ``3\frac{1}{2}``
 ``("%", a)``             percentage; ``("deg", a)`` degrees; ``("base", digits, base)``
 ``("f", name, args)``    function call; ``("log", base, a)``
 ``("unit", a, unit)``    quantity; ``("text", words)``; ``("ratio", a, b, ...)``
 ``("list", ...)``        items separated by commas, "and", "or", in no order
 ``("paren", ...)``       ``(a, b)``: a tuple or an open interval
 ``("span", "[", a, b, ")")``  interval with at least one square bracket
-``("set", ...)``         ``\\{a, b\\}``; ``("matrix", rows)``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
+``("set", ...)``         ``\{a, b\}``; ``("matrix", rows)``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
 ``("rel", terms, ops)``  chain of relations: ``a < b = c``
 ======================== ==========================================================================
 """
@@ -24,6 +24,7 @@ from fractions import Fraction
 from typing import Any
 
 Node = tuple[Any, ...]
+OPS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~=", "in"})
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
 INFINITY: Node = ("v", "inf")
 

@@ -31,21 +31,25 @@ month months
 year years yr yrs
 l liter liters litre litres
 ml milliliter milliliters millilitre millilitres
-mph miles_per_hour
-kmh kph km/h km/hr kilometers_per_hour kilometres_per_hour
+mph mi_per_h mi/h
+kmh kph km/h km/hr km_per_h
 unit units
 rad radian radians
 """
 _SAME = {name: line.split()[0] for line in _GROUPS.strip().splitlines() for name in line.split()}
-_SCALES = frozenset("hundred thousand million billion trillion dozen score".split())
+_SCALES_LIST = """
+hundred thousand million billion trillion dozen score
+"""
+_SCALES = frozenset(_SCALES_LIST.split())
 # What a second answer, a doubt or a refusal to choose is made of.
-_HEDGES = frozenset(
-    "or and not no wait maybe perhaps possibly either neither nor but if else alternatively actually instead rather "
-    "approximately about around between to than least most unless otherwise also plus minus times wrong incorrect hmm "
-    "possible versus vs likely probably depending depends could might should any-of one-of except "
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety".split()
-)
+_HEDGES_LIST = """
+or and not no wait maybe perhaps possibly either neither nor but if else alternatively actually instead rather
+approximately about around between to than least most unless otherwise also plus minus times wrong incorrect hmm
+possible versus vs likely probably depending depends could might should any-of one-of except zero one two three four
+five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty
+thirty forty fifty sixty seventy eighty ninety
+"""
+_HEDGES = frozenset(_HEDGES_LIST.split())
 _POWERS = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cu": "^3", "cubed": "^3"}
 _WORD = re.compile(r"[A-Za-z][A-Za-z/'-]*(?:\^-?\d)?")
 MAX_WORDS = 6
@@ -92,5 +96,7 @@ def same_unit(gold: str, answer: str) -> bool:
         return True
     generic = {"unit", "unit^2", "unit^3"}
     if gold in generic or answer in generic:
-        return gold.rpartition("^")[2][-1:] == answer.rpartition("^")[2][-1:] or not (gold[-1].isdigit() or answer[-1].isdigit())
+        return gold.rpartition("^")[2][-1:] == answer.rpartition("^")[2][-1:] or not (
+            gold[-1].isdigit() or answer[-1].isdigit()
+        )
     return sorted(gold.split()) == sorted(answer.split())

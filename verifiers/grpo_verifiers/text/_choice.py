@@ -4,7 +4,7 @@ import re
 import unicodedata
 from typing import Any, Literal
 
-from grpo_verifiers.text._final import boxed, final_text, show, tagged
+from grpo_verifiers.text._final import boxed_at, final_text, show, tagged_at
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -17,7 +17,7 @@ _CUE = (
     r"|(?:答案|选项|選項|正解)[\s*_]{0,9}(?:应该|應該)?(?:是|为|為|选|選|は|:)[\s*_]{0,9}:?)"
 )
 _AFTER = r"(?i:\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b)"
-_JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||、|(?i:\b(?:and|or|and/or|both|also)\b)|或|和)){1,3}\s{0,3}|[ \t]{1,3}"
+_JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||、|(?i:\b(?:and|or|and/or|both|also)\b)|或|和)){1,3}\s{0,3}"
 
 
 def choice(
@@ -56,24 +56,23 @@ def choice(
 
 
 def _declarations(text: str, letters: str) -> list[tuple[int, frozenset[str]]]:
-    """Where letters are declared, and which of them at once."""
-    one = rf"([{letters}])(?![A-Za-z0-9_'’])"
-    more = re.compile(rf"{_CLOSE}(?:{_JOIN}){_OPEN}{one}")
-    found = []
-    for content in [*boxed(text), *tagged(text, "answer")]:
-        said = _in_field(content, letters)
-        if said:
-            found.append((text.rfind(content), said))
+    """Where letters are declared, and which of them at once; a small letter counts with a parenthesis only."""
+    small = letters.lower()
+    one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"
+    more = re.compile(rf"(?:{_CLOSE}{_JOIN}{_OPEN}|[ \t*)\]]{{1,4}}[(\[]?){one}")
+    found = [(place, _in_field(field, letters)) for place, field in boxed_at(text) + tagged_at(text, "answer")]
     for match in re.finditer(rf"{_CUE}{_OPEN}{one}", text):
-        listed, end = {match[1]}, match.end()
+        listed, end = {match[1].upper()}, match.end()
         while joined := more.match(text, end):
-            listed.add(joined[1])
+            listed.add(joined[1].upper())
             end = joined.end()
         found.append((match.start(1), frozenset(listed)))
-    found += [(m.start(1), frozenset(m[1])) for m in re.finditer(rf"(?<![A-Za-z0-9_])([{letters}])\)?{_AFTER}", text)]
+    alone = rf"^[ \t*_(\[]{{0,12}}([{letters}]|[{small}](?=[).]))[ \t)\].*_]{{0,12}}$"
+    judged = rf"(?<![A-Za-z0-9_])([{letters}]\)?|[{small}]\)){_AFTER}"
+    found += [(m.start(1), frozenset(m[1][0].upper())) for m in re.finditer(judged, text)]
+    found = [(place, said) for place, said in found if said]
     if not found:
-        alone = rf"^[ \t*_(\[]{{0,12}}([{letters}])[ \t)\].*_]{{0,12}}$"
-        found = [(m.start(1), frozenset(m[1])) for m in re.finditer(alone, text, re.MULTILINE)]
+        found = [(m.start(1), frozenset(m[1].upper())) for m in re.finditer(alone, text, re.MULTILINE)]
     if not found and "\n" not in text.strip() and (said := _in_field(text, letters)):
         found = [(0, said)]
     return found
@@ -84,7 +83,7 @@ def _in_field(content: str, letters: str) -> frozenset[str]:
     bare = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\b|[\\{}$*_\"'`]", " ", content[:2000]).strip()
     if re.match(rf"[(\[]?[{letters.lower()}](?:[)\].:]|$)", bare):
         return frozenset(letter.upper() for letter in re.findall(rf"(?<!\w)([{letters.lower()}])(?:[)\].:]|$)", bare))
-    if re.match(rf"[(\[]?[{letters}](?:[)\].:]|$|{_JOIN}[(\[]?[{letters}]\b)", bare) is None:
+    if re.match(rf"[(\[]?[{letters}](?:[)\].:]|$|(?:{_JOIN}|[ \t]{{1,3}})[(\[]?[{letters}]\b)", bare) is None:
         return frozenset()
     return frozenset(re.findall(rf"(?<![A-Za-z0-9'])([{letters}])(?![A-Za-z0-9'])", bare))
 

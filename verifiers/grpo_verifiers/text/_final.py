@@ -22,29 +22,44 @@ def final_text(completion: str, think: str | None) -> str:
     return answer.partition(f"<{think}>")[0]
 
 
-def tagged(text: str, tag: str) -> list[str]:
-    """The contents of every closed ``<tag>…</tag>``; an opening tag inside one belongs to its content."""
-    before, *rest = text.split(f"</{tag}>")
-    chunks = [before, *rest][:-1]
-    return [content for chunk in chunks for _, found, content in [chunk.partition(f"<{tag}>")] if found]
+def tagged_at(text: str, tag: str) -> list[tuple[int, str]]:
+    """Where every closed ``<tag>…</tag>`` begins, and its content; an opening tag inside one belongs to its content."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    found, place = [], 0
+    while (end := text.find(closing, place)) >= 0:
+        start = text.find(opening, place, end)
+        if start >= 0:
+            found.append((start, text[start + len(opening) : end]))
+        place = end + len(closing)
+    return found
 
 
-def boxed(text: str) -> list[str]:
-    r"""The contents of every closed outermost ``\boxed{…}`` in one pass, braces balanced."""
-    found: list[str] = []
+def boxed_at(text: str) -> list[tuple[int, str]]:
+    r"""Where every closed outermost ``\boxed{…}`` has its content, and that; in one pass, braces balanced."""
+    found: list[tuple[int, str]] = []
     depth, base, start = 0, 0, -1
     for match in _BRACES.finditer(text):
         mark = match.group()
         if mark == "}":
             depth = max(0, depth - 1)
             if start >= 0 and depth == base:
-                found.append(text[start : match.start()])
+                found.append((start, text[start : match.start()]))
                 start = -1
         elif mark.endswith("{") and mark != "\\{":
             if mark != "{" and start < 0:
                 start, base = match.end(), depth
             depth += 1
     return found
+
+
+def tagged(text: str, tag: str) -> list[str]:
+    """The contents of every closed ``<tag>…</tag>``."""
+    return [content for _, content in tagged_at(text, tag)]
+
+
+def boxed(text: str) -> list[str]:
+    r"""The contents of every closed outermost ``\boxed{…}``."""
+    return [content for _, content in boxed_at(text)]
 
 
 def visible(text: str, limit: int = 1) -> int:

@@ -15,7 +15,7 @@ _PARTS = ("both", "bonus", "penalty")
 def length_kimi(
     completions: Sequence[str],
     prompts: Sequence[Any],
-    completion_ids: Sequence[Sequence[int]] | None = None,
+    completion_ids: Sequence[Sequence[int] | None] | None = None,
     *,
     part: Literal["both", "bonus", "penalty"] = "both",
 ) -> list[Verdict]:
@@ -35,13 +35,13 @@ def length_kimi(
         part: the whole score, its positive part, or its negative part.
     """
     require("length_kimi", check_options(part=part))
-    rows = token_ids("length_kimi", completion_ids)  # type: ignore[arg-type]  # one row of ids each: only counted
+    rows = token_ids("length_kimi", completion_ids)
     if not len(completions) == len(prompts) == len(rows):
         raise ValueError(
             f"length_kimi: completions ({len(completions)}), prompts ({len(prompts)}) and completion_ids ({len(rows)}) "
             "must have the same length."
         )
-    lengths = [len(row) for row in rows]  # type: ignore[arg-type]  # as above
+    lengths = [len(token_ids("length_kimi", row)) for row in rows]
     groups: defaultdict[str, list[int]] = defaultdict(list)
     keys = [_key(prompt) for prompt in prompts]
     for key, length in zip(keys, lengths, strict=True):

@@ -1,12 +1,15 @@
 """Lengths in tokens, which is what a run pays for; characters would reward other scripts and spacing tricks."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from grpo_verifiers.errors import VerifierFailedError
 
+_Ids = TypeVar("_Ids")
 
-def token_ids(check: str, completion_ids: Sequence[int] | None) -> Sequence[int]:
-    """The sampled ids, or a clear error where the caller has none."""
+
+def token_ids(check: str, completion_ids: Sequence[_Ids] | None) -> Sequence[_Ids]:
+    """The sampled ids, or those of a batch, or a clear error where the caller has none."""
     if completion_ids is None:
         raise VerifierFailedError(
             f"{check} counts tokens and was given no completion_ids: pass the sampled token ids, as GRPO trainers do, "

@@ -1,0 +1,149 @@
+"""``grpo-plus plan``: the memory that a run will take, from the model's config alone, and settings that fit a card."""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from grpo_plus.cli import UserError
+
+if TYPE_CHECKING:
+    from grpo_plus.qlora.fit import Fit
+    from grpo_plus.qlora.memory import Estimate, Settings
+    from grpo_plus.qlora.shape import ModelShape
+
+_WORDS = {
+    "weights": "the base: linear layers in 4 bits, the rest in the compute type",
+    "adapters": "LoRA weights and their gradients, float32",
+    "optimizer": "its state",
+    "checkpoints": "activations kept from one layer to the next (of all layers without checkpointing)",
+    "activations": "one layer during the backward pass",
+    "head": "a tile of logits; never together with a layer's activations",
+    "cache": "keys and values of the rows decoded at once",
+    "prefill": "reading the prompts, or the logits of one token",
+    "dequantised": "one layer's weights in full while it is used",
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the estimate; with a card, also the settings that fit it."""
+    options = _parser().parse_args(list(arguments))
+    for name in ("num_generations", "max_completion_length", "prompt_length", "micro_batch", "prompts", "lora_r"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
+    if options.vram is not None and options.vram <= 0:
+        raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
+    from grpo_plus.qlora.fit import DoesNotFitError, fit
+    from grpo_plus.qlora.memory import GIB, estimate
+    from grpo_plus.qlora.shape import read_model_config, shape_of
+
+    try:
+        config = read_model_config(options.model, trust_remote_code=options.trust_remote_code)
+        shape = shape_of(config, options.model)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    settings = _settings(options)
+    if options.vram is None:
+        print(_table(shape, settings, estimate(shape, settings)))
+        return 0
+    try:
+        found = fit(shape, settings, options.vram * GIB, generations=options.num_generations)
+    except DoesNotFitError as error:
+        print(_table(shape, settings, estimate(shape, settings)))
+        raise UserError(str(error)) from error
+    print(_table(shape, found.settings, found.estimate))
+    print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
+    for change in found.changes:
+        print(f"  - {change}")
+    print("\n" + _yaml(options, found))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="grpo-plus plan", description=__doc__, allow_abbrev=False)
+
+    def option(name: str, kind: type, default: object, text: str) -> None:
+        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", type=kind, default=default, help=text)
+
+    parser.add_argument("--model", required=True, help="a folder, a name on the hub, or a config.json")
+    option("vram", float, None, "the card's memory in GiB: also prints the settings that fit it, as YAML")
+    option("num-generations", int, 8, "completions of a prompt (default 8)")
+    option("prompts", int, 1, "prompts of a generation batch (default 1)")
+    option("prompt-length", int, 256, "tokens of a prompt (default 256)")
+    option("max-completion-length", int, 1024, "most tokens of a completion (default 1024)")
+    option("micro-batch", int, None, "completions of a forward and backward pass (default: 1, or what fits)")
+    option("lora-r", int, 16, "rank of the adapters (default 16)")
+    option("optim", str, "paged_adamw_8bit", "the optimizer (default paged_adamw_8bit)")
+    parser.add_argument("--no-4bit", "--no_4bit", action="store_true", help="a 16-bit base")
+    parser.add_argument(
+        "--no-gradient-checkpointing", "--no_gradient_checkpointing", action="store_true", help="keep all activations"
+    )
+    parser.add_argument(
+        "--trust-remote-code", "--trust_remote_code", action="store_true", help="run the model's own code"
+    )
+    return parser
+
+
+def _settings(options: argparse.Namespace) -> "Settings":
+    from grpo_plus.qlora.memory import Settings
+
+    largest = options.num_generations if options.vram is not None else 1
+    return Settings(
+        micro_batch=options.micro_batch or largest,
+        rollout_rows=options.num_generations * options.prompts,
+        prompt_length=options.prompt_length,
+        completion_length=options.max_completion_length,
+        prompts=options.prompts,
+        rank=options.lora_r,
+        checkpointing=not options.no_gradient_checkpointing,
+        optimizer=options.optim,
+        four_bit=not options.no_4bit,
+    )
+
+
+def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
+    from grpo_plus.qlora.memory import GIB
+
+    total = shape.linear_weights + shape.other_weights
+    lines = [
+        f"{shape.name}: {total / 1e9:.2f}e9 weights, {shape.linear_weights / total:.0%} of them in linear layers",
+        (
+            f"{settings.micro_batch} completions a pass, {settings.rollout_rows} rows decoded at once, prompts of "
+            f"{settings.prompt_length} and completions of {settings.completion_length} tokens, rank {settings.rank}, "
+            f"{settings.optimizer}" + ("" if settings.checkpointing else ", no checkpointing")
+        ),
+        "",
+    ]
+    for name, size in found.parts().items():
+        lines.append(f"  {name:<12} {size / GIB:8.3f} GiB  {_WORDS[name]}")
+    lines += [
+        "",
+        f"  training     {found.train / GIB:8.3f} GiB",
+        f"  rollout      {found.rollout / GIB:8.3f} GiB",
+        f"  peak         {found.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
+    ]
+    return "\n".join(lines)
+
+
+def _yaml(options: argparse.Namespace, found: "Fit") -> str:
+    chosen = found.settings
+    batch = options.num_generations * options.prompts
+    values = {
+        "model_name_or_path": options.model,
+        "load_in_4bit": chosen.four_bit,
+        "use_peft": True,
+        "lora_r": chosen.rank,
+        "optim": chosen.optimizer,
+        "gradient_checkpointing": chosen.checkpointing,
+        "num_generations": options.num_generations,
+        "per_device_train_batch_size": chosen.micro_batch,
+        "gradient_accumulation_steps": batch // chosen.micro_batch,
+        "max_completion_length": chosen.completion_length,
+        "rollout": "auto",
+        "rollout_rows": chosen.rollout_rows,
+    }
+    if not chosen.four_bit:
+        del values["load_in_4bit"]
+        values["dtype"] = "bfloat16"
+    return "\n".join(
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in values.items()
+    )

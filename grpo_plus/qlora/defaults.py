@@ -1,0 +1,131 @@
+"""What the command line fills in for a 4-bit run, for options that were left unset; each is printed with its reason."""
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+LEARNING_RATE = 2e-5
+"""Between the 1e-5 and 3e-5 at which adapters are usually trained by reinforcement; TRL's 1e-6 is for whole models."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the defaults depend on.
+
+    Attributes:
+        kind: type of the torch device: ``cuda``, ``cpu``, …
+        bf16: whether it computes in bfloat16 itself, not by emulation.
+    """
+
+    kind: str
+    bf16: bool
+
+    @classmethod
+    def present(cls, *, use_cpu: bool = False) -> "Device":
+        """The device that a run here would train on."""
+        import torch
+
+        if use_cpu or not torch.accelerator.is_available():
+            return cls("cpu", bf16=False)
+        kind = torch.accelerator.current_accelerator()
+        if kind is None or kind.type != "cuda":
+            return cls("cpu" if kind is None else kind.type, bf16=True)
+        return cls("cuda", bf16=torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+@dataclass(frozen=True)
+class Default:
+    """One option, the value it gets, and why."""
+
+    name: str
+    value: Any
+    why: str
+
+    def __str__(self) -> str:
+        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
+        return f"{self.name}: {value}  ({self.why})"
+
+
+def four_bit_defaults(values: Mapping[str, Any], given: Collection[str], device: Device) -> list[Default]:
+    """The defaults of a 4-bit run; empty for any other.
+
+    Args:
+        values: every option's value, set or not.
+        given: the options that were set, in a file or as a flag: these are never touched.
+        device: what will train.
+    """
+    if not values.get("load_in_4bit"):
+        return []
+    precision = _precision(values, given, device)
+    dtype = {"bf16": "bfloat16", "fp16": "float16", "none": "float32"}[precision]
+    cuda = device.kind == "cuda"
+    wanted = [
+        Default("use_peft", True, "a 4-bit base cannot be trained itself, adapters can"),
+        *_precision_defaults(precision, given),
+        Default("dtype", dtype, "of products, embeddings and cache; TRL's float32 takes twice the memory"),
+        Default("use_bnb_nested_quant", True, "quantises the scales too: 0.4 bits a weight less"),
+    ]
+    if values.get("use_peft") or "use_peft" not in given:
+        optimizer = "paged_adamw_8bit" if cuda else "adamw_torch"
+        why = "states in 8 bits, paged out when memory is short" if cuda else "8-bit states need a CUDA device"
+        wanted += [
+            Default("learning_rate", LEARNING_RATE, "adapters need about ten times the rate of whole models"),
+            Default("lora_target_modules", ["all-linear"], "every linear layer but the head, whatever the model"),
+            Default("lora_dropout", 0.0, "dropout would make the trained policy differ from the sampled one"),
+            Default("optim", optimizer, why),
+        ]
+    if values.get("gradient_checkpointing"):
+        plain = {"use_reentrant": False}
+        wanted.append(Default("gradient_checkpointing_kwargs", plain, "the variant that works with frozen inputs"))
+    return [default for default in wanted if default.name not in given and default.name in values]
+
+
+def _precision(values: Mapping[str, Any], given: Collection[str], device: Device) -> str:
+    """``bf16``, ``fp16`` or ``none``: as set, else what the device is good at."""
+    for name in ("bf16", "fp16"):
+        if name in given and values.get(name):
+            return name
+    if "bf16" in given and "fp16" in given:
+        return "none"
+    if device.kind == "cpu":
+        return "none"
+    best = "bf16" if device.bf16 else "fp16"
+    return "none" if best in given else best
+
+
+def _precision_defaults(precision: str, given: Collection[str]) -> list[Default]:
+    if precision == "bf16":
+        return [Default("bf16", True, "the card computes in bfloat16")] if "fp16" not in given else []
+    if precision == "fp16":
+        return [
+            Default("bf16", False, "the card has no bfloat16 of its own; TRL would assume it"),
+            Default("fp16", True, "autocast in float16 with loss scaling; the adapters stay in float32"),
+        ]
+    return [Default("bf16", False, "float32 throughout on this device; TRL would assume bfloat16")]
+
+
+def fill_parser(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], from_file: Collection[str], device: Device | None = None
+) -> list[Default]:
+    """Give a parser the defaults that the run it is about to parse calls for.
+
+    Args:
+        parser: one that knows TRL's options, with a file's values already as its defaults.
+        arguments: the flags it will parse.
+        from_file: names of the options that the file sets.
+        device: what will train; None looks.
+
+    Returns:
+        The defaults that were put in, for printing.
+    """
+    values = vars(parser.parse_known_args(list(arguments))[0])
+    flags = {argument.partition("=")[0] for argument in arguments}
+    known = parser._actions  # noqa: SLF001 - argparse has no public list of its options
+    given = {*from_file, *(action.dest for action in known if flags & set(action.option_strings))}
+    if not values.get("load_in_4bit"):
+        return []
+    device = device or Device.present(use_cpu=bool(values.get("use_cpu")))
+    found = four_bit_defaults(values, given, device)
+    parser.set_defaults(**{default.name: default.value for default in found})
+    return found

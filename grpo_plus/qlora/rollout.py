@@ -1,0 +1,134 @@
+"""Hand `decode` to a trainer in place of `generate`, wherever the two draw from the same distribution."""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from grpo_plus.qlora.decode import Decoded, decode
+from grpo_plus.qlora.model import is_adapted
+from grpo_plus.qlora.sampler import read_sampling
+
+logger = logging.getLogger(__name__)
+
+SHARE = 0.7
+"""Of the free memory, what caches may take: while a cache grows, a layer of it exists twice."""
+
+
+class Rollout:
+    """Makes a model's ``generate`` leaner for the length of a block.
+
+    Args:
+        most_rows: rows in flight, at most; None for what the memory allows.
+        report: is told what each generation cost.
+    """
+
+    def __init__(self, most_rows: int | None, report: Callable[[Decoded], None]) -> None:
+        self._most_rows = most_rows
+        self._report = report
+        self._said: set[str] = set()
+
+    @contextmanager
+    def applied(self, model: Any) -> Iterator[None]:
+        """Inside the block ``model.generate`` decodes here; what is not known to be equal goes to its own method.
+
+        Args:
+            model: the unwrapped model that generates.
+        """
+        reason = refusal(model)
+        if reason is not None:
+            self._say(reason)
+            yield
+            return
+        own = model.generate
+
+        def generate(*arguments: Any, **keywords: Any) -> torch.Tensor:
+            result = self._decode(model, arguments, keywords)
+            return own(*arguments, **keywords) if result is None else result
+
+        model.generate = generate
+        try:
+            yield
+        finally:
+            del model.generate
+
+    def _decode(self, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.Tensor | None:
+        if arguments or set(keywords) != {"input_ids", "attention_mask", "generation_config"}:
+            self._say(f"generate was given {', '.join(map(str, keywords))}")
+            return None
+        sampling = read_sampling(keywords["generation_config"], model.generation_config)
+        if isinstance(sampling, str):
+            self._say(sampling)
+            return None
+        ids, mask = keywords["input_ids"], keywords["attention_mask"].bool()
+        prompts = [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
+        if not all(prompts):
+            self._say("a prompt is empty")
+            return None
+        rows = self._most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
+        decoded = decode(model, prompts, sampling, most_rows=rows, device=ids.device)
+        self._report(decoded)
+        width = max(map(len, decoded.completions))
+        filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]
+        return torch.cat([ids, torch.tensor(filled, dtype=ids.dtype, device=ids.device)], dim=1)
+
+    def _say(self, reason: str) -> None:
+        if reason not in self._said:
+            self._said.add(reason)
+            logger.info("Rollouts run through the model's own generate: %s.", reason)
+
+
+def refusal(model: Any) -> str | None:
+    """Why a model must generate by itself, in words; None if it need not."""
+    from transformers import DynamicCache, GenerationMixin
+    from transformers.cache_utils import DynamicLayer
+
+    plain = model
+    if is_adapted(model):
+        from peft import PeftModelForCausalLM
+
+        if type(model).generate is not PeftModelForCausalLM.generate:
+            return f"{type(model).__name__} has a generate of its own"
+        for name in model.active_adapters:
+            kind = model.peft_config[name]
+            if kind.is_prompt_learning or getattr(kind, "alora_invocation_tokens", None):
+                return f"the adapter {name!r} changes the prompt"
+        plain = model.get_base_model()
+    name = type(plain).__name__
+    if not isinstance(plain, GenerationMixin):
+        return f"{name} is no generating model of transformers"
+    if "generate" in vars(model) or "generate" in vars(plain):
+        return "generate was replaced on this model"
+    for method in ("generate", "_sample", "prepare_inputs_for_generation"):
+        if getattr(type(plain), method, None) is not getattr(GenerationMixin, method, None):
+            return f"{name} has a {method} of its own"
+    if plain.config.is_encoder_decoder or plain.config.get_text_config() is not plain.config:
+        return f"{name} reads more than a row of tokens"
+    parameters = inspect.signature(type(plain).forward).parameters
+    if "position_ids" not in parameters or "logits_to_keep" not in parameters:
+        return f"{name} takes no positions"
+    layers = DynamicCache(config=plain.config).layers
+    if not layers or any(type(layer) is not DynamicLayer for layer in layers):
+        return f"{name} keeps more, or less, than keys and values of all tokens"
+    return None
+
+
+def affordable_rows(model: Any, length: int, device: torch.device) -> int | None:
+    """How many rows of ``length`` tokens the free memory holds; None where it cannot be asked."""
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return rows_within(model, length, SHARE * (free + unused))
+
+
+def rows_within(model: Any, length: int, memory: float) -> int:
+    """How many rows' keys and values of ``length`` tokens fit in ``memory`` bytes; at least one."""
+    text = model.config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    size = torch.finfo(model.dtype).bits // 8 if model.dtype.is_floating_point else 2
+    return max(1, int(memory // (2 * text.num_hidden_layers * heads * width * length * size)))

@@ -1,0 +1,169 @@
+"""The sizes of a model, from its config alone: built without memory, so any architecture counts itself."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What memory depends on.
+
+    Attributes:
+        name: for messages.
+        layers: number of layers.
+        hidden: width H.
+        intermediate: width of the feed-forward layers.
+        vocabulary: number of token ids V.
+        heads: query heads.
+        kv_heads: key and value heads.
+        head_dim: width of a head.
+        windows: for each layer that keeps keys and values, how many tokens it keeps at most; None for all.
+        linear_weights: weights of the linear layers that bitsandbytes quantises.
+        other_weights: all other weights: embeddings, head, norms, biases, fused experts.
+        largest_matrix: weights of the largest quantised matrix.
+        lora_units: by the last part of a module's name, the inputs and outputs of all linear layers of that name; the
+            adapters have rank times as many weights.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    vocabulary: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    windows: tuple[int | None, ...]
+    linear_weights: int
+    other_weights: int
+    largest_matrix: int
+    lora_units: Mapping[str, int]
+
+    @property
+    def attention_width(self) -> int:
+        """Outputs of the query, key and value projections together."""
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    def lora_weights(self, rank: int, targets: Any = None) -> int:
+        """Weights of the adapters; ``targets`` as in PEFT, a list of names or ``all-linear``."""
+        if targets is None or isinstance(targets, str):
+            return rank * sum(self.lora_units.values())
+        wanted = {str(target).rsplit(".", maxsplit=1)[-1] for target in targets}
+        return rank * sum(units for name, units in self.lora_units.items() if name in wanted)
+
+
+def read_model_config(model: str, *, trust_remote_code: bool = False) -> Any:
+    """The config of a model: a folder, a name on the hub, or the path of a ``config.json``.
+
+    Raises:
+        ValueError: it cannot be read, or is of no kind that transformers knows.
+    """
+    from transformers import AutoConfig
+
+    try:
+        if model.endswith(".json"):
+            values = json.loads(Path(model).read_text(encoding="utf-8"))
+            return AutoConfig.for_model(values.pop("model_type"), **values)
+        return AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
+    except KeyError as error:
+        raise ValueError(f"{model} names no model_type, so it is no config of transformers.") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"the config of {model} cannot be read: {error}") from error
+
+
+def shape_of(config: Any, name: str = "model") -> ModelShape:
+    """Measure the model that a config describes, on the meta device: no weight exists, nothing is downloaded.
+
+    Raises:
+        ValueError: the config describes no causal language model.
+    """
+    import torch
+    from torch import nn
+    from transformers import AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    text = config.get_text_config()
+    plain = _without_quantisation(config)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(plain, dtype=torch.bfloat16)
+    except (ValueError, ImportError) as error:
+        raise ValueError(
+            f"{name} cannot be planned for: no causal language model can be made of it ({error})"
+        ) from error
+    head = model.get_output_embeddings()
+    linear, largest, units = 0, 0, dict[str, int]()
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.Linear | Conv1D) or module is head:
+            continue
+        size = module.weight.numel()
+        linear, largest = linear + size, max(largest, size)
+        leaf = path.rsplit(".", maxsplit=1)[-1]
+        units[leaf] = units.get(leaf, 0) + sum(module.weight.shape)
+    heads = text.num_attention_heads
+    total = sum(parameter.numel() for parameter in model.parameters())
+    experts = _expert_units(model, sum(units.values()))
+    if experts:
+        units["experts"] = experts
+    return ModelShape(
+        name=name,
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        intermediate=_intermediate(text),
+        vocabulary=text.vocab_size,
+        heads=heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        windows=_windows(plain),
+        linear_weights=linear,
+        other_weights=total - linear,
+        largest_matrix=largest,
+        lora_units=units,
+    )
+
+
+def _without_quantisation(config: Any) -> Any:
+    """A stored quantisation changes how weights load, not how many there are."""
+    if getattr(config, "quantization_config", None) is None:
+        return config
+    values = config.to_dict()
+    values.pop("quantization_config", None)
+    return type(config).from_dict(values)
+
+
+def _intermediate(text: Any) -> int:
+    """Width of the feed-forward part that one token passes through."""
+    if getattr(text, "moe_intermediate_size", None):
+        experts = getattr(text, "num_experts_per_tok", 1) or 1
+        return int(text.moe_intermediate_size) * int(experts)
+    for name in ("intermediate_size", "n_inner", "ffn_dim"):
+        if getattr(text, name, None):
+            return int(getattr(text, name))
+    return 4 * int(text.hidden_size)
+
+
+def _windows(config: Any) -> tuple[int | None, ...]:
+    """One entry for each layer with a cache that grows; layers with a recurrent state of fixed size are left out."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    layers = [layer for layer in DynamicCache(config=config).layers if isinstance(layer, DynamicLayer)]
+    return tuple(int(layer.sliding_window) if layer.is_sliding else None for layer in layers)
+
+
+def _expert_units(model: Any, dense: int) -> int:
+    """Adapter weights, for each rank, that PEFT puts on fused experts beside the ``dense`` ones of linear layers."""
+    import warnings
+
+    from peft import LoraConfig, get_peft_model
+
+    if not any(parameter.dim() == 3 for parameter in model.parameters()):
+        return 0
+    rank = 16
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM"))
+    made = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
+    return int(made // rank - dense)

@@ -1,0 +1,78 @@
+import json
+import textwrap
+
+import pytest
+
+TRAINING = """
+model_name_or_path: {model}
+output_dir: {folder}/out
+dataset_name: ./data.jsonl
+reward_funcs: [./rewards.py:digits]
+max_steps: 2
+num_generations: 4
+per_device_train_batch_size: 8
+max_completion_length: 8
+learning_rate: 1e-3
+logging_steps: 1
+save_strategy: no
+report_to: none
+use_cpu: true
+bf16: false
+disable_tqdm: true
+gradient_checkpointing: false
+"""
+
+REWARDS = '''
+def digits(completions, **columns):
+    """Share of digits."""
+    return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
+
+
+def by_answer(completions, answer, **columns):
+    assert len(answer) == len(completions)
+    return [float(len(text) % len(wanted)) if (wanted := str(given) + "1") else 0.0 for text, given in zip(completions, answer)]
+
+
+not_callable = 3
+'''
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with data and reward functions beside the config."""
+    rows = [{"prompt": f"{number}+1=", "question": f"what is {number}?", "answer": str(number + 1)} for number in range(16)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    return tmp_path
+
+
+@pytest.fixture
+def config(folder, tiny_model):
+    """Writes a config that trains for two steps, with further lines; gives its path."""
+
+    def config(text="", name="config.yaml", **changes):
+        import yaml
+
+        values = yaml.safe_load(TRAINING.format(model=tiny_model, folder=folder)) | (yaml.safe_load(textwrap.dedent(text)) or {}) | changes
+        values = {key: value for key, value in values.items() if value is not None}
+        path = folder / name
+        path.write_text(yaml.safe_dump(values))
+        return str(path)
+
+    return config
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path_factory):
+    """Runs a command in this process, from another folder than the config's; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+
+    def cli(*arguments):
+        from grpo_plus.cli import main
+
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return cli

@@ -1,0 +1,196 @@
+import json
+
+import pytest
+
+from grpo_plus import __version__
+
+
+def numbers(out, label):
+    (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{label} ")]
+    return [float(word) for word in line.split()[1:]]
+
+
+def test_usage_version_and_unknown_commands(cli):
+    code, out, _ = cli()
+    assert code == 2
+    assert "grpo-plus COMMAND" in out
+    code, out, _ = cli("--help")
+    assert code == 0
+    for command in ("train", "explain", "plugins", "verify"):
+        assert f"  {command} " in out
+    assert cli("--version") == (0, f"{__version__}\n", "")
+    code, _, err = cli("trian")
+    assert code == 2
+    assert "unknown command 'trian'. Did you mean 'train'?" in err
+
+
+@pytest.mark.parametrize("command", ["explain", "verify", "plugins"])
+def test_every_command_has_help(cli, command, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli(command, "--help")
+    assert end.value.code == 0
+    assert f"usage: grpo-plus {command}" in capsys.readouterr().out
+
+
+GOLDEN = [
+    ({"advantage": "sign"}, (), [1, 1, 1, -1]),
+    ({"advantage": "sign", "advantage_kwargs": {"band": 0.5}}, ("--rewards", "0,.4,.5,.6,1"), [-1, 0, 0, 0, 1]),
+    ({"advantage": "zscore"}, (), [0.4999, 0.4999, 0.4999, -1.4997]),
+    ({"advantage": "zscore", "advantage_kwargs": {"ddof": 0, "eps": 0}}, (), [0.57735, 0.57735, 0.57735, -1.732051]),
+    ({"advantage": "opo"}, ("--lengths", "10,20,30,40"), [0.4, 0.4, 0.4, -0.6]),
+    ({"advantage": "mix", "advantage_kwargs": {"parts": {"sign": 1.0, "center": 2.0}}}, (), [1.5, 1.5, 1.5, -2.5]),
+    ({}, (), [0.4999, 0.4999, 0.4999, -1.4997]),
+    ({"scale_rewards": "none"}, (), [0.25, 0.25, 0.25, -0.75]),
+]
+
+
+@pytest.mark.parametrize(("values", "flags", "expected"), GOLDEN)
+def test_explain_shows_the_advantages_of_sample_rewards(cli, config, values, flags, expected):
+    code, out, err = cli("explain", config(**values), *flags)
+    assert code == 0, err
+    assert numbers(out, "advantages") == pytest.approx(expected, abs=1e-4)
+
+
+def test_explain_names_every_part(cli, config):
+    verifiers = ["think_format", {"name": "exact", "weight": 0.5, "label": "right"}]
+    path = config(advantage="rloo", objective="dr_grpo", objective_kwargs={"epsilon_high": 0.28}, verifiers=verifiers)
+    code, out, err = cli("explain", path)
+    assert code == 0, err
+    for expected in ("advantage: rloo", "objective: dr_grpo", "0.28", "think_format: weight 1", "right: weight 0.5"):
+        assert expected in out
+    code, out, _ = cli("explain", config(loss_type="dapo"))
+    assert "TRL's own" in out
+    assert "loss_type: dapo" in out
+    assert "verifiers: none" in out
+
+
+def test_explain_of_step_estimators_says_why_there_are_no_numbers(cli, config):
+    code, out, err = cli("explain", config(advantage="process", advantage_kwargs={"credit": "return"}))
+    assert code == 0, err
+    assert "steps" in out
+    assert "credit = return" in out
+
+
+def test_explain_of_an_estimator_of_ones_own(cli, config, folder):
+    (folder / "mine.py").write_text('def half(table):\n    """R / 2, say."""\n    return table.totals() / 2\n')
+    code, out, err = cli("explain", config(advantage="./mine.py:half"), "--rewards", "2,0")
+    assert code == 0, err
+    assert "R / 2, say" in out
+    assert numbers(out, "advantages") == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--rewards", "1,x"), "--rewards is '1,x'"),
+        (("--rewards", ","), "--rewards is empty"),
+        (("--rewards", "1,0", "--lengths", "1"), "--lengths has 1 values, but --rewards has 2"),
+        (("--advantage_kwargs.bnad", "2"), "Did you mean 'band'?"),
+    ],
+)
+def test_explain_refuses_what_it_cannot_read(cli, config, flags, expected):
+    code, _, err = cli("explain", config(advantage="sign"), *flags)
+    assert code == 2
+    assert expected in err
+
+
+def test_plugins_lists_all_and_where_from(cli, folder):
+    from grpo_plus.advantages import advantages
+
+    (folder / "listed.py").write_text(
+        "from grpo_plus.advantages import register_advantage\n\n"
+        "@register_advantage('listed_here')\ndef listed(table):\n    return table.totals()\n"
+    )
+    code, out, err = cli("plugins", folder / "listed.py")
+    advantages.unregister("listed_here")
+    assert code == 0, err
+    flat = out.replace("\n", "")
+    for name in ("zscore", "mix", "dr_grpo", "gspo", "math", "think_format", "listed_here"):
+        assert name in flat
+    (line,) = [line for line in out.splitlines() if "listed_here" in line]
+    assert "registered" in line
+    code, _, err = cli("plugins", "./none.py")
+    assert code == 2
+    assert "does not exist" in err
+
+
+ROWS = [("42", "42", 1.0), ("41", "42", 0.0), ("", "7", 0.0), (None, "7", 0.0), (" 7 ", "7", 1.0)]
+
+
+@pytest.fixture
+def completions(folder):
+    """The same completions as JSONL and as Parquet."""
+    from datasets import Dataset
+
+    path = folder / "done.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "gold": gold}) + "\n" for text, gold, _ in ROWS))
+    Dataset.from_json(str(path)).to_parquet(folder / "done.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_verify_scores_a_file(cli, completions, kind):
+    flags = ("--verifier", "exact", "--completion-column", "text", "--column", "answer=gold")
+    code, out, err = cli("verify", completions / f"done.{kind}", *flags)
+    assert code == 0, err
+    results = [json.loads(line) for line in (completions / "done.verdicts.jsonl").read_text().splitlines()]
+    assert [row["row"] for row in results] == list(range(len(ROWS)))
+    assert [row["score"] for row in results] == [score for *_, score in ROWS]
+    assert "rows: 5, mean score: 0.4000" in out
+    assert "correct" in out
+
+
+def test_verify_counts_what_could_not_be_judged_in_its_exit_code(cli, completions):
+    (completions / "odd.py").write_text(
+        "from grpo_verifiers import verifier\n\n"
+        "@verifier('odd_check', isolation='inline')\ndef odd_check(completion: str, *, limit: int = 1):\n"
+        "    if len(completion) > limit:\n        raise RuntimeError('too long')\n    return 1.0\n"
+    )
+    out_file = completions / "results.jsonl"
+    flags = ("--plugin", completions / "odd.py", "--verifier", "odd_check", "--completion-column", "text", "--out", out_file)
+    code, out, err = cli("verify", completions / "done.jsonl", *flags)
+    assert code == 1, err
+    assert "error" in out
+    code, out, err = cli("verify", completions / "done.jsonl", *flags, "--option", "limit=50")
+    assert code == 0, err
+    assert len(out_file.read_text().splitlines()) == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (("--verifier", "exat"), "Did you mean 'exact'?"),
+        (("--verifier", "exact"), "completion: unknown column 'completion'"),
+        (("--verifier", "exact", "--completion-column", "text"), "answer: unknown column 'answer'"),
+        (("--verifier", "exact", "--column", "gold"), "--column is 'gold', expected KEY=VALUE"),
+        (("--verifier", "exact", "--option", "colour=red"), "colour"),
+        (("--verifier", "exact", "--split", "test"), "unknown split 'test'"),
+        (("--verifier", "exact", "--plugin", "./none.py"), "does not exist"),
+    ],
+)
+def test_verify_refuses_what_it_cannot_do(cli, completions, flags, expected):
+    code, _, err = cli("verify", completions / "done.jsonl", *flags)
+    assert code == 2
+    assert expected in err
+
+
+def test_verify_a_file_that_is_not_there_or_broken(cli, completions):
+    code, _, err = cli("verify", completions / "none.jsonl", "--verifier", "exact")
+    assert code == 2
+    assert "does not exist" in err
+    (completions / "broken.jsonl").write_text('{"a": 1}\n{"a": \n')
+    code, _, err = cli("verify", completions / "broken.jsonl", "--verifier", "exact")
+    assert code == 2
+    assert "cannot be loaded" in err
+
+
+@pytest.mark.parametrize("golds", [["42", "\\frac{1}{2}", "3\\sqrt2"], ["42", "the answer is unclear", "7"]])
+def test_verify_checks_that_golds_accept_themselves(cli, completions, golds):
+    (completions / "golds.jsonl").write_text("".join(json.dumps({"answer": gold}) + "\n" for gold in golds))
+    code, out, err = cli("verify", completions / "golds.jsonl", "--verifier", "math", "--check-golds")
+    assert code == (0 if golds[1].startswith("\\frac") else 1), out + err
+    if code == 1:
+        assert "unclear" in out
+    code, _, err = cli("verify", completions / "golds.jsonl", "--verifier", "think_format", "--check-golds")
+    assert code == 2
+    assert "no gold answers" in err

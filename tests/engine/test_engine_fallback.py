@@ -1,0 +1,161 @@
+"""What is not known to be exact runs as TRL runs it, said once; what was asked for by name and cannot be is refused."""
+
+import logging
+import re
+
+import pytest
+import torch
+
+from grpo_plus.engine import Engine, EngineError, Facts
+from grpo_plus.engine.architecture import support_of
+
+SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
+REFUSED = {
+    "recurrent": ("mamba", {"state_size": 4}, "recurrent layers"),
+    "linear attention": ("qwen3_next", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "pad_token_id": 0}, "recurrent layers|linear_attention"),
+    "dynamic positions": ("qwen2", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "positions of type dynamic"),
+    "chunks": ("llama4_text", {"num_local_experts": 2, "attention_chunk_size": 8, "intermediate_size_mlp": 64, "pad_token_id": 0, "no_rope_layers": [1, 1]}, "chunk"),
+    "router logits": ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "output_router_logits": True}, "router logits"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_are_left_alone(name):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind, config, reason = REFUSED[name]
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SMALL, **config}))
+    support = support_of(model)
+    assert support.refusal is not None
+    assert re.search(reason, support.refusal)
+    assert not support.packing
+
+
+def test_positions_from_the_mask_leave_rows_to_be_skipped_alone(bench):
+    from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM
+
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(bench.model())
+    model = BloomForCausalLM(BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_head=4, n_layer=2))
+    support = support_of(model)
+    assert (support.packing, support.trimming) == (False, False)
+    model.save_pretrained(bench.folder / "bloom")
+    tokenizer.save_pretrained(bench.folder / "bloom")
+    reports = bench.check(bench.batch(), engine="trimmed", model=str(bench.folder / "bloom"), old=0.3)
+    assert [report["engine/tokens_saved"] > 0.9 for report in reports] == [False, False, True, True]
+
+
+def test_models_whose_attention_is_known_but_takes_no_mask(bench):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(bench.model())
+    model.config._attn_implementation = "flash_attention_2"
+    support = support_of(model)
+    assert (support.refusal, support.packing, support.sharing, support.trimming) == (None, True, False, True)
+    assert "flash_attention_2" in support.note
+
+
+def test_a_model_that_lies_about_itself_is_found_out(bench, caplog):
+    from transformers import AutoModelForCausalLM
+
+    class Nosy(torch.nn.Module):
+        """Attention's input mixed with its neighbour's: no mask and no position shows it."""
+
+        def forward(self, hidden):
+            return hidden + hidden.roll(1, dims=1)
+
+    batch = bench.batch(dead=())
+    gradients = []
+    for engine in (None, "auto"):
+        model = AutoModelForCausalLM.from_pretrained(bench.model())
+        model.model.norm = torch.nn.Sequential(model.model.norm, Nosy())
+        with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+            trainer = bench.trainer(engine, model=model)
+            gradients.append(bench.gradient(trainer, batch)[0])
+    assert bench.distance(gradients[1], gradients[0]) < 1e-2  # trimming moves the neighbour of the first column
+    assert "when packed" in caplog.text
+    model = AutoModelForCausalLM.from_pretrained(bench.model())
+    model.model.norm = torch.nn.Sequential(model.model.norm, Nosy())
+    with pytest.raises(EngineError, match=r"engine='packed' is not possible here: .* when packed"):
+        bench.gradient(bench.trainer("packed", model=model), batch)
+
+
+def test_reasons_are_said_once(bench, caplog):
+    trainer = bench.trainer("auto", loss_type="bnpo", entropy_coef=0.1)
+    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+        bench.gradient(trainer, bench.batch())
+        bench.gradient(trainer, bench.batch(seed=1))
+    said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus.engine"]
+    assert len(said) == len(set(said)) == 2
+    assert any("loss_type='bnpo'" in text for text in said)
+    assert any("entropy bonus" in text for text in said)
+
+
+def test_the_balance_loss_of_experts(bench, caplog):
+    model = bench.model("qwen3_moe")
+    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+        assert bench.check(bench.batch(), engine="auto", model=model, loss_type="grpo") == [{}] * 4
+    assert "load-balancing" in caplog.text
+    with pytest.raises(EngineError, match="load-balancing"):
+        bench.trainer("packed", model=model)
+
+
+def test_inputs_beyond_text_go_to_trl_untouched():
+    calls = []
+
+    def stock(*arguments, **keywords):
+        calls.append((arguments, keywords))
+        return "as it was"
+
+    engine = Engine("auto", None, facts=Facts, autocast=lambda: None, unwrap=lambda model: model)
+    ids = torch.ones(2, 5, dtype=torch.long)
+    pixels = torch.ones(2, 3)
+    model = torch.nn.Linear(1, 1)
+    assert engine.score(stock, model, ids, ids, 2, pixel_values=pixels) == "as it was"
+    assert calls[0][1] == {"batch_size": None, "compute_entropy": False, "pixel_values": pixels}
+    assert calls[0][0][1] is ids
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
+])  # fmt: skip
+def test_settings_that_refuse_a_forced_layout(bench, settings, message):
+    with pytest.raises(EngineError, match=message):
+        bench.trainer("packed", **settings)
+    bench.trainer("auto", **settings)
+
+
+@pytest.mark.parametrize(("layout", "tokens", "facts", "message"), [
+    ("fast", None, Facts(), "engine is 'fast', expected one of auto, packed, trimmed, stock"),
+    ("auto", 0, Facts(), "engine_tokens_per_pass is 0, expected a positive number"),
+    ("stock", 100, Facts(), "needs the engine"),
+    ("auto", 100, Facts(kind="replicated"), "single device only"),
+    ("packed", None, Facts(fused_head=False), "TRL 1.16"),
+    ("packed", None, Facts(kind=None), "distributed run"),
+    ("auto", 64, Facts(prompt_adapter=True), "engine_tokens_per_pass is not possible here: .* virtual tokens"),
+])  # fmt: skip
+def test_bad_settings(bench, layout, tokens, facts, message):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(bench.model())
+    with pytest.raises(EngineError, match=message):
+        Engine(layout, tokens, facts=lambda: facts, autocast=lambda: None, unwrap=lambda model: model).check(model)
+
+
+def test_an_older_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatch, caplog):
+    import dataclasses
+
+    from grpo_plus import _trl
+
+    facts = _trl.update_facts
+    monkeypatch.setattr(_trl, "update_facts", lambda trainer: dataclasses.replace(facts(trainer), fused_head=False))
+    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+        reports = bench.check(bench.batch(width=60), engine="auto", old=0.3)
+    assert {report["engine/layout"] for report in reports if "engine/layout" in report} == {1.0}
+    assert "TRL 1.16" in caplog.text
+
+
+def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):
+    with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+        bench.check(bench.batch(completions=(8, 12)), engine="auto", old=0.3, engine_tokens_per_pass=4)
+    assert "runs in one pass although engine_tokens_per_pass is 4" in caplog.text

@@ -1,0 +1,238 @@
+"""The engine's pure parts, each against the plainest way to compute the same."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.engine.arrange import arrange, block_size, is_row_aligned, reorder
+from grpo_plus.engine.cost import choose, shape_of, split_passes
+from grpo_plus.engine.pack import FILL, SHARED, grow, lay_out, read_rows, sees, tree_mask
+from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+from grpo_plus.engine.trim import trim
+
+QUICK = settings(max_examples=40, deadline=None)
+CONFIG = SimpleNamespace(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, intermediate_size=704, vocab_size=2048)  # fmt: skip
+SHAPE = shape_of(CONFIG, device="cpu", eager=False)
+
+
+@st.composite
+def padded(draw, least=0):
+    """Token ids and mask of rows in groups, as TRL pads them, and the completion columns."""
+    prompts = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    rows = [group for group in range(len(prompts)) for _ in range(draw(st.integers(1, 4)))]
+    lengths = [draw(st.integers(least, 7)) for _ in rows]
+    left, right = max(prompts) + draw(st.integers(0, 2)), max(*lengths, 1) + draw(st.integers(0, 2))
+    ids = torch.arange(len(rows) * (left + right)).reshape(len(rows), -1) + 100
+    mask = torch.zeros_like(ids)
+    for row, (group, length) in enumerate(zip(rows, lengths, strict=True)):
+        mask[row, left - prompts[group] : left + length] = 1
+        ids[row, :left] = torch.arange(left) + 1000 * group
+    return ids, mask, right, rows, lengths
+
+
+@given(padded(least=1), st.integers(1, 4))
+@QUICK
+def test_a_branch_sees_exactly_what_its_row_would(data, branches):
+    ids, mask, right, _, _ = data
+    rows = read_rows(ids, mask, right)
+    packed = lay_out(grow(rows, range(len(ids)), branches), ids, rows)
+    visible = tree_mask(packed.branch)
+    tree_of = packed.scored // packed.branch.shape[1]
+    at = packed.scored % packed.branch.shape[1]
+    seen_rows = Counter()
+    for tree, position, target in zip(tree_of.tolist(), at.tolist(), packed.target.tolist(), strict=True):
+        row, column = divmod(target, right)
+        context = ids[row][mask[row].bool()][: rows.prompts[row] + column]
+        keys = visible[tree, 0, position].nonzero()[:, 0]
+        assert torch.equal(packed.input_ids[tree, keys], context)
+        assert torch.equal(packed.position_ids[tree, keys], torch.arange(len(context)))
+        assert packed.labels[tree, position] == ids[row, -right + column]
+        seen_rows[row] += 1
+    assert [seen_rows[row] for row in range(len(ids))] == list(rows.completions)
+    assert (packed.labels != -100).sum() == len(packed.target) == len(set(packed.target.tolist()))
+
+
+@given(padded(least=1))
+@QUICK
+def test_trees_hold_no_more_than_they_must(data):
+    ids, mask, right, groups, lengths = data
+    rows = read_rows(ids, mask, right)
+    trees = grow(rows, range(len(ids)), None)
+    assert len(trees) == len(set(groups))
+    assert sum(tree.size for tree in trees) == sum(lengths) + sum(tree.prompt - 1 for tree in trees)
+    assert [tree.size for tree in trees] == sorted((tree.size for tree in trees), reverse=True)
+
+
+def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
+    branch = torch.tensor([[SHARED, 0, 0, 1, FILL], [0, FILL, FILL, FILL, FILL]])
+    visible = tree_mask(branch)[:, 0]
+    assert visible.any(-1).all()
+    assert visible[0].int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 0, 0, 1, 0],
+        [1, 0, 0, 0, 1],
+    ]
+    assert visible[1, 0].int().tolist() == [1, 0, 0, 0, 0]
+
+
+def test_the_mask_of_flex_attention_is_the_same():
+    from torch.nn.attention.flex_attention import create_block_mask, create_mask
+
+    branch = torch.tensor([[SHARED] * 3 + [0] * 4 + [1] * 2 + [FILL] * 2, [0] * 5 + [1] * 6])
+    assert torch.equal(create_mask(sees(branch), 2, None, 11, 11, device="cpu"), tree_mask(branch))
+    assert create_block_mask(sees(branch), 2, None, 11, 11, device="cpu").shape == (2, 1, 11, 11)
+
+
+@pytest.mark.parametrize("hole", [(0, 1), (0, 5), (1, 4)])
+def test_padding_in_the_middle_is_not_measured(hole):
+    mask = torch.tensor([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]])
+    assert read_rows(torch.ones_like(mask), mask, 3).completions == [2, 3]
+    mask[hole] = 1 - mask[hole]
+    broken = read_rows(torch.ones_like(mask), mask, 3)
+    assert broken is None or hole == (0, 5) or (hole == (0, 1) and broken.prompts == [1, 3])
+    mask = torch.tensor([[1, 0, 1, 1, 1, 0]])
+    assert read_rows(torch.ones_like(mask), mask, 3) is None
+    mask = torch.tensor([[1, 1, 1, 1, 0, 1]])
+    assert read_rows(torch.ones_like(mask), mask, 3) is None
+
+
+@given(padded())
+@QUICK
+def test_trimming_drops_padding_alone(data):
+    ids, mask, right, _, _ = data
+    rows = read_rows(ids, mask, right)
+    chosen = list(range(0, len(ids), 2))
+    cut, cut_mask, kept = trim(rows, chosen, ids, mask)
+    assert cut_mask.sum() == mask[chosen].sum()
+    assert torch.equal(cut[cut_mask.bool()], ids[chosen][mask[chosen].bool()])
+    assert cut_mask[:, 0].any()
+    assert kept == 0 or cut_mask[:, -1].any()
+    assert kept == max(rows.completions[row] for row in chosen)
+
+
+@given(st.data())
+@QUICK
+def test_arranging_keeps_rows_and_brings_prompts_together(data):
+    size = data.draw(st.integers(1, 6))
+    batches = data.draw(st.integers(1, 4))
+    keys = data.draw(st.lists(st.integers(0, 4), min_size=size * batches, max_size=size * batches))
+    live = data.draw(st.lists(st.booleans(), min_size=len(keys), max_size=len(keys)))
+    order = arrange(keys, [1] * len(keys), live, size)
+    assert sorted(order) == list(range(len(keys)))
+
+    def places(order):
+        """How many (micro-batch, live prompt) pairs there are: the prompts that must be run."""
+        return len({(place // size, keys[row]) for place, row in enumerate(order) if live[row]})
+
+    assert places(order) <= places(list(range(len(keys))))
+    counts = Counter(key for key, alive in zip(keys, live, strict=True) if alive)
+    if all(size % count == 0 for count in counts.values()):
+        assert places(order) == len(counts)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3), st.integers(1, 3))
+@QUICK
+def test_blocks_never_cross_an_optimizer_step(per_generation, accumulation, iterations, generations):
+    block = block_size(per_generation, accumulation)
+    steps = per_generation * iterations * generations
+    window = [step // accumulation for step in range(steps)]  # the last one of an epoch may be shorter
+    for start in range(0, steps, per_generation):
+        for first in range(0, per_generation, block):
+            assert len(set(window[start + first : start + first + block])) == 1
+
+
+def test_reordering_moves_every_value_of_a_row_together():
+    batches = [
+        {"a": torch.arange(3) + 3 * i, "b": [f"r{3 * i + j}" for j in range(3)], "n": torch.tensor(7), "x": None}
+        for i in range(2)
+    ]
+    moved = reorder(batches, [5, 0, 1, 4, 2, 3])
+    assert [batch["a"].tolist() for batch in moved] == [[5, 0, 1], [4, 2, 3]]
+    assert [batch["b"] for batch in moved] == [["r5", "r0", "r1"], ["r4", "r2", "r3"]]
+    assert all(batch["n"] == 7 and batch["x"] is None for batch in moved)
+    assert is_row_aligned(batches[0], 3)
+    assert not is_row_aligned({"pixel_values": torch.zeros(5, 2)}, 3)
+    assert not is_row_aligned({"note": "one for all"}, 3)
+
+
+def test_idle_rows():
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [0, 0, 0], [1, 0, 0]])
+    advantages = torch.tensor([0.0, -0.5, 1.0, 1e-30])
+    assert idle_rows(advantages, mask, zero_is_idle=True).tolist() == [True, False, True, False]
+    assert idle_rows(advantages, mask, zero_is_idle=False).tolist() == [False, False, True, False]
+    per_token = torch.tensor([[0.0, 0, 5], [0, 0, 1], [1, 1, 1], [0, 1, 1]])
+    assert idle_rows(per_token, mask, zero_is_idle=True).tolist() == [True, False, True, True]
+    assert idle_rows(torch.full((4,), float("nan")), mask, zero_is_idle=True).tolist() == [False, False, True, False]
+
+
+def test_stand_ins_give_a_ratio_of_one():
+    old = torch.tensor([[-3.0, -900.0], [-1.0, -2.0]])
+    idle = torch.tensor([True, False])
+    assert torch.equal(stand_in(old, idle, old.shape, old.device), torch.tensor([[-3.0, -900.0], [0.0, 0.0]]))
+    assert not stand_in(None, idle, old.shape, old.device).any()
+
+
+def test_the_mean_entropy_is_that_of_the_live_tokens():
+    entropies = torch.tensor([[1.0, 3.0], [0.0, 0.0], [5.0, 9.0]])
+    mask = torch.tensor([[1, 1], [1, 1], [1, 0]])
+    filled = fill_entropy(entropies, torch.tensor([False, True, False]), mask, nothing=float("nan"))
+    assert float((filled * mask).sum() / mask.sum()) == pytest.approx(3.0)
+    nothing = fill_entropy(entropies, torch.tensor([True] * 3), mask, nothing=-1.0)
+    assert torch.equal(nothing, torch.full((3, 2), -1.0))
+
+
+def measured(prompt, completions, pad=0):
+    left, right = prompt, max(completions) + pad
+    ids = torch.ones(len(completions), left + right, dtype=torch.long)
+    mask = torch.ones_like(ids)
+    for row, length in enumerate(completions):
+        mask[row, left + length :] = 0
+    return read_rows(ids, mask, right)
+
+
+def plan(rows, chosen=None, *, single_pass=False, sharing=True, **keywords):
+    chosen = range(len(rows.prompts)) if chosen is None else chosen
+    return choose(
+        rows,
+        chosen,
+        SHAPE,
+        stock_rows=len(rows.prompts),
+        packing=True,
+        sharing=sharing,
+        trimming=True,
+        single_pass=single_pass,
+        **keywords,
+    )
+
+
+def test_the_layout_that_is_chosen():
+    assert plan(measured(12, [128] * 8)).layout == "stock"  # nothing to gain: TRL's own path, unchanged
+    long = plan(measured(1000, [100] * 8))
+    assert long.layout == "packed"
+    assert [len(tree.rows) for trees in long.passes for tree in trees] == [8]
+    # Long completions of a short prompt: one dense mask over all of them would cost more than the prompt.
+    ragged = plan(measured(12, [1500, 1400, 300, 200, 100, 50, 40, 30]))
+    assert ragged.layout == "packed"
+    assert max(len(tree.rows) for trees in ragged.passes for tree in trees if tree.size > 1000) == 1
+    assert plan(measured(1000, [100] * 8), sharing=False).layout == "stock"
+    assert plan(measured(12, [128] * 8), chosen=[1, 5]).cost < plan(measured(12, [128] * 8)).cost / 3
+    assert len(plan(measured(12, [900, 800, 20, 10]), single_pass=True).passes) == 1
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 400))
+@QUICK
+def test_passes_keep_to_their_bound(completions, prompt, bound):
+    rows = measured(prompt, completions)
+    made = plan(rows, forced="packed", most_tokens=bound)
+    trees = [tree for part in made.passes for tree in part]
+    assert sorted(row for tree in trees for row in tree.rows) == list(range(len(completions)))
+    for part in made.passes:
+        tokens = len(part) * part[0].size
+        assert tokens <= bound or (len(part) == 1 and len(part[0].rows) == 1)
+    assert split_passes(trees, SHAPE)  # sizes are in order

@@ -1,0 +1,120 @@
+"""One generation batch trained on in different splits; also run on two ranks, as a script.
+
+The completions are fixed: they share prefixes, differ in length, hold a tool's words, and two run out of tokens.
+"""
+
+import gc
+import json
+import sys
+from pathlib import Path
+
+END = "<|im_end|>"
+ANSWERS = ["12" + END, "12345678", "1" + END, "13 " + END, "7" + END, "78 9" + END, "abcdefgh", "78 a" + END]
+TOOL_WORDS = {3: (1, 2), 5: (0, 1)}  # completion: tokens that were not written by the policy
+SETTINGS = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "num_generations": 4,
+    "max_completion_length": 8,
+    "num_iterations": 2,
+    "max_steps": 3,
+    "optim": "sgd",
+    "learning_rate": 0.0,
+    "max_grad_norm": 0.0,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "gradient_checkpointing": False,
+    "mask_truncated_completions": True,
+    "engine": "stock",
+}
+COMPOSITIONS = {
+    **{name: {"objective": name, "beta": 0.1} for name in ("grpo", "sequence_grpo", "dr_grpo", "dapo", "gspo")},
+    **{name: {"objective": name, "beta": 0.1} for name in ("gspo_token", "cispo", "sapo", "luspo", "vespo", "gmpo")},
+    **{name: {"objective": name, "beta": 0.1} for name in ("reinforce", "ppo_clip")},
+    "grpo_clip": {"objective": "grpo_clip"},
+    "target": {"objective": "target", "num_generations": 8},  # on two ranks, the group spans both
+    "prompt_mean": {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}},
+    "entropy": {"objective": "dapo", "entropy_coef": 0.1},
+    "kl_reward": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
+}
+IN_TWO_RANKS = ("grpo", "vespo", "target", "prompt_mean", "kl_reward")
+
+
+def reward(completions, **_):
+    return [len(set(text)) / 8 + ("7" in text) for text in completions]
+
+
+def rollout(prompts, trainer):
+    tokenizer = trainer.processing_class
+    first = trainer.accelerator.process_index * len(prompts)
+    completions = [tokenizer.encode(ANSWERS[(first + row) % len(ANSWERS)]) for row in range(len(prompts))]
+    masks = [
+        [0 if position in TOOL_WORDS.get((first + row) % len(ANSWERS), ()) else 1 for position in range(len(ids))]
+        for row, ids in enumerate(completions)
+    ]
+    return {
+        "prompt_ids": [tokenizer.encode(prompt) for prompt in prompts],
+        "completion_ids": completions,
+        "logprobs": None,
+        "env_mask": masks,
+    }
+
+
+def gradients(model, output_dir, *, rows, accumulation, **settings):
+    """The gradients of three optimizer steps, on-policy, off it, and on a new batch: weights move in a fixed way."""
+    import torch
+    from datasets import Dataset
+    from transformers import TrainerCallback
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    class Keep(TrainerCallback):
+        def __init__(self):
+            self.seen = []
+
+        def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+            self.seen.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]).clone())
+
+        @torch.no_grad()
+        def on_step_end(self, args, state, control, model=None, **_):
+            for weight in model.parameters():
+                weight.mul_(1.02)
+
+    keep = Keep()
+    config = GRPOPlusConfig(
+        output_dir=str(output_dir),
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=accumulation,
+        **{**SETTINGS, **settings},
+    )
+    trainer = GRPOPlusTrainer(
+        model,
+        reward,
+        config,
+        Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]}),
+        rollout_func=rollout,
+        callbacks=[keep],
+    )
+    gc.freeze()  # the trainer collects garbage when it starts, among all that was ever imported
+    trainer.train()
+    gc.unfreeze()
+    return keep.seen, trainer
+
+
+def main(model, folder):
+    import torch
+
+    found = {}
+    trainer = None
+    for name in IN_TWO_RANKS:
+        seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, **COMPOSITIONS[name])
+        found[name] = seen
+        assert trainer.accelerator.num_processes == 2
+    if trainer.accelerator.is_main_process:
+        torch.save(found, Path(folder) / "gradients.pt")
+        Path(folder, "metrics.json").write_text(json.dumps(trainer.state.log_history))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,254 @@
+"""Compositions: what is refused and in which words, what a config builds, what users may register."""
+
+import pytest
+import torch
+
+from grpo_plus.objectives import (
+    Metric,
+    build_objective,
+    check_objective,
+    objectives,
+    piece_registries,
+    register_objective,
+)
+from grpo_plus.problems import ConfigError
+from grpo_verifiers.errors import DuplicateNameError
+
+CLIP = {"name": "clip", "epsilon_low": 3e-4, "epsilon_high": 4e-4}
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "beta", "said"),
+    [
+        ("grpoo", {}, 0, ["unknown objective 'grpoo'", "Did you mean 'grpo'?", "dapo"]),
+        ("bnpo", {}, 0, ["'bnpo'", "micro-batch", "dapo"]),
+        (3, {}, 0, ["by name", "3"]),
+        ("grpo", {"epsilon_hihg": 0.3}, 0, ["'epsilon_hihg'", "Did you mean 'epsilon_high'?"]),
+        ("grpo", {"epsilon_low": -0.1}, 0, ["epsilon_low is -0.1", "at least 0"]),
+        ("grpo", {"epsilon_high": "wide"}, 0, ["'epsilon_high' is 'wide'", "a number"]),
+        ("grpo", {"epsilon_low": float("nan")}, 0, ["epsilon_low", "nan"]),
+        ("grpo", {"epsilon_low": True}, 0, ["epsilon_low", "True"]),
+        ("grpo", {"delta": 0}, 0, ["delta is 0", "more than 0"]),
+        ("ppo_clip", {"dual": 1.0}, 0, ["dual is 1.0", "more than 1"]),
+        ("cispo", {"delta": 2.0}, 0, ["'cispo'", "unknown keyword 'delta'", "epsilon_max"]),
+        ("cispo", {"epsilon_max": 0}, 0, ["epsilon_max is 0", "more than 0"]),
+        ("grpo", {"surrogate": "cispo", "delta": 2.0}, 0, ["unknown keyword 'delta'"]),
+        ("grpo", {"ratio": "sequense"}, 0, ["unknown ratio 'sequense'", "Did you mean 'sequence'?"]),
+        ("grpo", {"surrogate": "klip"}, 0, ["unknown surrogate 'klip'", "'clip'"]),
+        ("grpo", {"surrogate": ["clip"]}, 0, ["surrogate", "list"]),
+        ("grpo", {"reduce": "mean"}, 0, ["unknown reduction 'mean'", "token_mean"]),
+        ("grpo", {"surrogate": CLIP, "epsilon_low": 0.1}, 0, ["epsilon_low is given twice"]),
+        ("grpo", {"reduce": {"name": "constant", "length": 0}}, 0, ["length is 0", "at least 1"]),
+        ("reinforce", {"ratio": "token"}, 0, ["'logp' reads no ratio", "remove ratio"]),
+        ("vespo", {"ratio": "sequence"}, 0, ["'vespo'", "remove ratio"]),
+        ("grpo", {"ratio": "none"}, 0, ["'clip' needs a ratio"]),
+        ("target", {}, 0.1, ["'target' has no KL term", "beta is 0.1", "set beta to 0"]),
+        ("grpo", {"surrogate": "target"}, 0.1, ["'target'", "set beta to 0"]),
+        ("target", {"reduce": "sequence_mean"}, 0, ["'target'", "token_mean", "remove reduce"]),
+        ("target", {"kl": "k3"}, 0, ["'target' has no KL term", "remove kl"]),
+        ("target", {"good_exponent": 1.5}, 0, ["good_exponent is 1.5", "at most 1"]),
+        ("target", {"bad_exponent": 0.5}, 0, ["bad_exponent is 0.5", "at least 1"]),
+        ("grpo_clip", {}, 0.1, ["'grpo_clip' has no KL term", "use objective 'grpo'"]),
+        ("grpo", {}, -0.1, ["beta is -0.1", "at least 0"]),
+        ("grpo", {"kl": {"placement": "reward"}}, 0, ["beta is 0", "nothing would read it"]),
+        ("grpo", {"kl": {"schedule": "adaptive"}}, 0, ["beta is 0"]),
+        ("grpo", {"kl": None}, 0.1, ["beta is 0.1", "choose an estimator"]),
+        ("grpo", {"kl": "k4"}, 0.1, ["unknown KL estimator 'k4'", "k1, k2, k3"]),
+        ("grpo", {"kl": {"estimater": "k1"}}, 0.1, ["unknown keyword 'estimater'", "'estimator'"]),
+        ("grpo", {"kl": {"placement": "rewards"}}, 0.1, ["unknown placement 'rewards'", "'reward'"]),
+        ("grpo", {"kl": {"unbiased": "yes"}}, 0.1, ["unbiased is 'yes'"]),
+        ("grpo", {"kl": {"unbiased": True, "placement": "reward"}}, 0.1, ["no meaning", "remove it"]),
+        ("gmpo", {"kl": {"unbiased": True}}, 0.1, ["'gmpo' never", "remove kl.unbiased"]),
+        ("grpo", {"kl": {"schedule": "warm"}}, 0.1, ["unknown schedule 'warm'", "warmup"]),
+        ("grpo", {"kl": {"schedule": "warmup"}}, 0.1, ["'steps' is required"]),
+        ("grpo", {"kl": {"schedule": {"name": "warmup", "steps": 0}}}, 0.1, ["steps is 0", "more than 0"]),
+        ("grpo", {"kl": {"schedule": {"name": "adaptive", "target": -1.0}}}, 0.1, ["target is -1.0"]),
+        ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
+        ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' pulls every token", "clip, gmpo, target"]),
+    ],
+)
+def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):
+    problems = check_objective(name, kwargs, beta=beta)
+    assert problems
+    assert any(all(word in problem for word in said) for problem in problems), problems
+    with pytest.raises(ConfigError):
+        build_objective(name, kwargs, beta=beta)
+
+
+def test_all_problems_come_together():
+    problems = check_objective(
+        "grpo",
+        {"epsilon_low": -1, "reduce": "mean", "stop_fraction": 2, "kl": {"estimator": "k4", "unbiased": 3}, "foo": 1},
+        beta=0.1,
+        advantage_per="token",
+    )
+    for word in ("epsilon_low", "'mean'", "stop_fraction", "'k4'", "unbiased", "'foo'"):
+        assert any(word in problem for problem in problems), word
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [("gspo", False), ("luspo", False), ("sequence_grpo", False), ("gmpo", False), ("gspo_token", True), ("grpo", True),
+     ("target", True), ("vespo", True)],
+)  # fmt: skip
+@pytest.mark.parametrize("per", ["token", "step"])
+def test_one_ratio_a_completion_does_not_go_with_advantages_per_token(name, fits, per):
+    assert check_objective(name, {}, beta=0) == []
+    problems = check_objective(name, {}, beta=0, advantage_per=per)
+    assert (problems == []) == fits
+    assert fits or f"advantages per {per}" in problems[0]
+
+
+def test_yaml_composition_builds_what_it_says():
+    objective = build_objective("grpo", {"ratio": "sequence", "surrogate": CLIP, "kl": {"estimator": "k2"}}, beta=0.1)
+    assert objective.ratio.piece.name == "sequence"
+    assert objective.surrogate.keywords == {"epsilon_low": 3e-4, "epsilon_high": 4e-4}
+    assert objective.kl.estimator.piece.name == "k2"
+    assert objective.reduce.piece.name == "sequence_mean"
+    assert build_objective("dapo", {"epsilon_high": "2.8e-1"}, beta=0).surrogate.keywords == {"epsilon_high": 0.28}
+    assert build_objective("dr_grpo", {"length": 7}, beta=0).reduce.keywords == {"length": 7}
+    assert build_objective("ppo_clip", {"surrogate": {"epsilon_low": 0.1}}, beta=0).surrogate.keywords == {
+        "dual": 3.0,
+        "epsilon_low": 0.1,
+    }
+
+
+def test_unbiased_follows_the_hosts_field_unless_it_is_given():
+    def unbiased(kwargs, *, field, name="grpo"):
+        return build_objective(name, kwargs, beta=0.1, use_bias_correction_kl=field).kl.unbiased
+
+    assert unbiased({}, field=True)
+    assert not unbiased({}, field=False)
+    assert not unbiased({"kl": {"unbiased": False}}, field=True)
+    assert not unbiased({}, field=True, name="gmpo")
+    contradiction = check_objective("grpo", {"kl": {"unbiased": True}}, beta=0.1, use_bias_correction_kl=False)
+    assert "use_bias_correction_kl" in contradiction[0]
+
+
+@pytest.mark.parametrize("name", objectives.names())
+def test_every_preset_explains_itself(name):
+    objective = build_objective(name, beta=0.0 if name in ("grpo_clip", "target") else 0.1)
+    text = objective.formula()
+    assert text.startswith(f"objective {name}")
+    assert "{" not in text
+    fields = objective.relevant_fields()
+    assert ("use_bias_correction_kl" in fields) == (objective.kl is not None)
+    assert ("max_completion_length" in fields) == (name == "dr_grpo")
+
+
+@pytest.fixture
+def registered():
+    names = []
+    yield names
+    for kind, name in names:
+        (objectives if kind == "loss" else piece_registries[kind]).unregister(name)
+
+
+def test_a_users_whole_objective(registered, make_batch):
+    registered.append(("loss", "squared"))
+
+    @register_objective("squared", reduce="sequence_sum", formula="scale·(lp − 1)²")
+    def squared(batch, *, scale: float = 2.0):
+        loss = scale * (batch.logps - 1) ** 2
+        return loss, {"squared/mean": loss}
+
+    batch = make_batch(beta=0.3)
+    loss, unreduced = build_objective("squared", {"scale": 3.0}, beta=0.0).loss(batch)
+    expected = torch.where(batch.mask, 3 * (batch.logps - 1) ** 2, 0.0).sum() / 5
+    assert loss.item() == pytest.approx(expected.item())
+    assert isinstance(unreduced.metrics["squared/mean"], Metric)
+    with_kl, _ = build_objective("squared", {"scale": 3.0, "kl": {"unbiased": False}}, beta=0.3).loss(batch)
+    delta = torch.where(batch.mask, batch.ref_logps - batch.logps, 0.0)
+    assert with_kl.item() == pytest.approx((expected + 0.3 * (delta.exp() - delta - 1).sum() / 5).item())
+    assert not build_objective("squared", beta=0.0).zero_advantage_means_zero_gradient
+    assert "scale·(lp − 1)²" in build_objective("squared", beta=0.0).formula()
+    said = check_objective("squared", {"scale": "big", "ratio": "token", "surrogate": "clip"}, beta=0)
+    assert any("'scale' is 'big'" in text for text in said)
+    assert sum("one whole function" in text for text in said) == 2
+
+
+def test_users_pieces_compose_with_ours(registered, make_batch):
+    registered += [("surrogate", "halved"), ("ratio", "flat"), ("kl", "absolute"), ("reduce", "plain_sum")]
+
+    @register_objective("halved", kind="surrogate", zero_advantage_means_zero_gradient=True)
+    def halved(batch, ratio, *, factor: float = 0.5):
+        return factor * ratio * batch.advantages
+
+    @register_objective("flat", kind="ratio")
+    def flat(batch):
+        return 1 + batch.log_ratio
+
+    @register_objective("absolute", kind="kl")
+    def absolute(logps, ref_logps):
+        return (logps - ref_logps).abs()
+
+    @register_objective("plain_sum", kind="reduce")
+    def plain_sum(values, batch):
+        return values.sum()
+
+    batch = make_batch(beta=0.5)
+    kwargs = {"surrogate": "halved", "ratio": "flat", "reduce": "plain_sum", "factor": 0.25}
+    kwargs["kl"] = {"estimator": "absolute", "unbiased": False}
+    loss, _ = build_objective("grpo", kwargs, beta=0.5).loss(batch)
+    inner = -0.25 * (1 + batch.logps - batch.old_logps) * batch.advantages + 0.5 * (batch.logps - batch.ref_logps).abs()
+    assert loss.item() == pytest.approx(torch.where(batch.mask, inner, 0.0).sum().item())
+    kwargs.pop("kl")
+    assert build_objective("grpo", kwargs, beta=0.0).zero_advantage_means_zero_gradient
+
+
+def test_a_users_own_kl_is_left_to_it(registered, make_batch):
+    registered += [("loss", "own"), ("loss", "without")]
+
+    @register_objective("own", kl="own")
+    def own(batch):
+        return batch.beta * (batch.logps - batch.ref_logps) ** 2
+
+    register_objective("without", kl="none")(lambda batch: batch.logps)
+    batch = make_batch(beta=0.5)
+    assert build_objective("own", beta=0.5).values(batch).kl is None
+    assert check_objective("own", {}, beta=0.5) == []
+    assert "set beta to 0" in check_objective("without", {}, beta=0.5)[0]
+
+
+def test_references_to_files_are_objectives_and_pieces(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def loss(batch, *, scale: float = 1.0):\n    return -scale * batch.advantages * batch.logps\n"
+        "def surrogate(batch, ratio):\n    return ratio\n"
+    )
+    assert build_objective("./mine.py:loss", {"scale": 2}, beta=0, base=tmp_path).surrogate.keywords == {"scale": 2}
+    piece = build_objective("grpo", {"surrogate": "./mine.py:surrogate"}, beta=0, base=tmp_path).surrogate.piece
+    assert piece.kind == "surrogate"
+    assert "no_such" in check_objective("./mine.py:no_such", {}, beta=0, base=tmp_path)[0]
+    assert "sclae" in check_objective("./mine.py:loss", {"sclae": 2}, beta=0, base=tmp_path)[0]
+
+
+def test_functions_that_cannot_be_called_are_refused_at_once(registered):
+    with pytest.raises(TypeError, match=r"\(batch, ratio, \*, keywords\)"):
+        register_objective("bad", kind="surrogate")(lambda batch: batch)
+    with pytest.raises(TypeError, match="required"):
+        register_objective("bad")(lambda batch, required: batch)
+    with pytest.raises(ValueError, match="kind of objective piece 'surogate'"):
+        register_objective("bad", kind="surogate")
+    with pytest.raises(DuplicateNameError, match="built in"):
+        register_objective("grpo")(lambda batch: batch)
+
+
+def test_values_of_the_wrong_shape_are_refused(registered, make_batch):
+    registered.append(("loss", "scalar"))
+    register_objective("scalar")(lambda batch: batch.logps.sum())
+    with pytest.raises(ValueError, match=r"objective 'scalar' returned values of shape \(\).*\(5, 6\)"):
+        build_objective("scalar", beta=0.0).loss(make_batch())
+    registered.append(("loss", "word"))
+    register_objective("word")(lambda batch: "loss")
+    with pytest.raises(TypeError, match="returned str"):
+        build_objective("word", beta=0.0).loss(make_batch())
+
+
+def test_the_bare_decorator_takes_the_functions_name(registered):
+    registered.append(("loss", "bare_loss"))
+
+    @register_objective
+    def bare_loss(batch):
+        return batch.logps
+
+    assert "bare_loss" in objectives

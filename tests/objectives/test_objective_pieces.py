@@ -1,0 +1,305 @@
+"""Numbers of the pure pieces: golden tables, brute force in float64, finite differences, masks that really mask."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.objectives import Counts, TokenBatch, build_objective, objectives, piece_registries
+
+NO_KL = ("grpo_clip", "target")
+STOPPED = ("cispo", "gspo_token", "vespo")  # their weights have no gradient, but would move under a finite difference
+PRESETS = objectives.names()
+
+
+def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):
+    logp = torch.tensor([[math.log(pi)]], dtype=torch.float64, requires_grad=True)
+    return TokenBatch(
+        logps=logp,
+        old_logps=torch.tensor([[math.log(pi_old)]], dtype=torch.float64),
+        advantages=torch.tensor([[advantage]], dtype=torch.float64),
+        mask=torch.ones(1, 1, dtype=torch.bool),
+        counts=Counts(1.0, 1.0, 1.0),
+        ref_logps=None if pi_ref is None else torch.tensor([[math.log(pi_ref)]], dtype=torch.float64),
+        beta=beta,
+    )
+
+
+@pytest.mark.parametrize(
+    ("advantage", "pi_old", "pi", "expected"),
+    [
+        (1, 0.010, 0.008, 0.8),
+        (1, 0.010, 0.012, 1.2),
+        (1, 0.010, 0.100, 1.2),
+        (1, 0.900, 0.800, 0.8 / 0.9),
+        (1, 0.900, 0.950, 0.95 / 0.9),
+        (1, 0.900, 1.000, 1 / 0.9),
+        (-1, 0.900, 0.800, -0.8 / 0.9),
+        (-1, 0.900, 0.720, -0.8),
+        (-1, 0.900, 0.500, -0.8),
+        (-1, 0.900, 0.100, -0.8),
+    ],
+)
+def test_clipped_objective_of_the_golden_table(advantage, pi_old, pi, expected):
+    loss, _ = build_objective("grpo_clip", beta=0.0).loss(one_token(pi, pi_old, float(advantage)))
+    assert loss.item() == pytest.approx(-expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("pi_ref", "total"), [(0.5, 0.0144444444), (0.1, -0.0077777778), (1e-50, -0.0133333333)])
+def test_gradient_of_clip_and_kl_at_the_boundary(pi_ref, total):
+    pi = 0.6 * (1 - 1e-12)  # from below: at the boundary itself the clip is already felt
+    batch = one_token(pi, 0.5, 0.01, pi_ref, beta=0.02)
+    loss, _ = build_objective("grpo", {"kl": {"unbiased": False}}, beta=0.02).loss(batch)
+    loss.backward()
+    assert -batch.logps.grad.item() / pi == pytest.approx(total, abs=2e-9)
+
+
+def test_gradient_on_policy_is_advantage_plus_the_kl_pull():
+    batch = one_token(0.3, 0.3, 0.7, 0.45, beta=0.1)
+    build_objective("grpo", {"kl": {"unbiased": False}}, beta=0.1).loss(batch)[0].backward()
+    assert -batch.logps.grad.item() == pytest.approx(0.7 + 0.1 * (0.45 / 0.3 - 1), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in STOPPED])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_gradients_match_finite_differences(name, estimator, make_batch):
+    beta = 0.0 if name in NO_KL else 0.3
+    kwargs = {"kl": {"estimator": estimator}} if beta else {}
+    objective = build_objective(name, kwargs, beta=beta)
+    per_token = not objective.ratio.piece.per_completion and not objective.surrogate.piece.per_completion
+    for seed in range(3):
+        batch = make_batch(seed=seed, beta=beta, per_token=per_token)
+        loss, _ = objective.loss(batch)
+        (gradient,) = torch.autograd.grad(loss, batch.logps)
+        numeric = torch.zeros_like(gradient)
+        for index in range(batch.logps.numel()):
+            step = torch.zeros(batch.logps.numel(), dtype=torch.float64)
+            step[index] = 1e-6
+            ends = [
+                objective.loss(
+                    dataclasses.replace(batch, logps=batch.logps.detach() + sign * step.view_as(batch.logps))
+                )[0]
+                for sign in (1, -1)
+            ]
+            numeric.view(-1)[index] = (ends[0] - ends[1]) / 2e-6
+        assert torch.allclose(gradient, numeric, atol=1e-8), (seed, (gradient - numeric).abs().max())
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_stopped_gradients_are_weights_of_the_log_probabilities(name, make_batch):
+    """The gradient of sg[w]·A·lp is w·A, and that of gspo_token is s·A inside its clip."""
+    batch = make_batch(seed=3, spread=0.01)
+    loss, _ = build_objective(name, beta=0.0).loss(batch)
+    (gradient,) = torch.autograd.grad(loss, batch.logps)
+    log_ratio = torch.where(batch.mask, batch.logps.detach() - batch.old_logps, 0.0)
+    lengths = batch.mask.sum(-1, keepdim=True).clamp(min=1)
+    if name == "cispo":
+        weight, share = log_ratio.exp(), 1 / batch.counts.tokens
+    elif name == "vespo":
+        s = log_ratio.sum(-1, keepdim=True).exp()
+        k, lam = (torch.where(batch.advantages >= 0, *pair) for pair in ((2.0, 3.0), (3.0, 2.0)))
+        weight, share = lam.exp() * s**k * torch.exp(-lam * s), 1 / batch.counts.tokens
+    else:
+        weight, share = (log_ratio.sum(-1, keepdim=True) / lengths).exp(), 1 / (lengths * batch.counts.completions)
+    expected = torch.where(batch.mask, -weight * batch.advantages * share, 0.0)
+    assert torch.allclose(gradient, expected, atol=1e-7)
+    assert gradient.abs().max() > 1e-3
+
+
+def test_ratios_by_hand(make_batch):
+    batch = make_batch(seed=5)
+    ratios = {name: piece_registries["ratio"].get(name).fn(batch).detach() for name in piece_registries["ratio"]}
+    for row in range(len(batch.mask)):
+        kept = batch.mask[row]
+        steps = (batch.logps.detach() - batch.old_logps)[row][kept]
+        mean = steps.mean() if kept.any() else torch.tensor(0.0, dtype=torch.float64)
+        assert torch.allclose(ratios["token"][row][kept], steps.exp())
+        assert torch.allclose(ratios["sequence"][row], mean.exp())
+        assert torch.allclose(ratios["sequence_token"][row], mean.exp().expand(len(kept)))
+        assert torch.allclose(ratios["sequence_sum"][row], steps.sum().exp())
+
+
+def test_reductions_by_hand(make_batch):
+    batch = make_batch(seed=7)
+    values = torch.where(batch.mask, torch.rand(batch.mask.shape, dtype=torch.float64), 0.0)
+    rows = [values[row][batch.mask[row]] for row in range(len(values))]
+    means = [row.mean().item() if len(row) else 0.0 for row in rows]
+    per_prompt = [torch.cat(rows[0:2]), torch.cat(rows[2:4]), rows[4]]
+    expected = {
+        "sequence_mean": sum(means) / 5,
+        "token_mean": torch.cat(rows).mean().item(),
+        "constant": torch.cat(rows).sum().item() / (5 * 6),
+        "sequence_sum": sum(row.sum().item() for row in rows) / 5,
+        "prompt_mean": sum(tokens.mean().item() for tokens in per_prompt) / 3,
+    }
+    for name, value in expected.items():
+        assert piece_registries["reduce"].get(name).fn(values, batch).item() == pytest.approx(value, abs=1e-12), name
+    assert piece_registries["reduce"].get("constant").fn(values, batch, length=10).item() == pytest.approx(
+        torch.cat(rows).sum().item() / 50, abs=1e-12
+    )
+
+
+def test_dual_clip_bounds_what_a_negative_advantage_can_cost():
+    batch = one_token(0.9, 0.1, -2.0)  # ratio 9: without a floor the objective would be -18
+    loss, unreduced = build_objective("ppo_clip", beta=0.0).loss(batch)
+    assert loss.item() == pytest.approx(6.0)
+    assert unreduced.terms.settled.item()
+    loss.backward()
+    assert batch.logps.grad.item() == 0.0
+
+
+def test_delta_caps_the_unclipped_term():
+    batch = one_token(0.9, 0.1, -2.0)
+    loss, unreduced = build_objective("grpo", {"delta": 4.0}, beta=0.0).loss(batch)
+    assert loss.item() == pytest.approx(8.0)
+    assert unreduced.terms.settled.item()
+    assert build_objective("grpo", {"delta": 4.0}, beta=0.0).loss(one_token(0.9, 0.3, -2.0))[0].item() == pytest.approx(
+        6
+    )
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_stands_behind_the_mask_never_matters(name, make_batch):
+    """NaN, infinities and huge numbers outside the mask: same loss, same gradient, zeros there."""
+    beta = 0.0 if name in NO_KL else 0.2
+    objective = build_objective(name, beta=beta)
+    clean = make_batch(seed=11, beta=beta, dtype=torch.float32)
+    rubbish = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30])[torch.arange(clean.mask.numel()) % 4]
+    rubbish = rubbish.view_as(clean.logps)
+
+    def dirty(tensor):
+        return torch.where(clean.mask, tensor.detach(), rubbish)
+
+    soiled = dataclasses.replace(
+        clean,
+        logps=dirty(clean.logps).requires_grad_(),
+        old_logps=dirty(clean.old_logps),
+        ref_logps=dirty(clean.ref_logps),
+        advantages=dirty(clean.advantages.expand_as(clean.logps))
+        if not objective.ratio.piece.per_completion and objective.surrogate.piece.name != "gmpo"
+        else clean.advantages,
+    )
+    losses = [objective.loss(batch)[0] for batch in (clean, soiled)]
+    gradients = [torch.autograd.grad(loss, batch.logps)[0] for loss, batch in zip(losses, (clean, soiled), strict=True)]
+    assert torch.isfinite(losses[1])
+    assert torch.equal(losses[0], losses[1])
+    assert torch.equal(gradients[0], gradients[1])
+    assert (gradients[1][~clean.mask] == 0).all()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_batch_without_any_trained_token_is_zero(name, make_batch):
+    beta = 0.0 if name in NO_KL else 0.2
+    batch = make_batch(seed=2, beta=beta)
+    nothing = torch.zeros_like(batch.mask)
+    empty = dataclasses.replace(
+        batch, mask=nothing, counts=Counts(5.0, 1.0, 3.0), prompt_tokens=torch.zeros(5, dtype=torch.long)
+    )
+    loss, _ = build_objective(name, beta=beta).loss(empty)
+    (gradient,) = torch.autograd.grad(loss, empty.logps)
+    assert loss.item() == 0.0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@settings(max_examples=15, deadline=None)
+@given(scale=st.floats(20.0, 3000.0), seed=st.integers(0, 99))
+def test_policies_far_apart_stay_finite(name, scale, seed):
+    """Log-probabilities hundreds of nats apart: no inf, no NaN, in single precision."""
+    generator = torch.Generator().manual_seed(seed)
+    beta = 0.0 if name in NO_KL else 0.1
+    logps = (-scale * torch.rand(3, 4, generator=generator)).requires_grad_()
+    mask = torch.tensor([[True] * 4, [True, True, False, False], [False] * 4])
+    batch = TokenBatch(
+        logps=logps,
+        old_logps=-scale * torch.rand(3, 4, generator=generator),
+        advantages=torch.tensor([[1.0], [-1.0], [0.0]]),
+        mask=mask,
+        counts=Counts(3.0, 6.0, 1.0),
+        ref_logps=-scale * torch.rand(3, 4, generator=generator),
+        beta=beta,
+        target_logps=-scale * torch.rand(3, 4, generator=generator),
+        target_sign=torch.tensor([[1.0], [-1.0], [0.0]]).expand(3, 4),
+        target_weights=torch.ones(3, 4),
+        max_completion_length=4,
+    )
+    loss, _ = build_objective(name, beta=beta).loss(batch)
+    (gradient,) = torch.autograd.grad(loss, logps)
+    assert torch.isfinite(loss)
+    assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_zero_advantage_means_zero_gradient_where_it_is_promised(name, make_batch):
+    objective = build_objective(name, beta=0.0)
+    batch = make_batch(seed=13, beta=0.0)
+    advantages = batch.advantages.clone()
+    advantages[0] = 0.0
+    loss, _ = objective.loss(dataclasses.replace(batch, advantages=advantages))
+    (gradient,) = torch.autograd.grad(loss, batch.logps)
+    assert objective.zero_advantage_means_zero_gradient == (name != "target")
+    if objective.zero_advantage_means_zero_gradient:
+        assert (gradient[0] == 0).all()
+        assert gradient.abs().sum() > 0
+    if name not in NO_KL:
+        assert not build_objective(name, beta=0.1).zero_advantage_means_zero_gradient
+        assert build_objective(name, {"kl": {"placement": "reward"}}, beta=0.1).zero_advantage_means_zero_gradient
+
+
+def test_the_unbiased_kl_has_the_gradient_of_the_true_divergence():
+    """Summed over a small vocabulary with its probabilities, k3 times the ratio gives ∇KL(π ‖ π_ref); k3 alone does not."""
+    logits = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    ref = torch.log_softmax(torch.randn(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64), 0)
+    logps = torch.log_softmax(logits, 0)
+    (true,) = torch.autograd.grad((logps.exp() * (logps - ref)).sum(), logits, retain_graph=True)
+    found = {}
+    for unbiased in (True, False):
+        batch = TokenBatch(
+            logps=logps[:, None],
+            old_logps=logps.detach()[:, None],
+            advantages=torch.zeros(5, 1, dtype=torch.float64),
+            mask=torch.ones(5, 1, dtype=torch.bool),
+            counts=Counts(1.0, 1.0),
+            ref_logps=ref[:, None],
+            beta=1.0,
+        )
+        values = build_objective("grpo", {"kl": {"unbiased": unbiased}}, beta=1.0).values(batch).values
+        expectation = (logps.detach().exp()[:, None] * values).sum()
+        (found[unbiased],) = torch.autograd.grad(expectation, logits, retain_graph=True)
+    assert torch.allclose(found[True], true, atol=1e-12)
+    assert not torch.allclose(found[False], true, atol=1e-3)
+
+
+def test_focus_keep_and_weights_act_on_the_policy_term_only(make_batch):
+    batch = make_batch(seed=17, beta=0.2)
+    objective = build_objective("dapo", beta=0.2)
+    plain = objective.values(batch)
+    focus = torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    keep = torch.tensor([[1.0], [1.0], [0.0], [1.0], [0.0]], dtype=torch.float64)
+    weights = torch.rand(batch.mask.shape, dtype=torch.float64) + 0.5
+    changed = objective.values(dataclasses.replace(batch, focus=focus, keep=keep, weights=weights))
+    kl = torch.where(batch.mask, 0.2 * plain.kl, 0.0)
+    assert torch.allclose(changed.values - kl, (plain.values - kl) * focus * keep * weights)
+
+
+def test_vespo_takes_importance_weights_into_the_sequence_ratio(make_batch):
+    batch = make_batch(seed=19, spread=0.05)
+    weights = torch.full_like(batch.old_logps, 1.1)
+    shifted = dataclasses.replace(batch, old_logps=batch.old_logps - math.log(1.1))
+    objective = build_objective("vespo", beta=0.0)
+    assert torch.allclose(
+        objective.values(dataclasses.replace(batch, weights=weights)).values, objective.values(shifted).values
+    )
+
+
+def test_gmpo_leaves_unfocused_tokens_out_of_its_mean(make_batch):
+    batch = make_batch(seed=23, rows=2, width=4)
+    focus = torch.tensor([[True, False, True, False]]).expand(2, 4)
+    values = build_objective("gmpo", beta=0.0).values(dataclasses.replace(batch, focus=focus)).values
+    log_ratio = (batch.logps - batch.old_logps).detach()[0]
+    clipped = log_ratio.clamp(max=0.4) if batch.advantages[0] > 0 else log_ratio.clamp(min=-0.4)
+    expected = -(clipped[[0, 2]].mean().exp() * batch.advantages[0])
+    assert torch.allclose(values[0].detach(), expected.expand(4))

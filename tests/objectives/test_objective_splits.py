@@ -1,0 +1,63 @@
+"""Splitting a batch differently never changes the gradient: real trainers, one process and two."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).with_name("split_runs.py")
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model, tmp_path_factory, split_runs):
+    """Gradients of a composition with all eight rows in one micro-batch, computed once."""
+    kept = {}
+    folder = tmp_path_factory.mktemp("whole")
+
+    def gradients(name):
+        if name not in kept:
+            composition = split_runs.COMPOSITIONS[name]
+            kept[name] = split_runs.gradients(tiny_model, folder, rows=8, accumulation=1, **composition)[0]
+        return kept[name]
+
+    return gradients
+
+
+def compositions():
+    names = "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo sapo luspo vespo gmpo reinforce ppo_clip grpo_clip "
+    return (names + "target prompt_mean entropy kl_reward").split()
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected) == 3
+    for one, other in zip(found, expected, strict=True):
+        assert other.norm() > 0.1
+        assert (one - other).norm() <= 1e-6 * other.norm()
+
+
+@pytest.mark.parametrize("name", compositions())
+def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_path, split_runs):
+    assert set(compositions()) == set(split_runs.COMPOSITIONS)
+    composition = split_runs.COMPOSITIONS[name]
+    found, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, **composition)
+    assert_same(found, whole(name))
+
+
+def test_two_ranks_with_four_rows_each_are_one_with_eight(whole, tiny_model, tmp_path, clean_environment):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*command, str(SCRIPT), tiny_model, str(tmp_path)],
+        env=clean_environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = torch.load(tmp_path / "gradients.pt")
+    assert len(found) == 5
+    for name, seen in found.items():
+        assert_same(seen, whole(name))

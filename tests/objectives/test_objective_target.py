@@ -1,0 +1,194 @@
+"""`target`: golden numbers, brute force over nodes, and what coherence promises."""
+
+import math
+from collections import defaultdict
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.objectives import Counts, TokenBatch, build_objective, make_targets
+
+
+def targets_of(tokens, old, advantages, *, prompts=None, trained=None, present=None, **exponents):
+    tokens = torch.tensor(tokens)
+    everything = torch.ones_like(tokens, dtype=torch.bool)
+    return make_targets(
+        prompts_N=torch.zeros(len(tokens), dtype=torch.long) if prompts is None else torch.tensor(prompts),
+        tokens_NT=tokens,
+        present_NT=everything if present is None else torch.tensor(present),
+        trained_NT=everything if trained is None else torch.tensor(trained),
+        old_logps_NT=torch.tensor(old, dtype=torch.float64).log(),
+        advantages_NT=torch.tensor(advantages, dtype=torch.float64).reshape(len(tokens), -1),
+        **exponents,
+    )
+
+
+def test_golden_three_good_tokens_and_a_bad_one():
+    found = targets_of([[0], [1], [2], [3]], [[0.25]] * 4, [1, 1, 1, -3])
+    assert found.logps.exp().flatten().tolist() == pytest.approx([0.3125, 0.3125, 0.3125, 0.0625])
+    assert found.sign.flatten().tolist() == [1, 1, 1, -1]
+
+
+def test_golden_a_good_token_never_falls_below_where_it_was():
+    found = targets_of([[0], [1]], [[0.98], [0.01]], [1, 1])
+    assert found.logps.exp().flatten().tolist() == pytest.approx([0.98, 0.02])
+
+
+def test_a_lone_token_goes_to_its_root_or_square():
+    found = targets_of([[0], [1]], [[0.09], [0.3]], [1, -1])
+    assert found.logps.exp().flatten().tolist() == pytest.approx([0.3, 0.09])
+
+
+def test_shared_prefixes_net_out_and_weigh_once():
+    # Three completions share the first token, two the second; rewards 1, 1, 0 in z-scores or alike.
+    found = targets_of([[5, 6, 1], [5, 6, 2], [5, 7, 2]], [[0.5, 0.4, 0.3]] * 3, [1.0, 1.0, -2.0])
+    assert found.sign.tolist() == [[0, 1, 1], [0, 1, 1], [0, -1, -1]]
+    assert found.weights.tolist() == [[0, 0.5, 1], [0, 0.5, 1], [0, 1, 1]]
+
+
+def test_the_same_token_after_another_prefix_or_prompt_is_another_node():
+    found = targets_of([[1, 3], [2, 3], [1, 3]], [[0.5, 0.5]] * 3, [1.0, -1.0, -1.0], prompts=[0, 0, 1])
+    assert found.sign.tolist() == [[1, 1], [-1, -1], [-1, -1]]
+    assert (found.weights == 1).all()
+
+
+def test_untrained_tokens_are_prefix_only_and_padding_is_nothing():
+    tokens, old = [[1, 9, 3], [1, 8, 3], [1, 9, 0]], [[0.5, 0.5, 0.5]] * 3
+    trained = [[True, False, True], [True, False, True], [True, False, False]]
+    found = targets_of(
+        tokens, old, [1.0, 1.0, 1.0], trained=trained, present=[[True] * 3, [True] * 3, [True, True, False]]
+    )
+    assert found.sign.tolist() == [[1, 0, 1], [1, 0, 1], [1, 0, 0]]
+    assert found.weights[:, 2].tolist() == [1, 1, 0]  # token 3 after different tool answers: two nodes
+    assert found.weights[:, 0].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_sums_that_cancel_up_to_rounding_leave_no_target():
+    found = targets_of([[1], [1], [1]], [[0.5]] * 3, [0.1, 0.2, -0.3 + 1e-9])
+    assert (found.sign == 0).all()
+    assert (found.weights == 0).all()
+
+
+@st.composite
+def groups(draw):
+    rows, width = draw(st.integers(1, 7)), draw(st.integers(1, 4))
+    tokens = draw(st.lists(st.lists(st.integers(0, 2), min_size=width, max_size=width), min_size=rows, max_size=rows))
+    prompts = draw(st.lists(st.integers(0, 1), min_size=rows, max_size=rows))
+    lengths = draw(st.lists(st.integers(0, width), min_size=rows, max_size=rows))
+    holes = draw(st.lists(st.lists(st.booleans(), min_size=width, max_size=width), min_size=rows, max_size=rows))
+    advantages = draw(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0]), min_size=rows, max_size=rows))
+    return tokens, prompts, lengths, holes, advantages, draw(st.integers(0, 10**6))
+
+
+@settings(max_examples=80, deadline=None)
+@given(groups())
+def test_targets_equal_brute_force_over_nodes(drawn):
+    tokens, prompts, lengths, holes, advantages, seed = drawn
+    rows, width = len(tokens), len(tokens[0])
+    generator = torch.Generator().manual_seed(seed)
+    tables = {}
+
+    def probability(prompt, prefix, token):
+        key = (prompt, tuple(prefix))
+        if key not in tables:
+            tables[key] = torch.softmax(2 * torch.randn(3, generator=generator, dtype=torch.float64), 0).tolist()
+        return tables[key][token]
+
+    old = [[probability(prompts[r], tokens[r][:t], tokens[r][t]) for t in range(width)] for r in range(rows)]
+    present = [[t < lengths[r] for t in range(width)] for r in range(rows)]
+    trained = [[present[r][t] and not holes[r][t] for t in range(width)] for r in range(rows)]
+    found = targets_of(tokens, old, advantages, prompts=prompts, trained=trained, present=present)
+
+    through = defaultdict(list)
+    for r in range(rows):
+        for t in range(width):
+            if trained[r][t]:
+                through[prompts[r], tuple(tokens[r][:t]), tokens[r][t]].append((r, t))
+    contexts = defaultdict(list)
+    for node, places in through.items():
+        pulls = [advantages[r] for r, _ in places]
+        sign = 0 if abs(sum(pulls)) <= 1e-5 * sum(map(abs, pulls)) else math.copysign(1, sum(pulls))
+        p = old[places[0][0]][places[0][1]]
+        contexts[node[:2]].append([node, sign, p, p**0.5 if sign > 0 else p**2 if sign < 0 else p])
+    for nodes in contexts.values():
+        good = [node for node in nodes if node[1] > 0]
+        room = 1 - sum(node[3] for node in nodes if node[1] < 0)
+        raw = {id(node): node[3] for node in good}
+        if sum(raw.values()) > room:
+            # One common factor by bisection, every good one held at its old probability at least.
+            low, high = 0.0, 1.0
+            for _ in range(200):
+                middle = (low + high) / 2
+                if sum(max(node[2], middle * raw[id(node)]) for node in good) > room:
+                    high = middle
+                else:
+                    low = middle
+            for node in good:
+                node[3] = max(node[2], low * raw[id(node)])
+        total = sum(node[3] for node in nodes if node[1])
+        assert total <= 1 + 1e-9
+        for node, sign, p, goal in nodes:
+            for r, t in through[node]:
+                assert found.sign[r, t] == sign
+                assert found.weights[r, t].item() == pytest.approx(1 / len(through[node]) if sign else 0.0)
+                assert found.logps[r, t].exp().item() == pytest.approx(goal, abs=1e-7)
+                assert sign <= 0 or goal >= p - 1e-12
+    outside = ~torch.tensor(trained)
+    assert (found.sign[outside] == 0).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(groups(), st.randoms(use_true_random=False))
+def test_the_order_of_completions_does_not_matter(drawn, random):
+    tokens, prompts, _, _, advantages, seed = drawn
+    order = list(range(len(tokens)))
+    random.shuffle(order)
+    old = torch.rand(len(tokens), len(tokens[0]), generator=torch.Generator().manual_seed(seed)).double() * 0.3 + 0.01
+    old = torch.stack(
+        [old.flatten()[sum(t * 3**i for i, t in enumerate(row)) % old.numel()].expand(len(row)) for row in tokens]
+    )
+    first = targets_of(tokens, old.tolist(), advantages, prompts=prompts)
+    second = targets_of(
+        [tokens[i] for i in order],
+        old[order].tolist(),
+        [advantages[i] for i in order],
+        prompts=[prompts[i] for i in order],
+    )
+    assert torch.equal(first.sign[order], second.sign)
+    assert torch.allclose(first.logps[order], second.logps)
+
+
+def test_the_loss_is_the_distance_left_and_stops_at_the_target():
+    found = targets_of([[1, 2], [1, 3]], [[0.25, 0.16], [0.25, 0.5]], [[1.0, 1.0], [1.0, -1.0]])
+    goals = [0.5, 0.4, 0.25]
+    for at, expected in (([0.25, 0.16, 0.5], True), ([0.5, 0.4, 0.25], False), ([0.9, 0.9, 0.01], False)):
+        logps = torch.tensor([[at[0], at[1]], [at[0], at[2]]], dtype=torch.float64).log().requires_grad_()
+        batch = TokenBatch(
+            logps=logps,
+            old_logps=logps.detach(),
+            advantages=torch.ones(2, 1, dtype=torch.float64),
+            mask=torch.ones(2, 2, dtype=torch.bool),
+            counts=Counts(2.0, float(found.weights.sum())),
+            target_logps=found.logps,
+            target_sign=found.sign,
+            target_weights=found.weights,
+        )
+        loss, unreduced = build_objective("target", beta=0.0).loss(batch)
+        (gradient,) = torch.autograd.grad(loss, logps)
+        if expected:
+            left = math.log(goals[0] / at[0]) + math.log(goals[1] / at[1]) + math.log(at[2] / goals[2])
+            assert loss.item() == pytest.approx(left / 3)
+            assert gradient.tolist() == [pytest.approx([-1 / 6, -1 / 3]), pytest.approx([-1 / 6, 1 / 3])]
+            assert not unreduced.terms.settled.any()
+        else:
+            assert loss.item() == pytest.approx(0.0, abs=1e-12)
+            assert unreduced.terms.settled.all()
+        if at[0] == 0.9:
+            assert (gradient == 0).all()
+
+
+def test_exponents_can_be_chosen():
+    found = targets_of([[0], [1]], [[0.2], [0.3]], [1, -1], good_exponent=0.25, bad_exponent=3.0)
+    assert found.logps.exp().flatten().tolist() == pytest.approx([0.2**0.25, 0.027])

@@ -1,0 +1,435 @@
+"""Whole training runs: targets that are reached and held, steps that are skipped, coefficients and references."""
+
+import gc
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate.utils import DistributedType
+
+from grpo_plus.inner import check_clean_steps, stop_problems
+from grpo_plus.problems import ConfigError
+
+SETTINGS = {
+    "use_cpu": True,
+    "bf16": False,
+    "report_to": "none",
+    "num_generations": 4,
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "max_completion_length": 6,
+    "max_steps": 2,
+    "logging_steps": 1,
+    "learning_rate": 1e-2,
+    "lr_scheduler_type": "constant",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "gradient_checkpointing": False,
+    "engine": "stock",
+}
+
+
+def reward(completions, **_):
+    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+
+
+@pytest.fixture
+def build(tiny_model, tmp_path):
+    def build(*, peft_config=None, callbacks=None, resume_folder=None, **settings):
+        from datasets import Dataset
+
+        from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+        config = GRPOPlusConfig(output_dir=str(tmp_path / "out"), **{**SETTINGS, **settings})
+        prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 4})
+        trainer = GRPOPlusTrainer(tiny_model, reward, config, prompts, peft_config=peft_config, callbacks=callbacks)
+        gc.freeze()
+        return trainer
+
+    return build
+
+
+def column(trainer, name):
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def watch(seen):
+    from transformers import TrainerCallback
+
+    class Watch(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, optimizer=None, **_):
+            weights = torch.cat([weight.detach().flatten() for weight in model.parameters()]).clone()
+            moments = json.dumps(
+                [
+                    {key: float(torch.as_tensor(value).double().sum()) for key, value in state_.items()}
+                    for state_ in optimizer.state.values()
+                ]
+            )
+            seen.append((weights, moments))
+
+    return Watch()
+
+
+def test_target_moves_probabilities_to_their_targets_and_stops_there(build):
+    seen = []
+    trainer = build(
+        objective="target",
+        objective_kwargs={"stop_fraction": 0.95},
+        num_iterations=40,
+        max_steps=40,
+        learning_rate=3e-3,
+        callbacks=[watch(seen)],
+    )
+    trainer.train()
+    batches = trainer._buffered_inputs
+    there, moved, signed = 0, 0.0, 0
+    trainer.model.train()
+    for batch in batches:
+        with torch.no_grad():
+            logps = trainer._get_per_token_logps_and_entropies(
+                trainer.model,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+                torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+                batch["completion_ids"].size(1),
+            )[0]
+        sign, goal, old = batch["target_sign"], batch["target_logps"], batch["old_per_token_logps"]
+        pulled = sign != 0
+        assert torch.where(pulled, sign * (goal - old), 0.0).min() >= -1e-6
+        signed += int(pulled.sum())
+        there += int((pulled & (sign * (goal - logps) <= 0.01)).sum())
+        moved += float(torch.where(pulled, sign * (logps - old), 0.0).sum())
+    assert signed > 10
+    assert there / signed > 0.9
+    assert moved / signed > 0.3  # nats, on average, in the direction wanted
+    shares = column(trainer, "inner/settled")
+    assert shares[0] < 0.2
+    assert shares[-1] >= 0.95
+    assert all(share < 0.95 for share in shares[:-1])
+    # From there on nothing runs and nothing moves: neither weights nor the optimizer's moments and step counts.
+    skipped = len(column(trainer, "inner/skipped"))
+    assert skipped == 40 - len(shares) > 0
+    stopped = seen[len(shares) - 1 :]
+    assert all(torch.equal(weights, stopped[0][0]) and moments == stopped[0][1] for weights, moments in stopped)
+    assert not torch.equal(seen[0][0], seen[1][0])
+    assert all(weight.grad is None for weight in trainer.model.parameters())
+    assert column(trainer, "grad_norm")[-1] == 0
+
+
+def test_the_next_generation_batch_trains_again_after_a_stop(build):
+    seen = []
+    trainer = build(
+        objective="dapo",
+        objective_kwargs={"stop_fraction": 0.2},
+        num_iterations=4,
+        max_steps=8,
+        learning_rate=0.05,
+        callbacks=[watch(seen)],
+    )
+    trainer.train()
+    moves = [not torch.equal(a[0], b[0]) for a, b in itertools.pairwise(seen)]
+    assert not all(moves[:3])  # a stop within the first block of four
+    assert moves[3]  # and a fresh start in the second
+    assert trainer._step == 16
+    assert column(trainer, "iteration_2/clip_ratio/region_mean")[0] > 0.2
+    assert "iteration_1/kl" not in trainer.state.log_history[0]
+
+
+def test_tokens_past_their_clip_have_no_gradient(build):
+    trainer = build(objective="grpo", num_iterations=2)
+    trainer.train()
+    batch = dict(trainer._buffered_inputs[0])
+    advantages = batch["advantages"]
+    shift = torch.where(advantages > 0, -0.5, 0.5)[:, None]  # every token is far past its clip
+    trainer.model.zero_grad()
+    logps = trainer._get_per_token_logps_and_entropies(
+        trainer.model,
+        torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+        batch["completion_ids"].size(1),
+    )[0]
+    batch["old_per_token_logps"] = logps.detach() + shift
+    trainer.compute_loss(trainer.model, batch).backward()
+    assert max(float(weight.grad.abs().max()) for weight in trainer.model.parameters()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_iterations": 1}, "num_iterations is 1"),
+        ({"num_iterations": 2, "steps_per_generation": 3}, "steps_per_generation (3)"),
+        ({"num_iterations": 2, "generation_batch_size": 4}, "steps_per_generation (1)"),
+        ({"num_iterations": 2, "fp16": True}, "fp16"),
+    ],
+)
+def test_stop_fraction_is_refused_where_a_step_without_gradients_is_not_clean(build, settings, said):
+    with pytest.raises(ConfigError) as error:
+        build(objective="target", objective_kwargs={"stop_fraction": 0.9}, **settings)
+    assert said in str(error.value)
+    assert "stop_fraction" in str(error.value)
+
+
+def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
+    # Building a config with DeepSpeed's field would mark this whole process as a DeepSpeed one.
+    config = SimpleNamespace(
+        num_iterations=2,
+        gradient_accumulation_steps=2,
+        steps_per_generation=4,
+        generation_batch_size=None,
+        fp16=False,
+        deepspeed="zero2.json",
+    )
+    (problem,) = stop_problems(config, world=1)
+    assert "DeepSpeed" in problem
+    config.deepspeed = None
+    assert stop_problems(config, world=1) == []
+    running = SimpleNamespace(scaler=None, distributed_type=DistributedType.MULTI_GPU)
+    assert check_clean_steps(running) == []
+    running.scaler = torch.amp.GradScaler("cpu")
+    assert "gradient scaler" in check_clean_steps(running)[0]
+    running.scaler, running.distributed_type = None, DistributedType.DEEPSPEED
+    assert "DeepSpeed" in check_clean_steps(running)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"objective": "target", "top_entropy_quantile": 0.5}, "remove top_entropy_quantile"),
+        ({"objective": "target", "off_policy_mask_threshold": 0.5}, "remove off_policy_mask_threshold"),
+        ({"objective": "target", "use_vllm": True}, "vllm_importance_sampling_correction"),
+        ({"objective": "vespo", "use_vllm": True}, "token_truncate"),
+        ({"sync_ref_model": True}, "beta is 0"),
+        (
+            {"objective": "grpo", "sync_ref_model": True, "beta": 0.1, "ref_model_mixup_alpha": 2.0},
+            "mixup_alpha is 2.0",
+        ),
+        (
+            {
+                "objective": "grpo",
+                "beta": 0.1,
+                "objective_kwargs": {"kl": {"placement": "reward"}},
+                "advantage": "gdpo",
+            },
+            "'gdpo'",
+        ),
+        (
+            {
+                "objective": "grpo",
+                "beta": 0.1,
+                "objective_kwargs": {"kl": {"placement": "reward"}},
+                "multi_objective_aggregation": "normalize_then_sum",
+            },
+            "normalize_then_sum",
+        ),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(build, settings, said):
+    with pytest.raises(ConfigError) as error:
+        build(**settings)
+    assert said in str(error.value)
+
+
+def test_a_users_objective_from_a_file_trains_from_its_config(build, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from grpo_plus import register_objective\n\n\n"
+        "@register_objective('mine', reduce='sequence_mean', kl='none')\n"
+        "def mine(batch, *, scale: float = 1.0):\n"
+        "    return -scale * batch.advantages * batch.logps, {'mine/logps': batch.logps}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    settings = {"objective": "./mine.py:mine", "objective_kwargs": {"scale": 2.0}, "optim": "sgd", "max_grad_norm": 0.0}
+    trainer = build(**settings)
+    trainer.train()
+    assert len(column(trainer, "mine/logps")) == 2
+    # The same thing out of our own pieces.
+    ours = {**settings, "objective": "reinforce", "objective_kwargs": {"reduce": "sequence_mean"}}
+    weights = []
+    for chosen in (settings, ours):
+        run = build(**chosen, max_steps=1)
+        start = torch.cat([weight.detach().flatten() for weight in run.model.parameters()]).clone()
+        run.train()
+        weights.append(torch.cat([weight.detach().flatten() for weight in run.model.parameters()]) - start)
+    assert weights[0].norm() > 1e-3
+    assert (weights[0] - 2 * weights[1]).norm() <= 1e-4 * weights[0].norm()
+
+
+def test_an_adaptive_coefficient_goes_on_where_a_checkpoint_left_it(build, tmp_path):
+    settings = {
+        "objective": "grpo",
+        "beta": 0.05,
+        "objective_kwargs": {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}},
+        "num_iterations": 2,
+        "save_strategy": "steps",
+        "save_steps": 4,
+    }
+    trainer = build(max_steps=4, **settings)
+    trainer.train()
+    betas = column(trainer, "beta")
+    assert betas[0] == pytest.approx(0.05)
+    assert betas[1] == pytest.approx(
+        0.05 * 0.9
+    )  # the first step is on-policy with the reference: KL 0, down by the cap
+    assert betas[3] > betas[2]  # the policy has moved far more than 1e-4 nats by then
+    saved = trainer.update.coefficient.beta
+    again = build(max_steps=6, **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
+    assert column(again, "beta")[4] == pytest.approx(saved)
+    assert saved != pytest.approx(0.05)
+
+
+def test_warmup_scales_the_kl_gradient(build):
+    trainer = build(
+        objective="grpo",
+        beta=0.4,
+        objective_kwargs={"kl": {"schedule": {"name": "warmup", "steps": 4}}},
+        max_steps=3,
+    )
+    trainer.train()
+    assert column(trainer, "beta") == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_kl_in_the_reward_lessens_it_before_the_advantages(build):
+    trainer = build(
+        objective="grpo",
+        beta=0.3,
+        objective_kwargs={"kl": {"placement": "reward", "estimator": "k1"}},
+        advantage="center",
+        max_steps=2,
+    )
+    trainer.train()
+    batches = []
+    inner = trainer._generate_and_score_completions
+
+    def keep(rows):
+        batches.append(inner(rows))
+        return batches[-1]
+
+    trainer._generate_and_score_completions = keep
+    trainer.model.train()
+    trainer._step, trainer._buffered_inputs = 0, None
+    rows = [{"prompt": "1+1="}] * 4 + [{"prompt": "x"}] * 4
+    trainer._prepare_inputs(rows)
+    (batch,) = batches
+    mask = batch["completion_mask"].bool()
+    divergence = torch.where(mask, batch["old_per_token_logps"] - batch["ref_per_token_logps"], 0.0).sum(-1)
+    assert divergence.abs().max() > 0.01
+    texts = trainer.processing_class.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+    rewards = torch.tensor(reward(texts)) - 0.3 * divergence
+    expected = rewards - rewards.view(2, 4).mean(1).repeat_interleave(4)
+    assert torch.allclose(batch["advantages"], expected, atol=1e-5)
+    assert not trainer.objective.kl_in_loss
+
+
+def adapter(model, name):
+    return {
+        key.replace(f".{name}.", "."): weight.detach().clone()
+        for key, weight in model.named_parameters()
+        if f".{name}." in key
+    }
+
+
+def lora():
+    from peft import LoraConfig
+
+    return LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
+
+
+def test_a_lora_reference_follows_the_policy_and_survives_a_resume(build, tmp_path):
+    settings = {
+        "objective": "grpo",
+        "beta": 0.1,
+        "sync_ref_model": True,
+        "ref_model_sync_steps": 2,
+        "ref_model_mixup_alpha": 1.0,
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "learning_rate": 0.05,
+        "num_iterations": 1,
+    }
+    kept = []
+    from transformers import TrainerCallback
+
+    class Keep(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, **_):
+            kept.append((adapter(model, "default"), adapter(model, "ref")))
+
+        def on_train_begin(self, args, state, control, model=None, **_):
+            kept.append((adapter(model, "default"), adapter(model, "ref")))
+
+    trainer = build(peft_config=lora(), callbacks=[Keep()], max_steps=3, **settings)
+    base = {key: weight.clone() for key, weight in trainer.model.named_parameters() if "lora_" not in key}
+    trainer.train()
+
+    def same(one, other):
+        return all(torch.equal(one[key], other[key]) for key in one)
+
+    (start, first_ref), (one, ref_one), (two, _), (three, ref_three) = kept
+    assert len(start) == len(first_ref) == 8
+    assert same(start, first_ref)
+    assert same(ref_one, start)
+    assert not same(one, start)
+    # Two steps in, the callbacks run in the order in which they were added: ours of the trainer comes last.
+    assert same(ref_three, two)
+    assert not same(three, two)
+    assert column(trainer, "kl")[2] == pytest.approx(0.0, abs=1e-6)  # refreshed just before
+    assert column(trainer, "kl")[1] > 1e-6
+    trained = {key for key, weight in trainer.model.named_parameters() if weight.requires_grad}
+    assert trained == {key for key, _ in trainer.model.named_parameters() if ".default." in key}
+    assert all(torch.equal(dict(trainer.model.named_parameters())[key], weight) for key, weight in base.items())
+    kept.clear()
+    again = build(peft_config=lora(), callbacks=[Keep()], max_steps=4, **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-3"))
+    assert same(kept[0][0], three)
+    assert same(kept[0][1], ref_three)
+    assert again.args.sync_ref_model
+
+
+def test_a_lora_reference_cannot_be_mixed(build):
+    with pytest.raises(ConfigError, match=r"ref_model_mixup_alpha is 0\.6: with LoRA it must be 1\.0"):
+        build(peft_config=lora(), beta=0.1, sync_ref_model=True)
+
+
+def test_a_full_models_reference_is_refreshed_by_the_host(build):
+    trainer = build(
+        objective="grpo", beta=0.1, sync_ref_model=True, ref_model_sync_steps=1, ref_model_mixup_alpha=1.0, max_steps=2
+    )
+    trainer.train()
+    weights = zip(trainer.model.parameters(), trainer.ref_model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in weights)
+
+
+def test_the_engines_layouts_give_the_same_training(build):
+    """Dead groups skipped and rows rearranged: targets, counts and prompts follow."""
+    for name, kwargs in (("target", {}), ("grpo", {"reduce": "prompt_mean"})):
+        weights = []
+        for engine in ("stock", "auto"):
+            trainer = build(
+                objective=name,
+                objective_kwargs=kwargs,
+                engine=engine,
+                optim="sgd",
+                max_grad_norm=0.0,
+                learning_rate=0.05,
+                num_iterations=2,
+                max_steps=3,
+            )
+            trainer.train()
+            weights.append(torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]))
+        assert torch.allclose(*weights, atol=2e-5), name
+
+
+def test_a_moe_auxiliary_loss_is_added(tmp_path):
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+    from grpo_plus.testing import make_tiny_model
+
+    folder = tmp_path / "moe"
+    make_tiny_model(folder, architecture="qwen3_moe", layers=1)
+    config = GRPOPlusConfig(
+        output_dir=str(tmp_path / "out"), **SETTINGS | {"max_steps": 1}, objective="dapo", router_aux_loss_coef=0.5
+    )
+    trainer = GRPOPlusTrainer(str(folder), reward, config, Dataset.from_dict({"prompt": ["1+1="] * 4}))
+    trainer.train()
+    assert column(trainer, "aux_loss")[0] > 0.1

@@ -1,0 +1,92 @@
+"""Defaults of a 4-bit command line: for what was left unset only, and through TRL's own parser."""
+
+import pytest
+from trl import ModelConfig, TrlParser, get_peft_config, get_quantization_config
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.qlora.defaults import Device, fill_parser, four_bit_defaults
+
+AMPERE, TURING, CPU = Device("cuda", bf16=True), Device("cuda", bf16=False), Device("cpu", bf16=False)
+UNSET = {
+    "load_in_4bit": True, "use_peft": False, "dtype": "float32", "bf16": None, "fp16": False, "optim": "adamw_torch_fused",
+    "learning_rate": 1e-6, "lora_target_modules": None, "lora_dropout": 0.05, "use_bnb_nested_quant": False,
+    "gradient_checkpointing": True, "gradient_checkpointing_kwargs": None,
+}  # fmt: skip
+
+
+def chosen(device, given=(), **values):
+    return {d.name: d.value for d in four_bit_defaults({**UNSET, **values}, given, device)}
+
+
+@pytest.mark.parametrize(
+    ("device", "bf16", "fp16", "dtype", "optim"),
+    [
+        (AMPERE, True, None, "bfloat16", "paged_adamw_8bit"),
+        (TURING, False, True, "float16", "paged_adamw_8bit"),
+        (CPU, False, None, "float32", "adamw_torch"),
+    ],
+)
+def test_precision_and_optimizer_follow_the_device(device, bf16, fp16, dtype, optim):
+    found = chosen(device)
+    assert (found["bf16"], found.get("fp16"), found["dtype"], found["optim"]) == (bf16, fp16, dtype, optim)
+    assert found["use_peft"] is True
+    assert found["learning_rate"] == pytest.approx(2e-5)
+    assert found["lora_target_modules"] == ["all-linear"]
+    assert found["gradient_checkpointing_kwargs"] == {"use_reentrant": False}
+
+
+def test_nothing_that_was_set_is_touched_and_the_rest_follows_it():
+    assert chosen(AMPERE, UNSET) == {}
+    assert chosen(AMPERE, (), load_in_4bit=False) == {}
+    found = chosen(AMPERE, ("fp16",), fp16=True)
+    assert found["dtype"] == "float16"
+    assert found["bf16"] is False
+    assert chosen(TURING, ("bf16",), bf16=True)["dtype"] == "bfloat16"
+    assert "fp16" not in chosen(TURING, ("bf16",), bf16=True)
+    assert chosen(AMPERE, ("bf16",), bf16=False)["dtype"] == "float32"
+    no_adapters = chosen(AMPERE, ("use_peft",), use_peft=False)
+    assert not {"use_peft", "learning_rate", "optim"} & set(no_adapters)
+    assert "gradient_checkpointing_kwargs" not in chosen(
+        AMPERE, ("gradient_checkpointing",), gradient_checkpointing=False
+    )
+
+
+def parsed(flags, device=CPU, **file):
+    parser = TrlParser((GRPOPlusConfig, ModelConfig))
+    parser.set_defaults_with_config(**file)
+    notes = fill_parser(parser, flags, file, device)
+    training, model = parser.parse_args_into_dataclasses(flags, look_for_args_file=False)
+    return training, model, notes
+
+
+def test_through_the_parser(tmp_path):
+    flags = [
+        "--output_dir",
+        str(tmp_path),
+        "--learning_rate",
+        "3e-4",
+        "--use_cpu",
+        "--lora_r=8",
+        "--logging-steps",
+        "3",
+    ]
+    training, model, notes = parsed(flags, load_in_4bit=True, lora_dropout=0.1)
+    assert training.learning_rate == 3e-4
+    assert (training.optim, training.bf16, training.gradient_checkpointing_kwargs) == (
+        "adamw_torch", False, {"use_reentrant": False},
+    )  # fmt: skip
+    adapters = get_peft_config(model)
+    assert (adapters.target_modules, adapters.r, adapters.lora_dropout) == ("all-linear", 8, 0.1)
+    quantisation = get_quantization_config(model)
+    assert quantisation.load_in_4bit
+    assert quantisation.bnb_4bit_use_double_quant
+    assert {note.name for note in notes} >= {"use_peft", "dtype", "optim", "bf16"}
+    assert "use_peft: true  (a 4-bit base cannot be trained itself" in "\n".join(map(str, notes))
+
+
+def test_a_run_that_is_not_4_bit_is_as_trl_has_it(tmp_path):
+    training, model, notes = parsed(["--output_dir", str(tmp_path), "--use_cpu", "--use_peft"])
+    assert notes == []
+    assert training.learning_rate == 1e-6
+    assert model.lora_target_modules is None
+    assert model.dtype == "float32"

@@ -1,0 +1,285 @@
+"""The planner's arithmetic against tensors that exist, and the settings it finds against what was asked for."""
+
+import json
+import weakref
+
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, DynamicCache
+
+from grpo_plus.cli import main
+from grpo_plus.qlora.fit import SHORTEST, DoesNotFitError, fit
+from grpo_plus.qlora.memory import GIB, Settings, cache, estimate, weights
+from grpo_plus.qlora.model import linear_4bit
+from grpo_plus.qlora.shape import ModelShape, shape_of
+from grpo_plus.testing import make_tiny_model
+
+QWEN3 = {
+    "1.7B": (28, 2048, 6144, 16, 8, True),
+    "8B": (36, 4096, 12288, 32, 8, False),
+    "14B": (40, 5120, 17408, 40, 8, False),
+}
+TABLES = 4 * (16 + 256) + 4  # of one matrix: the two code books and an offset
+
+
+def qwen3(size):
+    from transformers import Qwen3Config
+
+    layers, hidden, intermediate, heads, kv_heads, tied = QWEN3[size]
+    return Qwen3Config(
+        vocab_size=151936, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=128, tie_word_embeddings=tied,
+    )  # fmt: skip
+
+
+def stored_bytes(model):
+    total = sum(parameter.nbytes for parameter in model.parameters())
+    for layer in linear_4bit(model):
+        state = layer.weight.quant_state
+        tensors = [state.absmax]
+        if state.nested:
+            tensors.append(state.state2.absmax)
+        total += sum(tensor.nbytes for tensor in tensors)
+    return total
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gpt2", "gemma2", "phi3", "qwen3_moe"])
+@pytest.mark.parametrize("double", [True, False])
+def test_weights_are_those_that_bitsandbytes_stores(architecture, double, tmp_path):
+    made, _ = make_tiny_model(tmp_path, architecture=architecture, hidden=128, layers=2)
+    quantisation = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=quantisation, dtype=torch.bfloat16)
+    planned = weights(shape_of(made.config), Settings(double_quantisation=double))
+    matrices = sum(1 for _ in linear_4bit(model))
+    assert stored_bytes(model) == pytest.approx(planned, abs=4 * matrices)  # the last block of scales is padded
+    assert stored_bytes(model) != pytest.approx(
+        weights(shape_of(made.config), Settings(double_quantisation=not double))
+    )
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "gemma2", "phi3", "qwen3_moe"])
+def test_adapters_are_those_that_peft_makes(architecture):
+    model, _ = make_tiny_model(architecture=architecture, hidden=64, layers=2)
+    shape = shape_of(model.config)
+    for targets in ("all-linear", sorted(set(shape.lora_units) - {"experts"})[:2]):
+        adapted = get_peft_model(
+            make_tiny_model(architecture=architecture, hidden=64, layers=2)[0],
+            LoraConfig(r=8, target_modules=targets, task_type="CAUSAL_LM"),
+        )
+        made = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
+        assert shape.lora_weights(8, targets) == made
+
+
+def test_optimizer_state_is_that_of_adam():
+    model, _ = make_tiny_model(architecture="llama", hidden=64)
+    adapted = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+    trained = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained)
+    adapted(torch.arange(8)[None], labels=torch.arange(8)[None]).loss.backward()
+    optimizer.step()
+    state = sum(
+        value.nbytes for entry in optimizer.state.values() for value in entry.values() if value.dim() > 0
+    )  # the step counter aside
+    found = estimate(shape_of(model.config), Settings(rank=8, optimizer="adamw_torch"))
+    assert found.optimizer == state
+    assert found.adapters == sum(parameter.nbytes + parameter.grad.nbytes for parameter in trained)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"), [("llama", {}), ("gpt2", {}), ("gemma2", {"sliding_window": 8}), ("mistral", {})]
+)
+def test_the_cache_is_the_one_that_grows(architecture, changes):
+    model, _ = make_tiny_model(architecture=architecture, hidden=64, layers=4, **changes)
+    rows, length = 3, 20
+    kept = DynamicCache(config=model.config)
+    with torch.no_grad():
+        for _ in range(length):
+            model(torch.zeros(rows, 1, dtype=torch.long), past_key_values=kept, use_cache=True)
+    held = 0
+    for layer in kept.layers:
+        width = min(length, layer.sliding_window) if layer.is_sliding else length
+        tokens = layer.keys.shape[-2]
+        assert tokens in (width, width - 1)  # a window's layer drops the oldest before it adds one
+        held += (layer.keys.nbytes + layer.values.nbytes) * width // tokens
+    asked = Settings(rollout_rows=rows, prompt_length=12, completion_length=8, width=4)
+    assert cache(shape_of(model.config), asked) == held
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of the tensors that operations make, while they live."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = self.peak = 0
+        self.known = set()
+
+    def drop(self, key, size):
+        self.known.discard(key)
+        self.now -= size
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        result = function(*arguments, **(keywords or {}))
+        given = {t.untyped_storage()._cdata for t in tree_leaves((arguments, keywords)) if isinstance(t, torch.Tensor)}
+        for tensor in tree_leaves(result):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            storage = tensor.untyped_storage()
+            key, size = storage._cdata, storage.nbytes()
+            if key not in given and key not in self.known and size:
+                self.known.add(key)
+                self.now += size
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self.drop, key, size)
+        return result
+
+
+@pytest.mark.parametrize(("layers", "intermediate", "recompute"), [(4, 768, True), (12, 256, True), (4, 768, False)])
+def test_activations_are_within_a_fifth_of_what_a_step_holds(layers, intermediate, recompute):
+    model, _ = make_tiny_model(
+        architecture="llama", hidden=256, layers=layers, intermediate_size=intermediate, num_attention_heads=8,
+        num_key_value_heads=2,
+    )  # fmt: skip
+    shape = shape_of(model.config)
+    adapted = get_peft_model(
+        model.to(torch.bfloat16), LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    ).train()
+    if recompute:
+        adapted.gradient_checkpointing_enable({"use_reentrant": False})
+    adapted.enable_input_require_grads()
+    asked = Settings(
+        micro_batch=2, prompt_length=128, completion_length=128, rank=8, checkpointing=recompute, four_bit=False
+    )
+    planned = estimate(shape, asked)
+    ids = torch.zeros(2, 256, dtype=torch.long)
+    with Live() as live, torch.autocast("cpu", torch.bfloat16):
+        model.model(ids, use_cache=False).last_hidden_state.sum().backward()
+    gradients = planned.adapters / 2
+    assert live.peak - gradients == pytest.approx(planned.checkpoints + planned.activations, rel=0.2)
+
+
+def test_the_known_sizes_fit_the_known_cards():
+    for size, length, card in (("8B", 2048, 12), ("14B", 1024, 16), ("1.7B", 2048, 8)):
+        asked = Settings(micro_batch=1, rollout_rows=8, completion_length=length)
+        found = fit(shape_of(qwen3(size)), asked, card * GIB, generations=8)
+        assert found.settings == asked
+        assert found.changes == ()
+    eight = shape_of(qwen3("8B"))
+    assert eight.linear_weights + eight.other_weights == 8_190_735_360
+    assert weights(eight, Settings()) / GIB == pytest.approx(5.656, abs=1e-3)
+
+
+class TestFit:
+    SHAPE = ModelShape(
+        name="m", layers=36, hidden=4096, intermediate=12288, vocabulary=151936, heads=32, kv_heads=8, head_dim=128,
+        windows=(None,) * 36, linear_weights=6_945_767_424, other_weights=1_245_270_016, largest_matrix=50_331_648,
+        lora_units={"all": 2_727_936},
+    )  # fmt: skip
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        capacity=st.floats(7.2, 40),
+        length=st.integers(SHORTEST, 8192),
+        batch=st.integers(1, 8),
+        rows=st.integers(1, 64),
+        recompute=st.booleans(),
+    )
+    def test_what_is_found_fits_and_gives_no_more_than_it_must(self, capacity, length, batch, rows, recompute):
+        asked = Settings(
+            micro_batch=batch, rollout_rows=rows, completion_length=length, checkpointing=recompute, prompts=1
+        )
+        try:
+            found = fit(self.SHAPE, asked, capacity * GIB, generations=8)
+        except DoesNotFitError:
+            least = asked.but(
+                micro_batch=1, rollout_rows=1, completion_length=min(SHORTEST, length), rank=4, checkpointing=True
+            )
+            assert estimate(self.SHAPE, least).peak > capacity * GIB
+            return
+        chosen = found.settings
+        assert estimate(self.SHAPE, chosen).peak <= capacity * GIB
+        assert 8 % chosen.micro_batch == 0
+        assert chosen.rollout_rows <= rows
+        assert chosen.completion_length <= length
+        whole = asked.but(micro_batch=max(s for s in (1, 2, 4, 8) if s <= batch))
+        assert (chosen == whole) == (estimate(self.SHAPE, whole).peak <= capacity * GIB)
+        if chosen.rollout_rows < rows:
+            more = chosen.but(rollout_rows=chosen.rollout_rows + 1)
+            assert estimate(self.SHAPE, more).peak > capacity * GIB
+
+    def test_each_part_grows_with_what_it_depends_on(self):
+        base = estimate(self.SHAPE, Settings())
+        for change, parts in (
+            ({"micro_batch": 2}, {"checkpoints", "activations", "head"}),
+            ({"completion_length": 2048}, {"checkpoints", "activations", "head", "cache"}),
+            ({"rollout_rows": 16}, {"cache"}),
+            ({"rank": 32}, {"adapters", "optimizer"}),
+            ({"optimizer": "adamw_torch"}, {"optimizer"}),
+            ({"double_quantisation": False}, {"weights"}),
+        ):
+            other = estimate(self.SHAPE, Settings(**change))
+            grown = {name for name, size in other.parts().items() if size > base.parts()[name]}
+            assert grown == parts, change
+
+    def test_a_card_too_small_for_the_weights_is_told_so(self):
+        with pytest.raises(DoesNotFitError, match=r"weights take 5\.7 GiB.*weights alone do not fit"):
+            fit(self.SHAPE, Settings(), 4 * GIB, generations=8)
+        with pytest.raises(DoesNotFitError, match=r"load_in_4bit: true"):
+            fit(self.SHAPE, Settings(four_bit=False), 12 * GIB, generations=8)
+
+
+class TestCommand:
+    @pytest.fixture
+    def config(self, tmp_path):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(qwen3("8B").to_dict()))
+        return str(path)
+
+    def test_the_table_and_yaml_that_trl_can_read(self, config, capsys):
+        assert main(["plan", "--model", config, "--vram", "12", "--max_completion_length", "2048"]) == 0
+        text = capsys.readouterr().out
+        assert "8.19e9 weights" in text
+        assert "5.656 GiB" in text
+        values = yaml.safe_load(text.split("\n\n")[-1])
+        assert values["max_completion_length"] == 2048
+        assert values["per_device_train_batch_size"] * values["gradient_accumulation_steps"] == 8
+        from trl import ModelConfig
+
+        from grpo_plus import GRPOPlusConfig
+
+        known = {*GRPOPlusConfig.__dataclass_fields__, *ModelConfig.__dataclass_fields__}
+        assert set(values) <= known
+
+    def test_what_cannot_fit_is_an_error_with_its_way_out(self, config, capsys):
+        assert main(["plan", "--model", config, "--vram", "4"]) == 2
+        assert "take a smaller model or a larger card" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--vram", "0"], "--vram is 0"),
+            (["--num-generations", "0"], "--num-generations is 0"),
+            (["--lora_r", "-1"], "--lora-r is -1"),
+        ],
+    )
+    def test_impossible_numbers_are_named(self, arguments, words, config, capsys):
+        assert main(["plan", "--model", config, *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+    def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys):
+        assert main(["plan", "--model", str(tmp_path / "nothing.json")]) == 2
+        assert "nothing.json" in capsys.readouterr().err
+        (tmp_path / "t5.json").write_text(json.dumps({"model_type": "t5", "d_model": 8, "num_heads": 2}))
+        assert main(["plan", "--model", str(tmp_path / "t5.json")]) == 2
+        assert "no causal language model" in capsys.readouterr().err
+        (tmp_path / "empty.json").write_text("{}")
+        assert main(["plan", "--model", str(tmp_path / "empty.json")]) == 2
+        assert "names no model_type" in capsys.readouterr().err

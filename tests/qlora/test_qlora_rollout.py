@@ -1,0 +1,232 @@
+"""Leaner rollouts against `generate`: equal token for token when greedy, equal in distribution when drawn."""
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from transformers import GenerationConfig
+from transformers.modeling_outputs import CausalLMOutput
+
+from grpo_plus.qlora.decode import decode
+from grpo_plus.qlora.rollout import Rollout, refusal, rows_within
+from grpo_plus.qlora.sampler import Sampling, read_sampling
+from grpo_plus.testing import make_tiny_model
+
+LETTERS = "abcdefgh"
+MODELS = {
+    name: make_tiny_model(architecture=name, vocab=LETTERS, layers=2)[0] for name in ("llama", "gpt2", "qwen3", "olmo2")
+}
+TINY = make_tiny_model(architecture="llama", vocab="ab", layers=1, hidden=16)[0]
+IDS = range(5, 5 + len(LETTERS))
+
+
+def config(most, stops, **changes):
+    values = {"max_new_tokens": most, "do_sample": False, "pad_token_id": 0, "eos_token_id": list(stops), "top_k": 0}
+    return GenerationConfig(**{**values, **changes}, disable_compile=True)
+
+
+def padded(prompts):
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def completions(output, width, stops):
+    rows = []
+    for row in output[:, width:].tolist():
+        end = next((place for place, token in enumerate(row) if token in stops), len(row) - 1)
+        rows.append(row[: end + 1])
+    return rows
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    prompts=st.lists(st.lists(st.sampled_from(IDS), min_size=1, max_size=6), min_size=1, max_size=4),
+    copies=st.integers(1, 3),
+    rows=st.none() | st.integers(1, 5),
+    how=st.tuples(st.integers(1, 9), st.sets(st.sampled_from(IDS), max_size=3), st.sampled_from([1.0, 1.7])),
+)
+def test_greedy_rollouts_are_those_of_generate(name, prompts, copies, rows, how):
+    model, every = MODELS[name], [prompt for prompt in prompts for _ in range(copies)]
+    most, stops, penalty = how
+    wanted = config(most, sorted(stops), repetition_penalty=penalty)
+    inputs = padded(every)
+    seen = []
+    stock = model.generate(**inputs, generation_config=wanted)
+    with Rollout(rows, seen.append).applied(model):
+        ours = model.generate(**inputs, generation_config=wanted)
+    width = inputs["input_ids"].shape[1]
+    assert completions(ours, width, stops) == completions(stock, width, stops)
+    (cost,) = seen
+    # A row that has not ended when another does waits for nobody: its own tokens but the last are all it runs.
+    assert cost.row_steps == sum(len(row) - 1 for row in cost.completions)
+    if rows is None:
+        assert cost.prefills == len({tuple(prompt) for prompt in every})
+    assert "generate" not in vars(model)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"temperature": 0.6},
+        {"top_k": 3},
+        {"top_p": 0.8},
+        {"min_p": 0.2},
+        {"repetition_penalty": 1.5, "temperature": 1.3, "top_p": 0.95},
+    ],
+)
+def test_drawn_rollouts_have_the_distribution_of_generate(changes):
+    count, prompts = 3000, [[5, 6, 5], [6]]
+    every = [prompt for prompt in prompts for _ in range(count)]
+    wanted = config(3, [6], do_sample=True, **changes)
+    inputs = padded(every)
+    tables = []
+    for lean in (False, True):
+        torch.manual_seed(11 + lean)
+        if lean:
+            with Rollout(2500, lambda _: None).applied(TINY):
+                output = TINY.generate(**inputs, generation_config=wanted)
+        else:
+            output = TINY.generate(**inputs, generation_config=wanted)
+        rows = completions(output, 3, {6})
+        table = {}
+        for place, row in enumerate(rows):
+            key = (place // count, *row)
+            table[key] = table.get(key, 0) + 1
+        tables.append(table)
+    statistic, freedom = 0.0, -1
+    for key in set(tables[0]) | set(tables[1]):
+        first, second = (table.get(key, 0) for table in tables)
+        if first + second >= 10:
+            statistic += (first - second) ** 2 / (first + second)
+            freedom += 1
+    assert freedom >= 3
+    # The 99.99% quantile of chi-square, by Wilson and Hilferty.
+    bound = freedom * (1 - 2 / (9 * freedom) + 3.72 * (2 / (9 * freedom)) ** 0.5) ** 3
+    assert statistic < bound
+
+
+def test_a_wrong_distribution_would_be_seen():
+    """The test above on two temperatures: it must tell them apart."""
+    counts = []
+    for temperature in (1.0, 0.8):
+        torch.manual_seed(0)
+        sampling = Sampling(stops=(), most=1, pad=0, temperature=temperature)
+        drawn = [row[0] for row in decode(TINY, [[5, 6]] * 3000, sampling).completions]
+        counts.append(torch.bincount(torch.tensor(drawn), minlength=7).double())
+    statistic = ((counts[0] - counts[1]) ** 2 / (counts[0] + counts[1]).clamp(min=1)).sum()
+    assert statistic > 40
+
+
+class Countdown(torch.nn.Module):
+    """A model that counts down to zero from its prompt, so that every row's length is known."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.config = TINY.config
+        self.most = most
+        self.passes = []
+
+    def forward(self, input_ids, past_key_values, **_):
+        rows, width = input_ids.shape
+        past_key_values.update(torch.zeros(rows, 1, width, 1), torch.zeros(rows, 1, width, 1), 0)
+        self.passes.append(rows)
+        logits = torch.nn.functional.one_hot((input_ids[:, -1:] - 1).clamp(min=0), self.most + 1).float()
+        return CausalLMOutput(logits=logits)
+
+
+@pytest.mark.parametrize("rows", [None, 16])
+def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.exp(torch.randn(64, generator=generator) * 0.7 + 4.5).long().clamp(1, 512).tolist()
+    model = Countdown(max(lengths))
+    sampling = Sampling(stops=(0,), most=max(lengths), pad=0, draw=False)
+    cost = decode(model, [[length] for length in lengths], sampling, most_rows=rows)
+    assert cost.completions == [list(range(length - 1, -1, -1)) for length in lengths]
+    assert cost.row_steps == sum(length - 1 for length in lengths) == sum(model.passes) - cost.prefills
+    assert cost.stock_row_steps == 64 * (max(lengths) - 1)
+    assert cost.stock_row_steps / cost.row_steps > 1.8
+    assert max(model.passes) <= (rows or 64)
+
+
+class TestFallback:
+    def said(self, model, caplog, **keywords):
+        wanted = config(2, [5])
+        with caplog.at_level(logging.INFO), Rollout(None, pytest.fail).applied(model):
+            inputs = padded([[5, 6]])
+            model.generate(**{**inputs, "generation_config": wanted, **keywords})
+        return caplog.text
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"num_beams": 2}, {"typical_p": 0.5}, {"no_repeat_ngram_size": 2}, {"min_new_tokens": 2}, {"suppress_tokens": [6]},
+         {"bad_words_ids": [[6]]}, {"prompt_lookup_num_tokens": 2}],
+    )  # fmt: skip
+    def test_settings_that_are_not_known(self, changes, caplog):
+        name = next(iter(changes))
+        assert f"the generation setting {name} is" in self.said(
+            MODELS["llama"], caplog, generation_config=config(2, [5], **changes)
+        )
+
+    def test_defaults_of_the_model_count_where_the_config_is_silent(self):
+        defaults = GenerationConfig(no_repeat_ngram_size=3, min_p=0.3)
+        assert read_sampling(config(2, [5]), defaults) == "the generation setting no_repeat_ngram_size is 3"
+        found = read_sampling(config(2, [5], do_sample=True), GenerationConfig(min_p=0.3, temperature=0.5))
+        assert (found.min_p, found.temperature) == (0.3, 0.5)
+        assert read_sampling(config(2, [5], min_p=0.1), GenerationConfig(min_p=0.3)).min_p == 0.1
+
+    def test_further_inputs(self, caplog):
+        text = self.said(MODELS["llama"], caplog, output_scores=True, return_dict_in_generate=True)
+        assert "generate was given" in text
+
+    def test_a_generate_that_was_replaced_or_overridden(self, caplog):
+        model, _ = make_tiny_model(architecture="llama")
+        called = []
+        model.generate = lambda **_: called.append(1)
+        self.said(model, caplog)
+        assert called == [1]
+        assert "generate was replaced" in caplog.text
+
+        class Own(type(MODELS["llama"])):
+            def prepare_inputs_for_generation(self, *arguments, **keywords):
+                return super().prepare_inputs_for_generation(*arguments, **keywords)
+
+        assert refusal(Own(MODELS["llama"].config)) == "Own has a prepare_inputs_for_generation of its own"
+
+    @pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
+    def test_windows(self, architecture):
+        model, _ = make_tiny_model(architecture=architecture, sliding_window=4)
+        assert "keeps more, or less" in refusal(model)
+
+    def test_adapters_are_fine_and_prompts_that_are_learned_are_not(self):
+        from peft import PromptTuningConfig
+
+        model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
+        adapted = get_peft_model(model, LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM"))
+        assert refusal(adapted) is None
+        wanted, inputs = config(5, [6]), padded([[5, 6, 7], [8]])
+        stock = adapted.generate(**inputs, generation_config=wanted)
+        with Rollout(None, lambda _: None).applied(adapted):
+            assert torch.equal(adapted.generate(**inputs, generation_config=wanted), stock)
+        prompted = get_peft_model(
+            make_tiny_model(architecture="llama")[0], PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
+        )
+        assert "changes the prompt" in refusal(prompted)
+
+    def test_generate_comes_back_after_an_error(self):
+        model = MODELS["llama"]
+        with pytest.raises(ValueError, match="top_k"), Rollout(None, lambda _: None).applied(model):
+            model.generate(**padded([[5]]), generation_config=config(2, [5], do_sample=True, top_k=-1))
+        assert "generate" not in vars(model)
+
+
+def test_rows_that_memory_allows():
+    model = MODELS["llama"]  # 2 layers, 2 heads of 8, float32: 256 bytes a token
+    assert rows_within(model, 100, 256 * 100 * 3.9) == 3
+    assert rows_within(model, 100, 10) == 1

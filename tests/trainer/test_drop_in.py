@@ -1,0 +1,201 @@
+"""With nothing new set, the two classes swapped for TRL's train as TRL's do."""
+
+import copy
+import pytest
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+TIMES = {"step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second"}
+
+
+def first(completions, **_):
+    return [float(len(str(completion)) % 7) for completion in completions]
+
+
+def second(completions, answer, **_):
+    texts = [completion if isinstance(completion, str) else completion[-1]["content"] for completion in completions]
+    return [None if text.count("a") else float(any(c in answer[row] for c in text)) for row, text in enumerate(texts)]
+
+
+def assert_same(ours, host):
+    names = [name for name, _ in host.model.named_parameters()]
+    assert [name for name, _ in ours.model.named_parameters()] == names
+    for (name, mine), theirs in zip(ours.model.named_parameters(), host.model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-6), name
+    for mine, theirs in zip(ours.state.log_history, host.state.log_history, strict=True):
+        assert set(mine) >= set(theirs)
+        # Rows that the engine skips have no entropy: the metric then covers the others.
+        skipped = {"entropy"} if mine.get("engine/rows_skipped") else set()
+        for key in set(theirs) - TIMES - skipped:
+            if not key.endswith(("_time", "runtime", "per_second")):
+                assert mine[key] == pytest.approx(theirs[key], rel=1e-4, abs=1e-5), key
+    assert list(ours._logs["completion"]) == list(host._logs["completion"])
+    assert list(ours._logs["advantages"]) == pytest.approx(list(host._logs["advantages"]), abs=1e-6)
+
+
+def run(build, *, trainer=None, config=GRPOPlusConfig, **settings):
+    """The same run twice: on TRL's classes and on ours."""
+    both = []
+    for trainer_class, config_class in ((GRPOPlusTrainer, config), (GRPOTrainer, GRPOConfig)):
+        made = build(trainer_class, config_class, trainer=trainer() if callable(trainer) else trainer, **settings)
+        before = [parameter.detach().clone() for parameter in made.model.parameters()]
+        made.train()
+        after = list(made.model.parameters())
+        assert any(not torch.equal(a, b) for a, b in zip(after, before, strict=True)), "nothing was trained"
+        both.append(made)
+    assert_same(*both)
+    return both
+
+
+SETTINGS = {
+    "as it comes": {},
+    "two rewards with weights, some not applicable": {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [0.5, 2.0]},
+    "one generation for several updates": {"num_iterations": 2, "steps_per_generation": 2, "max_steps": 4, "per_device_train_batch_size": 4},
+    "accumulation": {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
+    "kl to a reference": {"beta": 0.1},
+    "grpo loss": {"loss_type": "grpo", "beta": 0.02, "scale_rewards": "batch"},
+    "truncated masked": {"mask_truncated_completions": True, "max_completion_length": 40},
+    "entropy": {"top_entropy_quantile": 0.5},
+    "checkpointing": {"gradient_checkpointing": True},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_same_run(build, name):
+    run(build, **copy.deepcopy(SETTINGS[name]))
+
+
+def test_a_plain_config_of_the_host_in_our_trainer(build):
+    run(build, config=GRPOConfig)
+
+
+def test_conversations(build, chats):
+    ours, _ = run(build, trainer={"train_dataset": chats, "reward_funcs": [first, second]})
+    assert ours._logs["prompt"][0][0]["role"] == "user"
+
+
+def test_adapters(build):
+    from peft import LoraConfig
+
+    run(build, trainer=lambda: {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])}, beta=0.05)
+
+
+def test_a_model_already_loaded_and_arguments_by_position(tiny_model, sums, tmp_path, build):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def load():
+        return {"model": AutoModelForCausalLM.from_pretrained(tiny_model), "processing_class": AutoTokenizer.from_pretrained(tiny_model, padding_side="left")}
+
+    run(build, trainer=load)
+    config = build().args
+    trainer = GRPOPlusTrainer(tiny_model, first, config, sums, None, AutoTokenizer.from_pretrained(tiny_model))
+    assert trainer.train_dataset is sums
+
+
+def test_no_config_at_all(tiny_model, sums, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def made(trainer_class):
+        try:
+            return trainer_class(tiny_model, first, train_dataset=sums).args.output_dir
+        except ValueError as error:  # both defaults ask for bf16, which a machine may not have
+            return str(error)
+
+    assert made(GRPOPlusTrainer) == made(GRPOTrainer)
+
+
+def double(number: int) -> int:
+    """Double a number.
+
+    Args:
+        number: the number.
+
+    Returns:
+        Twice the number.
+    """
+    return 2 * number
+
+
+def test_tools(build, chats, tool_calls, tool_tokenizer):
+    ours, _ = run(
+        build,
+        trainer=lambda: {"train_dataset": chats, "reward_funcs": [first], "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer)},
+        max_completion_length=160,
+    )
+    logged = ours.state.log_history[0]
+    assert logged["tools/call_frequency"] == 0.5
+    assert logged["tools/failure_frequency"] == 0.0
+
+
+class Doubling:
+    def reset(self, **row):
+        self.asked = row.get("answer")
+        self.calls = 0
+        return f" (of {self.asked})"
+
+    def double(self, number: int) -> int:
+        """Double a number.
+
+        Args:
+            number: the number.
+
+        Returns:
+            Twice the number.
+        """
+        self.calls += 1
+        return 2 * number
+
+    def get_reward(self):
+        return self.calls + len(self.asked or "")
+
+
+def test_environments(build, chats, tool_calls, tool_tokenizer):
+    ours, _ = run(
+        build,
+        trainer=lambda: {"train_dataset": chats, "reward_funcs": [first], "environment_factory": Doubling, "processing_class": copy.deepcopy(tool_tokenizer)},
+        max_completion_length=160,
+    )
+    assert ours.reward_func_names == ["first", "Doubling"]
+    assert set(ours._logs["rewards"]["Doubling"]) > {1.0}
+
+
+def rollout(prompts, trainer):
+    ids = [trainer.processing_class.encode(prompt) for prompt in prompts]
+    answers = [trainer.processing_class.encode("ab7" * (1 + row % 3)) for row in range(len(prompts))]
+    return {"prompt_ids": ids, "completion_ids": answers, "logprobs": None, "luck": [row % 4 for row in range(len(prompts))]}
+
+
+def lucky(completions, luck, **_):
+    return [float(value) for value in luck]
+
+
+def test_a_rollout_function(build):
+    run(build, trainer={"rollout_func": rollout, "reward_funcs": [lucky]})
+
+
+def test_evaluation(build, sums):
+    from datasets import Dataset
+
+    for evaluation in (Dataset.from_list(list(sums)[:4]), {"a": Dataset.from_list(list(sums)[:2]), "b": Dataset.from_list(list(sums)[2:4])}):
+        mine, theirs = (
+            build(t, c, trainer={"eval_dataset": evaluation}, num_generations_eval=2, per_device_eval_batch_size=4).evaluate()
+            for t, c in ((GRPOPlusTrainer, GRPOPlusConfig), (GRPOTrainer, GRPOConfig))
+        )
+        assert set(mine) == set(theirs)
+        for key in theirs:
+            if not key.endswith(("_time", "runtime", "per_second")):
+                assert mine[key] == pytest.approx(theirs[key], abs=1e-6), key
+
+
+def test_resuming_from_a_checkpoint(build, tmp_path):
+    settings = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "optim": "adamw_torch", "learning_rate": 1e-3}
+    whole = build(**settings)
+    whole.train()
+    again = build(**settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    assert again.state.global_step == 4
+    for a, b in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+    assert (tmp_path / "out" / "checkpoint-4" / "training_args.bin").exists()

@@ -1,0 +1,345 @@
+"""Estimators inside a real step: TRL's numbers where TRL has them, exact ones where it has none."""
+
+import math
+
+import pytest
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.advantages import RewardTable, StepScores, advantages, compute_advantages
+from grpo_plus.problems import ConfigError
+
+BUILT_IN = sorted(entry.name for entry in advantages.entries() if entry.way == "built-in")
+
+
+def first(completions, **_):
+    return [float(sum(map(ord, text)) % 7) for text in completions]
+
+
+def second(completions, **_):
+    return [None if sum(map(ord, text)) % 3 == 0 else float(text.count("a") + len(text) % 4) for text in completions]
+
+
+def nobody(completions, **_):
+    return [None for _ in completions]
+
+
+def fixed(*rewards):
+    def fixed(completions, **_):
+        return [rewards[row % len(rewards)] for row in range(len(completions))]
+
+    return fixed
+
+
+def steps_of(trainer, kept, number=1):
+    trainer.train()
+    assert len(kept) == number
+    return kept[0]
+
+
+HOST = {
+    "group": ({"scale_rewards": "group"}, "zscore", {}),
+    "batch": ({"scale_rewards": "batch"}, "zscore", {"scale": "batch"}),
+    "none": ({"scale_rewards": "none"}, "center", {}),
+    "normalize_then_sum": ({"multi_objective_aggregation": "normalize_then_sum"}, "gdpo", {}),
+}
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
+    """Two rewards with weights, one of which leaves completions out; captured from real steps on one seed."""
+    host_fields, advantage, kwargs = HOST[name]
+    rewards = {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [1.0, 0.5], "max_steps": 1}
+    host = build(GRPOTrainer, GRPOConfig, **rewards, **host_fields)
+    theirs = steps_of(host, capture(host))
+    ours = build(**rewards, advantage=advantage, advantage_kwargs=kwargs)
+    mine = steps_of(ours, capture(ours))
+    assert torch.equal(mine["completion_ids"], theirs["completion_ids"])
+    assert theirs["advantages"].abs().max() > 0.5
+    torch.testing.assert_close(mine["advantages"], theirs["advantages"], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.tensor(ours._logs["advantages"]), torch.tensor(host._logs["advantages"]), rtol=1e-5, atol=1e-6)
+
+
+def test_unscorable_completions_get_nothing_and_move_nobody(build, capture):
+    trainer = build(trainer={"reward_funcs": [fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None)]}, advantage="center", max_steps=1)
+    output = steps_of(trainer, capture(trainer))
+    expected = [0.0, 2 / 3, -1 / 3, -1 / 3, 0.0, 0.0, 0.0, 0.0]
+    assert output["advantages"].tolist() == pytest.approx(expected, abs=1e-6)
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_batch_that_nobody_can_score_teaches_nothing_and_breaks_nothing(build, capture):
+    trainer = build(trainer={"reward_funcs": [nobody]}, advantage="zscore", max_steps=1)
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    assert steps_of(trainer, capture(trainer))["advantages"].tolist() == [0.0] * 8
+    for a, b in zip(trainer.model.parameters(), before, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_is_trained_with_is_what_is_logged(build, capture):
+    trainer = build(trainer={"reward_funcs": [fixed(1, 1, 1, 0, 0.7, 0.7, 0.7, 0.7)]}, advantage="sign", max_steps=1)
+    output = steps_of(trainer, capture(trainer))
+    expected = [1.0, 1.0, 1.0, -1.0, 0.0, 0.0, 0.0, 0.0]
+    assert output["advantages"].tolist() == expected
+    assert list(trainer._logs["advantages"]) == expected
+    logged = trainer.state.log_history[0]
+    assert logged["advantages/zero_fraction"] == 0.5
+    assert logged["advantages/dead_group_fraction"] == 0.5
+    assert logged["advantages/abs_mean"] == 0.5
+    assert logged["frac_reward_zero_std"] == 0.5
+
+
+def test_the_log_holds_the_last_generation_batch_only(build, capture):
+    """Several generations and evaluations in a run: TRL's table keeps one batch, and ours replaces exactly that."""
+    trainer = build(trainer={"reward_funcs": [first]}, advantage="rloo", max_steps=3)
+    kept = capture(trainer)
+    trainer.train()
+    assert len(kept) == 3
+    assert list(trainer._logs["advantages"]) == pytest.approx(kept[-1]["advantages"].tolist())
+    assert len(trainer._logs["advantages"]) == len(trainer._logs["completion"]) == 8
+
+
+def test_an_estimator_in_evaluation(build, sums, capture):
+    trainer = build(
+        trainer={"eval_dataset": sums.select(range(4)), "reward_funcs": [fixed(1.0, 0.0)]},
+        advantage="center",
+        num_generations_eval=2,
+        per_device_eval_batch_size=4,
+    )
+    kept = capture(trainer)
+    found = trainer.evaluate()
+    assert kept[0]["advantages"].tolist() == [0.5, -0.5, 0.5, -0.5]
+    assert found["eval_advantages/abs_mean"] == 0.5
+    assert "eval_advantages/zero_fraction" in found
+
+
+def test_weights_reach_the_estimator(build, capture):
+    rewards = [fixed(1.0, 0.0, 0.0, 0.0), fixed(0.0, 1.0, 0.0, 0.0)]
+    trainer = build(trainer={"reward_funcs": rewards}, reward_weights=[2.0, -1.0], advantage="raw", max_steps=1)
+    assert steps_of(trainer, capture(trainer))["advantages"].tolist() == [2.0, -1.0, 0.0, 0.0] * 2
+
+
+# Per-token values.
+
+TEXTS = ["abcdefgh<|im_end|>", "abc<|im_end|>", "abcdef", "a<|im_end|>"]
+LENGTHS = [9, 4, 6, 2]
+STEPS = [[(0, 2, 1.0), (2, 5, 0.0)], [(0, 1, 1.0), (1, 3, None)], [(0, 1, 1.0), (1, 3, 1.0), (3, 4, 0.0)], []]
+
+
+def scorer(prompts, completions, completion_ids, **columns):
+    assert len(columns["answer"]) == len(prompts) == len(completions)
+    assert [len(ids) for ids in completion_ids] == [LENGTHS[row % 4] for row in range(len(prompts))]
+    return [STEPS[row % 4] for row in range(len(prompts))]
+
+
+def table(rewards=(0.0, 0.0, 0.0, 0.0), trainable=None):
+    rows = [row for row in range(4) for _ in STEPS[row]]
+    flat = [step for steps in STEPS for step in steps]
+    scores = torch.tensor([math.nan if score is None else score for *_, score in flat])
+    steps = StepScores(torch.tensor(rows), scores, torch.tensor([step[:2] for step in flat]))
+    extras = {} if trainable is None else {"trainable": trainable}
+    return RewardTable.of(list(rewards), lengths=LENGTHS, steps=steps, extras=extras)
+
+
+def brute(credit, weight=0.0, outcome=(0.0, 0.0, 0.0, 0.0)):
+    """Token values of one group, the slow way, in float64."""
+    scores = [score for steps in STEPS for *_, score in steps if score is not None]
+    mean = sum(scores) / len(scores)
+    deviation = math.sqrt(sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)) + 1e-4
+    values = torch.zeros(4, 9, dtype=torch.float64)
+    for row, steps in enumerate(STEPS):
+        for token in range(LENGTHS[row]):
+            for start, end, score in steps:
+                inside = start <= token < end if credit == "step" else token < end
+                if score is not None and inside:
+                    values[row, token] += (score - mean) / deviation
+            values[row, token] += weight * outcome[row]
+    return values.float()
+
+
+@pytest.mark.parametrize("credit", ["step", "return"])
+def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say, credit):
+    say(lambda prompt, row: TEXTS[row % 4])
+    trainer = build(
+        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
+        advantage="process",
+        advantage_kwargs={"credit": credit, "outcome_weight": 0.5},
+        max_steps=1,
+    )
+    output = steps_of(trainer, capture(trainer))
+    outcome = compute_advantages("zscore", RewardTable.of([1, 0, 0, 0])).tolist()
+    expected = brute(credit, 0.5, outcome).repeat(2, 1)
+    assert output["advantages"].shape == output["completion_ids"].shape == (8, 9)
+    torch.testing.assert_close(output["advantages"], expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(output["advantages"][:4], compute_advantages("process", table((1, 0, 0, 0)), credit=credit, outcome_weight=0.5))
+    means = [expected[row].sum().item() / LENGTHS[row % 4] for row in range(8)]
+    assert list(trainer._logs["advantages"]) == pytest.approx(means, abs=1e-5)
+    beside = list(trainer._logs["extra"]["advantages_per_token"])
+    assert [len(row) for row in beside] == LENGTHS * 2
+    assert beside[1] == pytest.approx(expected[1, :4].tolist(), abs=1e-5)
+    logged = trainer.state.log_history[0]
+    assert logged["steps/per_completion"] == 7 / 4
+    assert math.isfinite(logged["loss"])
+
+
+def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
+    """The gradient of a step with per-token advantages, against one written out from the model's own log-probs."""
+    say(lambda prompt, row: TEXTS[row % 4])
+    trainer = build(
+        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
+        advantage="process",
+        max_steps=1,
+        learning_rate=1.0,
+        max_grad_norm=0.0,
+        loss_type="dapo",
+        lr_scheduler_type="constant",
+    )
+    start = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    output = steps_of(trainer, capture(trainer))
+    moved = [a.detach() - b for a, b in zip(trainer.model.parameters(), start, strict=True)]
+    for parameter, value in zip(trainer.model.parameters(), start, strict=True):
+        parameter.data.copy_(value)
+        parameter.grad = None
+    ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
+    mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+    logps, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(trainer, trainer.model, ids, mask, output["completion_ids"].size(1))
+    kept = output["completion_mask"]
+    loss = -(output["advantages"] * torch.exp(logps - logps.detach()) * kept).sum() / kept.sum()
+    loss.backward()
+    for parameter, step in zip(trainer.model.parameters(), moved, strict=True):
+        torch.testing.assert_close(step, -parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_mix_reads_steps_and_outcomes(build, capture, say):
+    say(lambda prompt, row: TEXTS[row % 4])
+    trainer = build(
+        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
+        advantage="mix",
+        advantage_kwargs={"parts": {"process": 0.5, "sign": 2.0}},
+        max_steps=1,
+    )
+    output = steps_of(trainer, capture(trainer))
+    inside = torch.arange(9) < torch.tensor(LENGTHS)[:, None]
+    expected = 0.5 * brute("step") + 2.0 * inside * torch.tensor([1.0, -1, -1, -1])[:, None]
+    torch.testing.assert_close(output["advantages"], expected.repeat(2, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_completions_that_are_masked_have_no_steps(build, capture, say):
+    """The third text never ends: with mask_truncated_completions its steps are out of the statistics."""
+    say(lambda prompt, row: TEXTS[row % 4])
+    trainer = build(
+        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)]},
+        advantage="process",
+        mask_truncated_completions=True,
+        max_steps=1,
+    )
+    output = steps_of(trainer, capture(trainer))
+    assert output["advantages"][2].abs().sum() == 0
+    trainable = torch.ones(4, 9, dtype=torch.bool)
+    trainable[2] = False
+    torch.testing.assert_close(output["advantages"][:4], compute_advantages("process", table(trainable=trainable)))
+
+
+def test_tool_results_are_never_credited(build, chats, tool_calls, tool_tokenizer, capture):
+    import copy
+
+    def double(number: int) -> int:
+        """Double a number.
+
+        Args:
+            number: the number.
+        """
+        return 2 * number
+
+    def whole(prompts, completions, completion_ids, **_):
+        return [[(0, len(ids), float(row))] for row, ids in enumerate(completion_ids)]
+
+    trainer = build(
+        trainer={"train_dataset": chats, "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer), "step_scorer": whole},
+        advantage="process",
+        max_completion_length=160,
+        max_steps=1,
+    )
+    output = steps_of(trainer, capture(trainer))
+    trained = output["completion_mask"] * output["tool_mask"]
+    assert (output["completion_mask"] - trained).sum() > 50
+    assert torch.equal(output["advantages"] != 0, trained.bool())
+
+
+@pytest.mark.parametrize(
+    ("settings", "trainer", "expected"),
+    [
+        ({"advantage": "process"}, {}, "nothing gives any"),
+        ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
+        ({}, {"step_scorer": scorer}, "reads no steps"),
+        ({"advantage": "process", "advantage_kwargs": {"steps_from": "math"}}, {"step_scorer": scorer}, "keep one of the two"),
+    ],
+)
+def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
+    with pytest.raises(ConfigError, match=expected):
+        build(trainer=trainer, **settings)
+
+
+def test_a_step_scorer_that_forgets_a_completion(build):
+    trainer = build(trainer={"step_scorer": lambda prompts, **_: [[]] * (len(prompts) - 1)}, advantage="process")
+    with pytest.raises(ValueError, match="returned steps for 7 completions, but 8 were given"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_estimator_trains(build, capture, name):
+    kwargs = {"parts": {"sign": 1.0, "opo": 0.5}} if name == "mix" else {}
+    extra = {"step_scorer": lambda completion_ids, **_: [[(0, 3, float(row))] for row, _ in enumerate(completion_ids)]}
+    trainer = build(
+        trainer={"reward_funcs": [first, second], **(extra if name == "process" else {})}, advantage=name, advantage_kwargs=kwargs
+    )
+    kept = capture(trainer)
+    trainer.train()
+    assert len(kept) == 2
+    assert all(batch["advantages"].isfinite().all() for batch in kept)
+    assert any(batch["advantages"].abs().sum() > 0 for batch in kept)
+    assert math.isfinite(trainer.state.log_history[-2]["loss"])
+    assert list(trainer._logs["completion"])
+
+
+def test_a_user_function_that_returns_nonsense_stops_the_run_by_name(build, tmp_path):
+    (tmp_path / "mine.py").write_text("def twice(table):\n    return table.rewards\n")
+    trainer = build(advantage=f"{tmp_path / 'mine.py'}:twice")
+    with pytest.raises(ValueError, match=r"twice.*returned .*shape \(8, 1\)"):
+        trainer.train()
+
+
+def test_shuffled_and_split_rows_keep_their_advantages(build):
+    """After TRL's shuffle and split, each row's advantage is still that of its own completion."""
+    trainer = build(
+        trainer={"reward_funcs": [first]},
+        advantage="raw",
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        num_iterations=2,
+        max_steps=2,
+    )
+    seen = []
+    inner = trainer._compute_loss
+
+    def looking(model, inputs):
+        texts = trainer.processing_class.batch_decode(
+            [ids[mask.bool()] for ids, mask in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)],
+            skip_special_tokens=True,
+        )
+        seen.append((inputs["advantages"].tolist(), first(texts)))
+        return inner(model, inputs)
+
+    trainer._compute_loss = looking
+    trainer.train()
+    assert len(seen) == 4
+    for trained, expected in seen:
+        assert trained == expected
+
+
+def test_a_plain_python_config_runs_what_it_says(build):
+    trainer = build(advantage="zscore", advantage_kwargs={"ddof": 0, "eps": 0.0})
+    assert isinstance(trainer.args, GRPOPlusConfig)
+    estimator, keywords = trainer.estimator
+    assert (estimator.name, keywords) == ("zscore", {"ddof": 0, "eps": 0.0})

@@ -1,0 +1,191 @@
+"""Exact arithmetic against brute force: numbers against Fraction, expressions against sixty digits and sympy."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from grpo_verifiers import Status
+from grpo_verifiers.math import fast, math
+from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.forms import rational
+from grpo_verifiers.math.judge import decide_with
+from grpo_verifiers.math.leaf import quick
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.parse import parse
+from grpo_verifiers.math.precise import agree, precise
+
+LOOSE = Options(evaluated=False, reduced=False, decimals=0, percent="value")
+quickly = settings(max_examples=150, deadline=None)
+WHOLE = st.integers(-10_000, 10_000)
+
+
+def digits_of(value):
+    """Decimal digits of a fraction whose denominator has no prime but 2 and 5; None for others."""
+    for places in range(13):
+        scaled = value * 10**places
+        if scaled.denominator == 1:
+            sign, digits = "-" if scaled < 0 else "", str(abs(scaled.numerator)).rjust(places + 1, "0")
+            return sign + (digits if not places else f"{digits[:-places]}.{digits[-places:]}")
+    return None
+
+
+def spellings(value):
+    """Ways to write a rational number, each as text."""
+    top, bottom = abs(value.numerator), value.denominator
+    sign = "-" if value < 0 else ""
+    found = [f"{sign}\\frac{{{top}}}{{{bottom}}}", f"{sign}{top}/{bottom}"] if bottom > 1 else [f"{sign}{top}"]
+    if bottom == 1:
+        found += [f"{sign}{top:,}", f"{sign}{top}.0", f"{sign}{top}.", f"{sign}{top:,}".replace(",", "{,}")]
+    if bottom > 1 and top > bottom:
+        found += [f"{sign}{top // bottom}\\frac{{{top % bottom}}}{{{bottom}}}", f"{sign}{top // bottom} {top % bottom}/{bottom}"]
+    if (decimal := digits_of(value)) is not None:
+        found.append(decimal)
+    if (percent := digits_of(value * 100)) is not None:
+        found += [f"{percent}\\%", f"{percent} percent"]
+    return found
+
+
+@quickly
+@given(st.fractions(-1000, 1000, max_denominator=64), st.data())
+def test_every_spelling_of_a_number_equals_every_other(value, data):
+    gold, answer = (data.draw(st.sampled_from(spellings(value))) for _ in range(2))
+    assert fast("\\boxed{" + answer + "}", gold).status is Status.CORRECT, (gold, answer)
+
+
+@quickly
+@given(st.fractions(-50, 50, max_denominator=20), st.fractions(-50, 50, max_denominator=20), st.data())
+def test_two_numbers_are_equal_only_if_they_are(left, right, data):
+    gold = data.draw(st.sampled_from([text for text in spellings(left) if "%" not in text and "percent" not in text]))
+    answer = data.draw(st.sampled_from([text for text in spellings(right) if "%" not in text and "percent" not in text]))
+    verdict = fast("\\boxed{" + answer + "}", gold)
+    assert verdict is not None
+    assert (verdict.score == 1) == (left == right), (gold, answer, verdict)
+
+
+@quickly
+@given(st.fractions(0, 20, max_denominator=40), st.fractions(0, 20, max_denominator=40))
+def test_a_percentage_is_its_hundredth_or_a_unit_and_nothing_else(gold, answer):
+    percent = digits_of(answer)
+    assume(percent is not None)
+    verdict = fast(f"\\boxed{{{percent}\\%}}", spellings(gold)[0])
+    assert (verdict.score == 1) == (gold in {answer, answer / 100})
+
+
+@quickly
+@given(st.fractions(-100, 100, max_denominator=997), st.integers(6, 12), st.integers(-3, 3))
+def test_decimals_of_repeating_fractions_need_six_right_digits(value, places, shift):
+    assume(digits_of(value) is None)
+    rounded = round(value * 10**places) + shift
+    text = digits_of(Fraction(rounded, 10**places))
+    significant = text.replace(".", "").replace("-", "").lstrip("0")
+    assume("." in text and len(text.partition(".")[2]) == places and len(significant) >= 6)
+    near = abs(Fraction(rounded, 10**places) - value) < Fraction(1, 10**places)
+    verdict = fast("\\boxed{" + text + "}", spellings(value)[0])
+    assert (verdict.score == 1) == near
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["2", "3", "5", "12", "x", "y", "\\pi", "e", "i", "0.5", "10", "\\sqrt{2}", "1"]),
+    lambda inner: st.one_of(
+        st.builds("({}+{})".format, inner, inner),
+        st.builds("({}-{})".format, inner, inner),
+        st.builds("({}\\cdot {})".format, inner, inner),
+        st.builds("\\frac{{{}}}{{{}}}".format, inner, inner),
+        st.builds("({})^{{{}}}".format, inner, st.sampled_from(["2", "3", "-1", "1/2", "x"])),
+        st.builds("\\sqrt{{{}}}".format, inner),
+        st.builds("\\{}({})".format, st.sampled_from(["sin", "cos", "tan", "ln"]), inner),
+        st.builds("|{}|".format, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@quickly
+@given(EXPRESSIONS, EXPRESSIONS, st.booleans())
+def test_exact_forms_never_contradict_sixty_digits(left, right, disguised):
+    if disguised:  # the same value, written another way
+        right = f"\\frac{{({left}) \\cdot ({right}) + ({right})}}{{{right}}} - 1"
+    try:
+        gold, answer = parse(left), parse(right)
+    except ValueError:
+        assume(False)
+    decided, agreed = quick(gold, answer, LOOSE)[0], agree(gold, answer)
+    assert None in (decided, agreed) or decided == agreed, (left, right)
+
+
+@quickly
+@given(st.text(st.sampled_from("0123456789+-*/().^ "), min_size=1, max_size=14))
+def test_plain_arithmetic_is_that_of_fractions(text):
+    """Against Python's own evaluation of the same digits and operators, numbers turned into fractions."""
+    import re
+
+    assume("^" not in text and "**" not in text and ".." not in text)
+    try:
+        node = parse(text)
+    except ValueError:
+        assume(False)
+    python = re.sub(r"\d+\.?\d*|\.\d+", lambda match: f"Fraction('{match.group()}')", text)
+    python = python.replace(")(", ")*(")
+    try:
+        expected = eval(python, {"Fraction": Fraction})
+        value = rational(canon(node))
+    except (SyntaxError, TypeError, ZeroDivisionError, ValueError):
+        assume(False)
+    assume(isinstance(expected, Fraction))
+    # a space between an integer and a fraction makes a mixed number, which Python does not know
+    assume(not re.search(r"\d\s+\d", text))
+    assert value == expected
+
+
+@quickly
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_the_slow_path_agrees_wherever_the_fast_one_decides(left, right):
+    try:
+        first = decide_with(right, left, LOOSE, quick)[0]
+        second = decide_with(right, left, LOOSE, precise)[0]
+    except ValueError:
+        assume(False)
+    assert first is None or first == second
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (r"\sqrt{8}\sqrt{18}", "12", True),
+        (r"\frac{1}{1+\sqrt2}", r"\sqrt2-1", True),
+        (r"(1+i)^8", "16", True),
+        (r"i^{2026}", "-1", True),
+        (r"\sqrt{-4}", "2i", True),
+        (r"\frac{x^2-1}{x-1}", "x+1", True),
+        (r"(a+b)^5-(a-b)^5", r"2b(5a^4+10a^2b^2+b^4)", True),
+        (r"\sqrt[3]{27}", "3", True),
+        (r"8^{2/3}", "4", True),
+        (r"\sqrt{10.5}", r"\frac{\sqrt{42}}{2}", True),
+        (r"2^{100}", "1267650600228229401496703205376", True),
+        (r"\lfloor 7/2 \rfloor", "3", True),
+        (r"\sqrt2+\sqrt3", r"\sqrt5", False),
+        (r"\sqrt{2}", r"\frac{1414213562373095}{1000000000000000}", False),
+        (r"\pi", r"\frac{355}{113}", False),
+    ],
+)
+def test_exact_values(left, right, equal):
+    assert quick(parse(left), parse(right), LOOSE)[0] is equal
+
+
+def test_what_is_decided_exactly_is_what_sympy_says():
+    """The classes of expressions that answers are made of, against an independent computer algebra system."""
+    import sympy
+    from sympy.abc import x, y
+
+    pairs = [
+        (r"\frac{3\sqrt{3}}{4}", 3 * sympy.sqrt(3) / 4), (r"\frac{x}{y}+\frac{y}{x}", x / y + y / x),
+        (r"(x+2y)^4", sympy.expand((x + 2 * y) ** 4)), (r"\frac{\sqrt{7}+3i}{2}", (sympy.sqrt(7) + 3 * sympy.I) / 2),
+        (r"\frac{\pi^2}{8}-\frac{e}{3}", sympy.pi**2 / 8 - sympy.E / 3), (r"\binom{12}{5}", sympy.binomial(12, 5)),
+    ]  # fmt: skip
+    for latex, value in pairs:
+        again = sympy.latex(sympy.together(value)).replace("\\left", "").replace("\\right", "")
+        assert quick(parse(latex), parse(again), LOOSE)[0] is True, (latex, again)
+        assert quick(parse(latex), parse(f"{again} + 1"), LOOSE)[0] is False
+    assert math(r"\boxed{\frac{\sqrt{7}+3i}{2}}", r"\frac{3i}{2}+\frac{\sqrt7}{2}").score == 1

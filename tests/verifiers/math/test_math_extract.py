@@ -1,0 +1,89 @@
+r"""Where the final answer of a completion is found."""
+
+import pytest
+
+from grpo_verifiers.math.extract import extract
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.thinking import visible
+
+EXTRACTED = [
+    ("so \\boxed{42}.", ["42"]),
+    ("\\fbox{42}", ["42"]),
+    ("\\boxed {42}", ["42"]),
+    ("\\boxed{\\boxed{42}}", ["42"]),
+    ("\\boxed{\\{1, 2\\}}", ["\\{1, 2\\}"]),
+    ("\\boxed{\\frac{1}{\\sqrt{2}}}", ["\\frac{1}{\\sqrt{2}}"]),
+    ("\\boxed 42", ["42"]),
+    ("use \\boxed{} or \\boxed{answer}: \\boxed{7}", ["7"]),
+    ("\\boxed{1} then \\boxed{2} then \\boxed{1}", ["1", "2"]),
+    ("<answer>42</answer>", ["42"]),
+    ("<answer> 42", ["42"]),
+    ("<ANSWER>42</ANSWER>", ["42"]),
+    ("<answer>so \\boxed{42}</answer>", ["42"]),
+    ("Natalia sold 48/2 = 24.\n#### 72", ["72"]),
+    ("#### $1,000", ["$1,000"]),
+    ("The answer is 42.", ["42"]),
+    ("The answer is: 42", ["42"]),
+    ("**Answer:** 42", ["42"]),
+    ("**Answer: 42**", ["42"]),
+    ("Final Answer: the final answer is 42", ["42"]),
+    ("the answer to the question is 42, because 6 * 7 = 42", ["42"]),
+    ("Answer:\n\n42", ["42"]),
+    ("Answer: $\\frac{1}{2}$.", ["\\frac{1}{2}"]),
+    ("Answer: \\[ x = 3 \\]", [" x = 3 "]),
+    ("The answer is $42$ miles.", ["42 \\text{ miles }"]),
+    ("The answer is 1,234.5. Done.", ["1,234.5"]),
+    ("The answer is (1, 2).", ["(1, 2)"]),
+    ("Which answer is right? The answer is 5.", ["5"]),
+]
+
+
+@pytest.mark.parametrize(("completion", "answers"), EXTRACTED)
+def test_the_answer_is_found(completion, answers):
+    assert list(extract(completion, Options()).answers) == answers
+
+
+@pytest.mark.parametrize(
+    ("completion", "problem"),
+    [
+        ("", "nothing outside"),
+        ("   ", "nothing outside"),
+        ("42", "no answer found"),
+        ("The wrong answer is 42", "no answer found"),
+        ("Possible answers: 41, 42", "no answer found"),
+        ("The answer is not 42", "no answer found"),
+        ("The answer depends", "no answer found"),
+        ("#### Step 2: add 40", "no answer found"),
+        ("\\boxed{42} and \\boxed{4", "not closed"),
+        ("\\boxed{41 \\boxed{42}}", "a box inside a box"),
+        ("\\boxed{42} Wait, 41", "taken back"),
+        ("% \\boxed{42}", "no answer found"),
+    ],
+)
+def test_where_there_is_none_the_reason_is_given(completion, problem):
+    found = extract(completion, Options())
+    assert found.answers == ()
+    assert problem in found.problem
+
+
+@pytest.mark.parametrize(
+    ("completion", "seen"),
+    [
+        ("<think>a</think>b", "b"),
+        ("a<think>b</think>c", "a\nc"),
+        ("<think>a", ""),
+        ("a</think>b", "b"),
+        ("a</think>b</think>c", "c"),
+        ("<think>a<think>b</think>c</think>d", "d"),
+        ("<think>a</think>b<think>c", "b"),
+        ("<Thinking>a</Thinking>b", "b"),
+        ("<reasoning>a</reasoning>b", "b"),
+        ("<|begin_of_thought|>a<|end_of_thought|>b", "b"),
+        ("[THINK]a[/THINK]b", "b"),
+        ("a<!-- b -->c", "ac"),
+        ("a<!-- b", "a"),
+        ("1 < 2 and [3]", "1 < 2 and [3]"),
+    ],
+)
+def test_only_what_is_meant_for_the_reader_is_read(completion, seen):
+    assert visible(completion).strip() == seen

@@ -1,0 +1,90 @@
+r"""Golds are read as datasets store them, and checked before a run."""
+
+import subprocess
+import sys
+
+import pytest
+
+from grpo_verifiers import Status
+from grpo_verifiers.math import check_gold, check_golds, fast, math
+from grpo_verifiers.math.gold import gold_of
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        ("42", "42"),
+        (" $42$ ", "42"),
+        ("$$42$$", "42"),
+        ("\\(42\\)", "42"),
+        ("\\boxed{42}", "42"),
+        ("Thus the answer is $\\boxed{\\frac43}$.", "\\frac43"),
+        ("Then 48/2 = 24 and 48 + 24 = 72.\n#### 72", "72"),
+        ("x \\in \\boxed{[0,7)}.", "[0,7)"),
+        ("first \\boxed{1} and after a long while with other words \\boxed{2}", "2"),
+        ("\\boxed{2}, \\boxed{3} and \\boxed{5}", "2, 3, 5"),
+        ("answer is 10000", "10000"),
+        (42, "42"),
+        (0.25, "0.25"),
+        (3.0, "3"),
+    ],
+)
+def test_the_gold_in_a_cell(stored, text):
+    from grpo_verifiers.math.gold import as_text
+
+    assert gold_of(as_text(stored)).text == text
+    assert check_gold(stored) is None
+    assert math("\\boxed{" + text + "}", stored).status is Status.CORRECT
+
+
+def test_bad_golds_are_listed_with_reason_and_treatment():
+    column = ["42", "", None, "\\frac{1", "7", ["1", "2"], "1 +", True, "\\sum_{k=1}^n k"]
+    report = check_golds(column)
+    assert not report.ok
+    assert report.total == len(column)
+    assert [problem.row for problem in report.problems] == [1, 2, 3, 5, 6, 7, 8]
+    lines = list(report.lines())
+    assert lines[0] == "2 of 9 gold answers accept themselves."
+    assert "row 1: '': it is empty; its completions get no score" in lines[1]
+    assert "row 3: '\\\\frac{1': it cannot be read" in lines[3]
+    assert "a list" in lines[4] or "not list" in lines[4]
+    assert len(list(report.lines(limit=2))) == 4
+    assert list(report.lines(limit=2))[-1] == "... and 5 more."
+    assert check_golds(["1", "2"]).ok
+
+
+@pytest.mark.parametrize("gold", ["", "  ", "$$", "\\boxed{}", None])
+def test_an_empty_gold_takes_the_row_out(gold):
+    for verdict in (fast("\\boxed{42}", gold), math("\\boxed{42}", gold)):
+        assert verdict.score is None
+        assert verdict.status is Status.NOT_APPLICABLE
+
+
+def test_a_gold_that_nothing_can_read_takes_the_row_out_and_never_the_completions_fault():
+    for gold in ("1 + + ) 2 {", "x" * 5000 + "="):
+        assert math("\\boxed{42}", gold).status is Status.NOT_APPLICABLE
+        assert math("no answer", gold).status is Status.NOT_APPLICABLE
+
+
+def test_a_gold_outside_the_grammar_is_left_to_math_verify():
+    gold = "\\int_0^1 x dx"
+    assert not hasattr(fast("\\boxed{\\frac12}", gold), "score")
+    assert math("\\boxed{\\frac12}", gold).status is Status.CORRECT
+    assert math("\\boxed{\\frac13}", gold).status is Status.WRONG
+
+
+@pytest.mark.parametrize("gold", [["1"], {"a": 1}, True])
+def test_a_gold_of_another_type_is_an_error_that_names_it(gold):
+    with pytest.raises(TypeError, match=type(gold).__name__):
+        math("\\boxed{1}", gold)
+
+
+def test_nothing_heavy_is_imported_until_it_is_needed():
+    code = (
+        "import sys; from grpo_verifiers.math import fast, check_golds\n"
+        "assert fast('so \\\\boxed{\\\\frac{1}{2}}', '0.5').score == 1 and check_golds(['1', 'x^2']).ok\n"
+        "heavy = {'sympy', 'math_verify', 'latex2sympy2_extended', 'mpmath', 'torch', 'antlr4'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import math; assert math.isclose(math.pi, 3.14159265, rel_tol=1e-6)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

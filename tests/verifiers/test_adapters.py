@@ -1,0 +1,215 @@
+"""Reward functions of TRL as they are, and rubrics of Prime Intellect's verifiers package."""
+
+import asyncio
+import importlib.util
+import threading
+
+import pytest
+
+from grpo_verifiers import Status, get_verifier
+from grpo_verifiers.errors import KeywordError
+
+
+def chat(text):
+    return [{"role": "assistant", "content": text}]
+
+
+def trl_style(prompts, completions, completion_ids, answer, **kwargs):
+    rows = zip(prompts, completions, completion_ids, answer, kwargs["level"], strict=True)
+    return [
+        None if level is None else float(completion[0]["content"] == gold and prompt == "p" and ids == [1])
+        for prompt, completion, ids, gold, level in rows
+    ]
+
+
+def test_a_trl_function_gets_what_trl_gives_it():
+    made = get_verifier(trl_style)
+    assert made.isolation == "process"
+    assert made.required_columns == {"answer": "answer"}
+    scores = made(
+        prompts=["p"] * 3, completions=[chat("a"), chat("b"), chat("c")], completion_ids=[[1]] * 3,
+        answer=["a", "a", "a"], level=[1, 1, None], trainer_state=object(), log_extra=print, log_metric=print,
+    )  # fmt: skip
+    assert scores == [1.0, 0.0, None]
+
+
+def test_a_trl_function_that_takes_everything_by_kwargs():
+    def check(**kwargs):
+        return [float(len(c) + len(p)) for c, p in zip(kwargs["completions"], kwargs["prompts"], strict=True)]
+
+    assert get_verifier(check)(["pp", "p"], ["ccc", "c"], [[1], [2]]) == [5.0, 2.0]
+
+
+def test_an_async_trl_function():
+    async def check(completions, **kwargs):
+        await asyncio.sleep(0)
+        return [1.0] * len(completions)
+
+    assert get_verifier(check)(["p"] * 2, ["a", "b"]) == [1.0, 1.0]
+
+
+def test_a_function_that_asks_for_the_trainers_state_runs_beside_it():
+    def check(completions, trainer_state, **kwargs):
+        return [float(trainer_state.global_step)] * len(completions)
+
+    class State:
+        global_step = 7
+
+    made = get_verifier(check)
+    assert made.isolation == "inline"
+    assert made(["p"], ["c"], trainer_state=State()) == [7.0]
+    with pytest.raises(KeywordError, match="'trainer_state', which exists in the trainer's process only"):
+        get_verifier(check, isolation="process")
+
+
+def test_optional_log_functions_do_not_keep_a_function_out_of_workers():
+    def check(completions, log_extra=None, log_metric=None, **kwargs):
+        if log_metric:
+            log_metric("mine", 3.0)
+        return [1.0] * len(completions)
+
+    logged = {}
+    assert get_verifier(check).isolation == "process"
+    assert get_verifier(check)(["p"], ["c"], log_metric=logged.__setitem__) == [1.0]
+    assert "mine" not in logged
+    get_verifier(check, isolation="inline")(["p"], ["c"], log_metric=logged.__setitem__)
+    assert logged["mine"] == 3.0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="TRL is not installed")
+def test_trls_own_rewards_by_reference():
+    from trl.rewards import accuracy_reward, think_format_reward
+
+    completions = [chat("<think>a</think>\\boxed{42}"), chat("\\boxed{41}"), chat("no")]
+    columns = {"solution": ["$42$", "$42$", "$42$"]}
+    for fn in (accuracy_reward, think_format_reward):
+        made = get_verifier(f"trl.rewards:{fn.__name__}")
+        assert made.__name__ == fn.__name__
+        own = fn(completions=completions, prompts=["p"] * 3, **columns)
+        assert made(["p"] * 3, completions, [[1]] * 3, **columns) == own
+
+
+class Rubric:
+    """The parts of verifiers.Rubric (0.1) that the adapter touches, under their names."""
+
+    def __init__(self, funcs, weights=None, parser=None):
+        self.funcs, self.weights = funcs, weights or [1.0] * len(funcs)
+        self.class_objects = {"parser": parser}
+
+    def _get_reward_funcs(self):
+        return self.funcs
+
+    def _get_reward_weights(self):
+        return self.weights
+
+    def _is_group_func(self, fn):
+        import inspect
+
+        return bool({"completions", "states", "answers"} & set(inspect.signature(fn).parameters))
+
+
+class Parser:
+    def parse_answer(self, completion):
+        text = completion if isinstance(completion, str) else completion[-1]["content"]
+        return text.rpartition("=")[2].strip()
+
+
+def exact_answer(completion, answer, parser):
+    return parser.parse_answer(completion) == answer
+
+
+async def polite(completion, state, info, task, **kwargs):
+    await asyncio.sleep(0)
+    assert state["answer"] == kwargs["answer"]
+    return info["bonus"] if kwargs["level"] == 2 and task == "default" else 0.0
+
+
+def never(completion):
+    raise AssertionError("a metric without weight is not asked for")
+
+
+def test_a_rubric_adds_its_weighted_functions():
+    made = get_verifier(Rubric([exact_answer, polite, never], [1.0, 0.5, 0.0], Parser()), label="rubric")
+    assert made.isolation == "process"
+    columns = {"answer": ["4", "4"], "info": ['{"bonus": 1.0}', {"bonus": 0.5}], "level": [2, 2]}
+    found = made.verify_batch([chat("q")] * 2, [chat("x = 4"), "x = 5"], **columns)
+    assert [v.score for v in found] == [1.5, 0.25]
+    assert [v.status for v in found] == [Status.CORRECT, Status.PARTIAL]
+    assert found[0].detail == "exact_answer=1, polite=1"
+
+
+def test_a_rubric_with_a_function_for_groups_looks_at_each_prompt():
+    def shortest(completions, answers):
+        assert len(set(answers)) == 1
+        return [float(len(c) == min(map(len, completions))) for c in completions]
+
+    made = get_verifier(Rubric([shortest, exact_answer], [1.0, 1.0], Parser()))
+    found = made.verify_batch(["p", "q", "p", "q"], ["x = 4", "x = 55", "xx = 4", "x = 7"], answer=["4", "5", "4", "5"])
+    assert [v.score for v in found] == [2.0, 0.0, 1.0, 1.0]
+
+
+def test_a_failing_rubric_is_an_error_and_no_zero():
+    def broken(completion):
+        raise RuntimeError("the endpoint is down")
+
+    found = get_verifier(Rubric([broken])).verify("x")
+    assert (found.score, found.status) == (None, Status.ERROR)
+    assert "the endpoint is down" in found.detail
+
+
+def test_a_rubric_with_a_client_stays_in_the_trainer():
+    rubric = Rubric([exact_answer], parser=Parser())
+    rubric.class_objects["judge_client"] = threading.Lock()
+    made = get_verifier(rubric)
+    assert made.isolation == "inline"
+    assert made.verify("x = 4", answer="4").score == 1.0
+
+
+def test_an_environment_lends_its_rubric():
+    class Environment:
+        rubric = Rubric([exact_answer], parser=Parser())
+
+    assert get_verifier(Environment(), label="env").verify("x = 4", answer="4").score == 1.0
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("verifiers") is None, reason="Prime Intellect's verifiers is not installed"
+)
+def test_a_real_rubric():
+    vf = pytest.importorskip("verifiers")
+    if not hasattr(vf, "Rubric"):
+        pytest.skip("this release of verifiers has no Rubric")
+    made = get_verifier(vf.Rubric(funcs=[exact_answer], weights=[2.0], parser=Parser()))
+    assert made.verify("x = 4", answer="4").score == 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("thing = 5", "is a builtins.int"),
+        ("class thing:\n    def __call__(self, completion): return 1.0", "is the class thing: refer to an instance"),
+        ("class Model:\n    def forward(self): ...\n    def state_dict(self): ...\nthing = Model()", "reward models belong into reward_funcs"),
+        ("thing = lambda: 1", "takes no completion"),
+    ],
+)  # fmt: skip
+def test_what_is_neither_is_refused_with_what_is_accepted(tmp_path, text, said):
+    (tmp_path / "odd.py").write_text(text + "\n")
+    with pytest.raises(KeywordError) as caught:
+        get_verifier("./odd.py:thing", base=tmp_path)
+    assert said in str(caught.value)
+
+
+def test_adapters_import_no_peer():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "from grpo_verifiers import get_verifier\n"
+        "import grpo_verifiers.adapters\n"
+        "def check(completions, **kwargs): return [1.0]\n"
+        "get_verifier(check)\n"
+        "assert not {'verifiers', 'trl', 'torch'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

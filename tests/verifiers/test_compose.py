@@ -1,0 +1,217 @@
+"""Compositions: the table of what each makes of its parts, and that they stay verifiers."""
+
+import itertools
+import pickle
+
+import pytest
+
+from grpo_verifiers import Status, Step, Verdict, all_of, any_of, gated, get_verifier, weighted
+from grpo_verifiers.compose import Route
+from grpo_verifiers.errors import ColumnError, KeywordError
+
+
+def says(label, **options):
+    """A verifier whose verdicts are spelled out in the column of its name."""
+
+    def check(completion, verdict):
+        score, status = verdict
+        return Verdict(score, status, f"said by {label}")
+
+    return get_verifier(check, isolation="inline", label=label, columns={"verdict": label}, **options)
+
+
+C, W, P = (1.0, "correct"), (0.0, "wrong"), (0.5, "partial")
+T, E, N, Z = (0.0, "timeout"), (None, "error"), (None, "not_applicable"), (0.0, "error")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "lowest", "highest"),
+    [
+        (C, C, C, C),
+        (C, W, W, C),
+        (C, P, P, C),
+        (W, P, W, P),
+        (C, T, T, C),
+        (T, P, T, P),
+        (C, N, C, C),
+        (W, N, W, W),
+        (N, N, N, N),
+        (C, E, E, C),  # a right part decides any_of; all_of cannot know
+        (W, E, W, E),  # a wrong part decides all_of; any_of cannot know
+        (P, E, E, E),
+        (N, E, E, E),
+        (C, Z, Z, C),
+    ],
+)
+def test_all_of_and_any_of_decide_as_they_promise(one, two, lowest, highest):
+    for left, right in ((one, two), (two, one)):
+        for make, (score, status) in ((all_of, lowest), (any_of, highest)):
+            found = make(says("a"), says("b")).verify("x", a=left, b=right)
+            assert (found.score, found.status.value) == (score, status), make.__name__
+
+
+def test_the_detail_tells_which_part_decided():
+    assert all_of(says("a"), says("b")).verify("x", a=C, b=W).detail == "b: said by b"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "score", "status"),
+    [
+        (C, C, 1.5, "correct"),
+        (C, W, 1.0, "partial"),
+        (W, W, 0.0, "wrong"),
+        (T, T, 0.0, "timeout"),
+        (C, N, 1.0, "correct"),
+        (N, N, None, "not_applicable"),
+        (C, E, None, "error"),
+        (N, P, 0.25, "partial"),
+    ],
+)
+def test_weighted_adds_what_applies(one, two, score, status):
+    for made in (weighted({says("a"): 1, says("b"): 0.5}), weighted([says("a"), says("b")], [1, 0.5])):
+        found = made.verify("x", a=one, b=two)
+        assert (found.score, found.status.value) == (score, status)
+
+
+def test_negative_weights_are_penalties():
+    found = weighted({says("a"): 1.0, says("b"): -0.5}).verify("x", a=C, b=C)
+    assert found.score == 0.5
+    assert found.status is Status.PARTIAL
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("gate", "then", "score", "status"),
+    [
+        (C, P, 0.5, "partial"),
+        (C, N, None, "not_applicable"),
+        (C, E, None, "error"),
+        (W, C, 0.0, "wrong"),
+        (P, C, 0.0, "wrong"),
+        (T, C, 0.0, "timeout"),
+        (E, C, None, "error"),
+        (N, C, None, "not_applicable"),
+        (W, E, 0.0, "wrong"),
+    ],
+)
+def test_gated_counts_only_behind_the_gate(gate, then, score, status, lazy):
+    found = gated(says("a"), says("b"), lazy=lazy).verify("x", a=gate, b=then)
+    assert (found.score, found.status.value) == (score, status)
+
+
+def test_a_lower_threshold_lets_partial_scores_pass():
+    assert gated(says("a"), says("b"), threshold=0.5).verify("x", a=P, b=C).score == 1.0
+
+
+def test_lazy_gates_ask_only_about_what_passed():
+    seen = []
+
+    def spy(completion):
+        seen.append(completion)
+        return 1.0
+
+    made = gated(says("a"), get_verifier(spy, isolation="inline"), lazy=True)
+    assert made(None, ["x", "y", "z"], a=[C, W, C]) == [1.0, 0.0, 1.0]
+    assert seen == ["x", "z"]
+
+
+def test_routing_by_a_column():
+    made = Route({"maths": says("a"), "code": says("b"), 3: says("c")}, column="kind")
+    kinds = ["code", "maths", None, 3, "code"]
+    columns = {"a": [N, C, N, N, N], "b": [W, N, N, N, C], "c": [N, N, N, P, N]}
+    found = made.verify_batch(["p"] * 5, list("vwxyz"), [[1]] * 5, kind=kinds, **columns)
+    assert [v.score for v in found] == [0.0, 1.0, None, 0.5, 1.0]
+    assert found[2].status is Status.NOT_APPLICABLE
+    assert set(made.required_columns.values()) == {"kind", "a", "b", "c"}
+    assert made.check_values(["maths", None, "cod", "cod"]) == [
+        f"{made.label!r}: column 'kind' says 'cod'; there is a route for 'maths', 'code', 3."
+    ]
+    with pytest.raises(ColumnError, match="says 'cod'"):
+        made.verify("x", kind="cod")
+    with pytest.raises(ColumnError, match="unknown column 'kind'"):
+        made.verify("x", kin="code")
+
+
+def test_compositions_nest_and_stay_verifiers():
+    extra, metrics = {}, {}
+    inner = gated(says("a"), weighted({says("b"): 0.5, says("c"): 0.5}))
+    made = get_verifier(any_of(inner, says("d")), label="mine")
+    assert made.__name__ == "mine"
+    assert set(made.required_columns.values()) == {"a", "b", "c", "d"}
+    assert made.check() == []
+    scores = made(
+        prompts=["p"] * 3, completions=["x"] * 3, completion_ids=[[1]] * 3,
+        a=[C, C, W], b=[C, W, C], c=[C, C, C], d=[W, W, W],
+        trainer_state=object(), log_extra=extra.__setitem__, log_metric=metrics.__setitem__,
+    )  # fmt: skip
+    assert scores == [1.0, 0.5, 0.0]
+    assert metrics["verifiers/mine/mean"] == 0.5
+    assert extra["mine_status"] == ["correct", "partial", "wrong"]
+    twin = pickle.loads(pickle.dumps(made))
+    assert twin.verify("x", a=C, b=C, c=W, d=W).score == 0.5
+    assert [part["label"] for part in made.describe()["parts"]] == [inner.label, "d"]
+
+
+def test_steps_of_a_part_survive():
+    def stepped(completion):
+        return Verdict(1.0, steps=(Step(0, 1, 0.5),))
+
+    part = get_verifier(stepped, isolation="inline")
+    for made in (
+        all_of(part, says("a")),
+        any_of(says("a"), part),
+        weighted({says("a"): 1, part: 1}),
+        gated(says("a"), part),
+    ):
+        assert made.verify("xy", a=C).steps == (Step(0, 1, 0.5),)
+
+
+def test_all_parts_run_before_the_first_is_waited_for():
+    started = []
+
+    def make(name):
+        part = says(name)
+        plain = part.start
+
+        def start(*args, **columns):
+            started.append(f"start {name}")
+            pending = plain(*args, **columns)
+            collect = pending._collect
+            pending._collect = lambda: (started.append(f"wait {name}"), collect())[1]
+            return pending
+
+        part.start = start
+        return part
+
+    all_of(make("a"), gated(make("b"), make("c"))).verify("x", a=C, b=C, c=C)
+    assert started == ["start a", "start b", "start c", "wait a", "wait b", "wait c"]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: all_of(), "at least one"),
+        (lambda: weighted([says("a")], []), "1 parts, but 0 weights"),
+        (lambda: weighted([says("a")]), "but none weights"),
+        (lambda: weighted({says("a"): float("nan")}), "is nan, expected a finite number"),
+        (lambda: weighted({says("a"): "1"}), "is '1'"),
+        (lambda: weighted({says("a"): 1}, [1]), "twice"),
+        (lambda: Route({1: says("a")}, column=""), "column is ''"),
+        (lambda: get_verifier(all_of(says("a")), timeout=3), "takes no timeout"),
+    ],
+)
+def test_wrong_compositions_are_refused(make, said):
+    with pytest.raises(KeywordError) as caught:
+        make()
+    assert said in str(caught.value)
+
+
+def test_extremes_against_brute_force():
+    verdicts = [C, W, P, T, E, N, Z]
+    for row in itertools.product(verdicts, repeat=3):
+        known = [score for score, _ in row if score is not None]
+        failed = any(one == E for one in row)
+        for make, best, decided in ((all_of, min, lambda s: s <= 0), (any_of, max, lambda s: s >= 1)):
+            wanted = best(known) if known and (not failed or decided(best(known))) else None
+            found = make(says("a"), says("b"), says("c")).verify("x", **dict(zip("abc", row, strict=True)))
+            assert found.score == wanted

@@ -1,0 +1,565 @@
+"""The runner with checks that misbehave in every way: in real processes, killed for real."""
+
+import functools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grpo_verifiers._spec import make_spec
+from grpo_verifiers.runner import Runner, default_memory, worker_count
+
+WAIT = 60.0
+
+
+@pytest.fixture
+def runner():
+    with Runner(2) as made:
+        yield made
+
+
+def ask(runner, fn, completions, timeout=10.0, memory=2 << 30, **options):
+    spec = make_spec(fn, memory=memory)
+    return runner.submit(spec, [(text, options, None) for text in completions], timeout).wait(WAIT)
+
+
+def kinds(outcomes):
+    return [outcome.kind for outcome in outcomes]
+
+
+def scores(outcomes):
+    return [outcome.verdicts[0].score if outcome.verdicts else outcome.kind for outcome in outcomes]
+
+
+def misbehave(completion, folder=""):
+    """What a completion asks for happens, in the worker."""
+    import ctypes
+    import os
+    import signal
+    import sys
+    import time
+
+    if completion == "sleep":
+        time.sleep(1000)
+    elif completion == "c loop":
+        # One C call that never checks for signals of Python: only SIGKILL ends it.
+        ctypes.CDLL(None).pause()
+    elif completion == "power":
+        return len(str(9**9**8))
+    elif completion == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif completion == "segfault":
+        ctypes.string_at(1)
+    elif completion == "exit":
+        os._exit(0)
+    elif completion == "sys.exit":
+        sys.exit(3)
+    elif completion == "memory":
+        return len(bytearray(8 << 30))
+    elif completion == "raise":
+        raise RuntimeError("as asked")
+    elif completion == "once":
+        mark = os.path.join(folder, "been here")
+        if not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return 1.0
+
+
+def test_each_misbehaviour_costs_only_its_own_item(runner, tmp_path):
+    asked = ["ok", "sleep", "ok", "killed", "raise", "ok", "exit", "memory", "sys.exit", "once", "segfault", "ok"]
+    found = ask(runner, misbehave, asked, timeout=1.0, folder=str(tmp_path))
+    wanted = [
+        "value",
+        "timeout",
+        "value",
+        "died",
+        "raised",
+        "value",
+        "died",
+        "died",
+        "raised",
+        "value",
+        "died",
+        "value",
+    ]
+    assert kinds(found) == wanted
+    by_name = dict(zip(asked, found, strict=True))
+    assert "signal 9" in by_name["killed"].message
+    assert "code 0" in by_name["exit"].message
+    assert "memory" in by_name["memory"].message
+    assert "2048 MiB" in by_name["memory"].message
+    assert "signal 11" in by_name["segfault"].message
+    assert by_name["raise"].message == "RuntimeError: as asked"
+    assert by_name["raise"].trace.rstrip().endswith("RuntimeError: as asked")
+    assert "_worker.py" not in by_name["raise"].trace
+    assert by_name["sys.exit"].message == "SystemExit: 3"
+
+
+@pytest.mark.parametrize("completion", ["c loop", "power"])
+def test_code_that_ignores_signals_and_holds_the_gil_is_killed_at_its_deadline(runner, completion):
+    ask(runner, misbehave, ["ok"])
+    started = time.monotonic()
+    (outcome,) = ask(runner, misbehave, [completion], timeout=0.5)
+    assert outcome.kind == "timeout"
+    assert time.monotonic() - started < 10
+
+
+def test_the_clock_starts_with_the_item_and_not_with_the_queue():
+    def slow(completion):
+        time.sleep(0.3)
+        return float(completion)
+
+    with Runner(1) as runner:
+        # Six items of 0.3 s wait for one worker: the last waits 1.5 s, longer than any may run.
+        found = ask(runner, slow, [str(i) for i in range(6)], timeout=1.2)
+    assert scores(found) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_loading_a_check_is_not_on_the_clock_of_its_first_item(tmp_path):
+    slow_import = tmp_path / "slow_to_import.py"
+    slow_import.write_text("import time\ntime.sleep(1.0)\ndef check(completion):\n    return 1.0\n")
+    from grpo_verifiers.registry import import_reference
+
+    fn = import_reference(f"{slow_import}:check")
+    with Runner(1) as runner:
+        assert scores(ask(runner, fn, ["x"], timeout=0.5)) == [1.0]
+
+
+def test_ten_thousand_items_come_back_in_order(runner):
+    def number(completion):
+        return int(completion) * 3 + 1
+
+    found = ask(runner, number, [str(i) for i in range(10_000)])
+    assert scores(found) == [i * 3 + 1 for i in range(10_000)]
+
+
+def test_items_of_several_batches_and_threads_do_not_mix(runner):
+    def echo(completion, tag):
+        return Verdict(float(completion), detail=tag)
+
+    from grpo_verifiers import Verdict
+
+    found = {}
+
+    def one(tag):
+        found[tag] = ask(runner, echo, [str(i) for i in range(200)], tag=tag)
+
+    threads = [threading.Thread(target=one, args=(f"thread {n}",)) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    for tag, outcomes in found.items():
+        assert [o.verdicts[0].score for o in outcomes] == list(range(200))
+        assert {o.verdicts[0].detail for o in outcomes} == {tag}
+    assert len(found) == 5
+
+
+def test_workers_killed_from_outside_lose_nothing(runner):
+    def work(completion):
+        time.sleep(0.02)
+        return float(completion)
+
+    spec = make_spec(work)
+    batch = runner.submit(spec, [(str(i), {}, None) for i in range(300)], 10.0)
+    killed = set()
+    while not batch.done() and len(killed) < 4:
+        time.sleep(0.4)
+        for pid in runner.pids()[:1]:
+            if pid not in killed:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+    found = batch.wait(WAIT)
+    assert len(killed) >= 3
+    assert scores(found) == list(range(300))
+
+
+def test_a_gigabyte_of_output_neither_blocks_nor_mixes_into_the_answers(runner):
+    def chatty(completion):
+        import os
+        import sys
+
+        block = b"\x00\x00\x00\x02{}" * (1 << 17)
+        for stream in (1, 2):
+            for _ in range(512):
+                os.write(stream, block)
+        print("x" * 100_000)
+        print("y" * 100_000, file=sys.stderr)
+        return sys.stdin.read() == ""
+
+    assert scores(ask(runner, chatty, ["a", "b"], timeout=60.0)) == [1.0, 1.0]
+
+
+def test_a_huge_answer_is_refused_and_not_read(runner):
+    def huge(completion):
+        from grpo_verifiers import Step, Verdict
+
+        if completion == "detail":
+            return Verdict(1.0, detail="x" * (16 << 20))
+        return Verdict(1.0, steps=tuple(Step(i, i + 1, 1.0) for i in range(20_000)))
+
+    def many(completions):
+        from grpo_verifiers import Verdict
+
+        return [Verdict(1.0, detail="x" * 2000)] * len(completions)
+
+    detail, steps = ask(runner, huge, ["detail", "steps"], timeout=60.0)
+    (batch,) = runner.submit(make_spec(many), [(["x"] * 5000, {}, 5000)], 60.0).wait(WAIT)
+    assert len(detail.verdicts[0].detail) <= 2000
+    assert kinds([steps, batch]) == ["raised", "raised"]
+    assert "too many" in steps.message
+    assert "too large" in batch.message
+
+
+def test_a_worker_that_writes_into_the_protocol_is_taken_for_dead(runner):
+    def forge(completion):
+        import os
+        import stat
+        import struct
+
+        body = completion.encode()
+        for fd in range(3, 64):
+            try:
+                if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                    os.write(fd, struct.pack("!I", len(body)) + body)
+            except OSError:
+                continue
+        return 0.0
+
+    lies = [
+        "not json",
+        "[]",
+        '{"id":99,"s":0.1,"v":[[1.0,"correct","",[]]]}',
+        '{"id":2,"s":0.1,"v":"pickle"}',
+        "[" * 50_000,
+    ]
+    assert kinds(ask(runner, forge, lies)) == ["died"] * len(lies)
+    assert scores(ask(runner, misbehave, ["ok"])) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("'1.0'", "returned '1.0' (str), expected a number"),
+        ("float('nan')", "finite"),
+        ("10**400", "finite"),
+        ("[1.0]", "returned [1.0] (list)"),
+        ("object", "type"),
+        ("{'score': 1}", "dict"),
+    ],
+)
+def test_what_is_no_score_is_named(runner, value, said):
+    (outcome,) = ask(runner, lambda completion: eval(completion), [value])
+    assert outcome.kind == "raised"
+    assert said in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("value", "score"), [("True", 1.0), ("None", None), ("7", 7.0), ("__import__('numpy').float32(0.5)", 0.5)]
+)
+def test_what_is_a_score_arrives(runner, value, score):
+    (outcome,) = ask(runner, lambda completion: eval(completion), [value])
+    assert outcome.verdicts[0].score == score
+
+
+@pytest.mark.parametrize("returned", [[1.0], [1.0, 0.0, 1.0], 1.0, "10", {"a": 1, "b": 2}])
+def test_a_batch_function_owes_one_result_for_each_completion(runner, returned):
+    spec = make_spec(functools.partial(lambda completions, returned: returned, returned=returned))
+    (outcome,) = runner.submit(spec, [(["a", "b"], {}, 2)], 5.0).wait(WAIT)
+    assert outcome.kind == "raised"
+    assert "2 completions" in outcome.message
+
+
+def living(marker):
+    """Processes whose command line holds the marker."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        if marker in " ".join(process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def gone(marker, seconds=10.0):
+    end = time.monotonic() + seconds
+    while living(marker) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not living(marker)
+
+
+def spawn_and(completion, marker):
+    """Start a child that outlives its parent as well as it can, then do what the completion says."""
+    import os
+    import subprocess
+    import sys
+    import time
+
+    sleeper = [sys.executable, "-c", f"import time; time.sleep(1000)  # {marker}"]
+    if completion.startswith("daemon"):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execv(sleeper[0], sleeper)
+            os._exit(0)
+        time.sleep(0.1)
+    elif completion.startswith("fork"):
+        if os.fork() == 0 and os.fork() == 0:
+            os.execv(sleeper[0], sleeper)
+    else:
+        subprocess.Popen(sleeper, start_new_session=True)
+    if completion.endswith("hangs"):
+        time.sleep(1000)
+    if completion.endswith("dies"):
+        os._exit(1)
+    return 1.0
+
+
+@pytest.mark.parametrize(("end", "kind"), [("returns", "value"), ("hangs", "timeout"), ("dies", "died")])
+def test_what_a_check_started_does_not_outlive_its_item(runner, end, kind):
+    marker = f"leak-{os.getpid()}-{end}"
+    ways = [f"child {end}", f"daemon {end}", f"fork {end}"]
+    found = ask(runner, spawn_and, ways, timeout=1.5, marker=marker)
+    assert kinds(found) == [kind] * 3
+    assert gone(marker)
+
+
+def test_helpers_started_while_loading_live_as_long_as_the_worker(tmp_path):
+    marker = f"helper-{os.getpid()}"
+    module = tmp_path / "with_helper.py"
+    module.write_text(
+        "import subprocess, sys\n"
+        f"helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)  # {marker}'])\n"
+        "def check(completion):\n"
+        "    subprocess.Popen(['sleep', '1000'])\n"
+        "    return helper.poll() is None\n"
+    )
+    from grpo_verifiers._spec import CheckSpec
+
+    with Runner(1) as runner:
+        spec = CheckSpec(target=f"{module}:check")
+        found = runner.submit(spec, [("x", {}, None)] * 3, 10.0).wait(WAIT)
+        assert scores(found) == [1.0, 1.0, 1.0]
+        assert living(marker)
+    assert gone(marker)
+
+
+def test_closing_leaves_no_process_no_zombie_no_descriptor_and_answers_everyone():
+    me = psutil.Process()
+    before = {child.pid for child in me.children(recursive=True)}
+    descriptors = me.num_fds()
+    runner = Runner(2)
+    spec = make_spec(misbehave)
+    batch = runner.submit(spec, [("sleep", {}, None)] * 5, 100.0)
+    while len(runner.pids()) < 2:
+        time.sleep(0.02)
+    started = runner.pids()
+    runner.close()
+    runner.close()
+    found = batch.wait(1.0)
+    assert kinds(found) == ["broken"] * 5
+    assert "closed" in found[0].message
+    assert not any(psutil.pid_exists(pid) for pid in started)
+    assert {child.pid for child in me.children(recursive=True)} == before
+    assert me.num_fds() == descriptors
+    with pytest.raises(RuntimeError, match="closed"):
+        runner.submit(spec, [("ok", {}, None)], 1.0)
+
+
+def test_workers_are_kept_from_step_to_step(runner):
+    def pid(completion):
+        return os.getpid()
+
+    first = set(scores(ask(runner, pid, ["x"] * 50)))
+    second = set(scores(ask(runner, pid, ["x"] * 50)))
+    assert second <= set(runner.pids())
+    assert first & second
+
+
+def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
+    module = tmp_path / "counted.py"
+    log = tmp_path / "loads"
+    module.write_text(
+        f"open({str(log)!r}, 'a').write('x')\ndef check(completion):\n    while completion: pass\n    return 1\n"
+    )
+    from grpo_verifiers._spec import CheckSpec
+
+    with Runner(1) as runner:
+        runner.submit(CheckSpec(target=f"{module}:check"), [("hang", {}, None)], 0.3).wait(WAIT)
+        end = time.monotonic() + 20
+        while log.read_text() != "xx" and time.monotonic() < end:
+            time.sleep(0.05)
+    assert log.read_text() == "xx"
+
+
+@pytest.mark.parametrize(
+    "text", ["import nowhere_to_be_found\n", "1/0\n", "import os; os._exit(3)\n", "def other(): ...\n"]
+)
+def test_a_check_that_no_worker_can_load_fails_at_once_and_says_why(runner, tmp_path, text):
+    from grpo_verifiers._spec import CheckSpec
+
+    (tmp_path / "bad.py").write_text(text)
+    found = runner.submit(CheckSpec(target=f"{tmp_path / 'bad.py'}:check"), [("x", {}, None)] * 3, 5.0).wait(WAIT)
+    assert kinds(found) == ["broken"] * 3
+    assert "load" in found[0].message
+    assert scores(ask(runner, misbehave, ["ok"])) == [1.0]
+
+
+def test_the_number_of_workers_is_the_share_of_one_rank(monkeypatch):
+    monkeypatch.delenv("GRPO_VERIFIERS_WORKERS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    counts = []
+    for ranks in ("1", "4", "16"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+        counts.append(worker_count())
+    assert counts == [8, 2, 1]
+    monkeypatch.setenv("GRPO_VERIFIERS_WORKERS", "5")
+    assert worker_count() == 5
+    monkeypatch.setenv("GRPO_VERIFIERS_WORKERS", "many")
+    with pytest.raises(ValueError, match="GRPO_VERIFIERS_WORKERS is 'many'"):
+        worker_count()
+
+
+def test_memory_caps_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("GRPO_VERIFIERS_MEMORY", "0.5")
+    assert default_memory() == 1 << 29
+    monkeypatch.setenv("GRPO_VERIFIERS_MEMORY", "0")
+    assert default_memory() is None
+    monkeypatch.setenv("GRPO_VERIFIERS_MEMORY", "lots")
+    with pytest.raises(ValueError, match="GRPO_VERIFIERS_MEMORY is 'lots'"):
+        default_memory()
+
+
+def test_workers_import_neither_torch_nor_the_checks_of_others(runner):
+    def modules(completion):
+        import sys
+
+        return float("torch" in sys.modules or "math_verify" in sys.modules or "pytest" in sys.modules)
+
+    assert scores(ask(runner, modules, ["x"])) == [0.0]
+
+
+def test_a_large_completion_arrives_whole(runner):
+    def length(completion):
+        return len(completion)
+
+    sizes = [0, 1, 20_000_000, 300_000]
+    assert scores(ask(runner, length, ["é" * size for size in sizes], timeout=30.0)) == sizes
+
+
+def test_a_forked_child_of_the_trainer_holds_nothing_of_the_runner():
+    code = """
+import os, sys, time
+from grpo_verifiers import get_verifier
+from grpo_verifiers.runner import shared_runner
+def even(completion):
+    return len(completion) % 2 == 0
+check = get_verifier(even)
+assert check.verify("ab").score == 1.0
+child = os.fork()
+if child == 0:
+    assert check.verify("abc").score == 0.0   # with workers of its own
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert check.verify("ab").score == 1.0
+print("fine", *shared_runner().pids())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("fine"), done.stderr
+    pids = [int(pid) for pid in done.stdout.split()[1:]]
+    assert pids
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_workers_end_when_the_trainer_is_killed(tmp_path):
+    script = tmp_path / "trainer.py"
+    script.write_text(
+        "import os, signal\n"
+        "from grpo_verifiers import get_verifier\n"
+        "from grpo_verifiers.runner import shared_runner\n"
+        "def hang(completion):\n"
+        "    while completion: pass\n"
+        "    return 1\n"
+        "check = get_verifier(hang, timeout=100.0)\n"
+        "check.verify('')\n"
+        "pending = check.start(None, ['x', 'x'])\n"
+        "while len(shared_runner().pids()) < 1: pass\n"
+        "print(*shared_runner().pids(), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert done.returncode == -9
+    assert pids, done.stderr
+    end = time.monotonic() + 10
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
+        assert time.monotonic() < end, "a worker survived its trainer"
+        time.sleep(0.05)
+
+
+def test_works_with_standard_input_closed(tmp_path):
+    script = tmp_path / "detached.py"
+    script.write_text(
+        "import os\n"
+        "for fd in (0, 1): os.close(fd)\n"
+        "from grpo_verifiers import get_verifier\n"
+        "def check(completion): return len(completion)\n"
+        "scores = get_verifier(check)(None, ['a', 'bb', 'ccc'])\n"
+        "open(os.path.join(os.path.dirname(__file__), 'out'), 'w').write(str(scores))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").read_text() == "[1.0, 2.0, 3.0]"
+
+
+def test_a_folder_of_the_working_directory_cannot_shadow_what_workers_import(tmp_path, clean_environment):
+    for name in ("json", "socket", "math", "pickle"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the wrong module')\n")
+    script = tmp_path / "elsewhere" / "run.py"
+    script.parent.mkdir()
+    script.write_text(
+        "from grpo_verifiers import get_verifier\n"
+        "def check(completion): return len(completion)\n"
+        "print(get_verifier(check).verify('abc').score)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path,
+        env=clean_environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "3.0\n", done.stderr
+
+
+def test_the_runner_takes_no_wrong_number_of_workers():
+    for workers in (0, -1, 1.5, True, "2"):
+        with pytest.raises(ValueError, match="workers is"):
+            Runner(workers)
+
+
+def test_descriptors_stay_off_the_standard_ones():
+    from grpo_verifiers._process import socket_pair
+
+    pair = socket_pair()
+    assert all(isinstance(end, socket.socket) and end.fileno() > 2 for end in pair)
+    assert not any(os.get_inheritable(end.fileno()) for end in pair)
+    for end in pair:
+        end.close()
+
+
+def test_the_worker_module_is_what_runs(runner):
+    ask(runner, misbehave, ["ok"])
+    (pid, *_) = runner.pids()
+    command = psutil.Process(pid).cmdline()
+    assert command[1:4] == ["-P", "-m", "grpo_verifiers._worker"]
+    assert Path(command[0]).name.startswith("python")

@@ -1,0 +1,174 @@
+"""The contract kit: every built-in passes it, and it catches what it is there to catch."""
+
+import random
+import time
+
+import pytest
+
+from grpo_verifiers import Status, Verdict, all_of, gated, get_verifier, verifier, weighted
+from grpo_verifiers.builtins import BUILTINS
+from grpo_verifiers.testing import CHECKS, check_verifier, contract_of, parametrize_with_checks
+from grpo_verifiers.verifying import REGISTRY
+
+FOUR, FIVE = {"answer": "4"}, {"answer": "5"}
+SHORT, LONG = {"prompt": "p", "completion_ids": [1] * 5}, {"prompt": "p", "completion_ids": [1] * 100}
+CITY = {"type": "object", "required": ["city"], "properties": {"city": {}}, "additionalProperties": False}
+
+BUILT_IN = {
+    "choice": contract_of("choice", [("The answer is B.", {"answer": "B"})], [("The answer is A.", {"answer": "B"}), ("A or B", {"answer": "B"})]),
+    "exact": contract_of("exact", [("4", FOUR), (" 4\n", FOUR)], [("so 4", FOUR), ("5", FOUR)]),
+    "json_schema": contract_of(get_verifier("json_schema", schema=CITY), [('{"city": 1}', {})], [('{"city": 1, "x": 2}', {}), ("{", {}), ("", {})]),
+    "language": contract_of("language", [("Это ответ", {"prompt": "Что это?"})], [("This is it", {"prompt": "Что это?"})]),
+    "length_cosine": contract_of(get_verifier("length_cosine", max_len=100), [("short", SHORT)], [("long", LONG)]),
+    "length_kimi": contract_of("length_kimi", [("short", SHORT)], [("long", LONG)]),
+    "length_overlong": contract_of(get_verifier("length_overlong", max_len=100, cache=50), [("short", SHORT)], [("long", LONG)], -0.5),
+    "math": contract_of("math", [("so \\boxed{4}", FOUR), ("\\boxed{\\frac{8}{2}}", FOUR | {"answer": "\\frac{8}{2}"})], [("\\boxed{5}", FOUR), ("", FOUR)]),
+    "numeric": contract_of("numeric", [("4.0", FOUR)], [("4.1", FOUR), ("four", FOUR)]),
+    "regex": contract_of(get_verifier("regex", pattern=r"[0-9]+ apples"), [("12 apples", {})], [("12 pears", {}), ("", {})]),
+    "repetition": contract_of("repetition", [("each word of this is its own", {})], [("so so so so so so so", {})], -0.5),
+    "tag_count": contract_of("tag_count", [("<think>a</think><answer>b</answer>", {})], [("nothing", {})]),
+    "think_format": contract_of("think_format", [("<think>a</think>b", {})], [("<think></think>b", {}), ("a</think>b", {})]),
+}  # fmt: skip
+COMPOSED = {
+    "all_of": contract_of(all_of("exact", "numeric"), [("4", FOUR)], [("so 4", FOUR)]),
+    "weighted": contract_of(weighted({"math": 1.0, "think_format": 0.5}), [("<think>a</think>\\boxed{4}", FOUR)], [("x", FOUR)]),
+    "gated": contract_of(gated("numeric", "think_format"), [("<think>a</think>4", FOUR)], [("4", FOUR), ("<think>a</think>5", FOUR)]),
+}  # fmt: skip
+
+
+@parametrize_with_checks({**BUILT_IN, **COMPOSED})
+def test_built_in_verifiers_hold_the_contract(check, contract):
+    check(contract)
+
+
+def test_no_built_in_is_left_out():
+    # The judge needs an endpoint: its own tests run it against one.
+    assert set(BUILT_IN) == set(BUILTINS) - {"judge"}
+    assert {entry.name for entry in REGISTRY.entries() if entry.way == "built-in"} == set(BUILTINS)
+
+
+def test_a_good_verifier_of_ones_own_passes_by_function_name_and_reference(tmp_path):
+    def mine(completion, answer):
+        return answer is not None and completion.endswith(answer)
+
+    check_verifier(mine, accept=[("so 4", FOUR)], reject=[("so 5", FOUR)])
+    (tmp_path / "mine.py").write_text(
+        "def mine(completion, answer):\n    return bool(answer) and completion.endswith(answer)\n"
+    )
+    check_verifier(str(tmp_path / "mine.py:mine"), accept=[("so 4", FOUR)], reject=[("so 5", FOUR)])
+
+
+def test_async_and_batch_verifiers_pass():
+    async def one(completion, answer):
+        return completion == answer
+
+    @verifier("kit_batch", isolation="inline")
+    def many(completions, answer):
+        return [c == a for c, a in zip(completions, answer, strict=True)]
+
+    try:
+        for made in (one, many):
+            check_verifier(made, accept=[("4", FOUR)], reject=[("5", FOUR)])
+    finally:
+        REGISTRY.unregister("kit_batch")
+
+
+def fickle(completion, answer):
+    return Verdict(float(completion == answer), detail=str(random.random()))
+
+
+def crashes_on_none(completion, answer):
+    return completion.endswith(answer.strip())
+
+
+def crashes_on_junk(completion, answer):
+    return completion.encode() == str(answer).encode()  # lone surrogates have no UTF-8
+
+
+def lenient(completion, answer):
+    return 1.0
+
+
+def hangs_on_junk(completion, answer):
+    if len(completion) > 10_000:
+        time.sleep(60)
+    return completion == answer
+
+
+def needs_more(completion, answer, tests):
+    return completion == answer
+
+
+class Changing:
+    """Changes what it is given."""
+
+    __name__ = "changing"
+
+    def __call__(self, completion, answer):
+        found = completion == answer[0]
+        answer[0] = "seen"
+        return found
+
+
+class Counting:
+    """Remembers the completions before."""
+
+    __name__ = "counting"
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, completion, answer):
+        self.seen.append(completion)
+        return Verdict(float(completion == answer), detail=str(len(self.seen) % 2))
+
+
+@pytest.mark.parametrize(
+    ("made", "columns", "broken"),
+    [
+        (lambda: fickle, FOUR, "check_determinism"),
+        (lambda: crashes_on_none, FOUR, "check_missing_values"),
+        (lambda: crashes_on_junk, FOUR, "check_junk"),
+        (lambda: lenient, FOUR, "check_verdicts"),
+        (lambda: needs_more, FOUR, "check_settings"),
+        (lambda: get_verifier(Changing(), isolation="inline"), {"answer": ["4"]}, "check_mutation"),
+        (lambda: get_verifier(Counting(), isolation="inline"), FOUR, "check_order"),
+        (lambda: get_verifier("regex", pattern="(a+)+b|4", timeout=0.2), {}, None),
+    ],
+)
+def test_the_kit_catches(made, columns, broken):
+    cases = {"accept": [("4", columns)], "reject": [("5", columns), ("6", columns)]}
+    if broken is None:
+        check_verifier(made(), **cases)
+        return
+    with pytest.raises(AssertionError) as caught:
+        check_verifier(made(), **cases)
+    assert f"{broken}: " in str(caught.value)
+
+
+def test_the_kit_measures_time_where_nothing_else_does(monkeypatch):
+    monkeypatch.setattr("grpo_verifiers.testing.SLACK", 0.2)
+
+    def slow(completion, answer):
+        if len(completion) > 10_000:
+            time.sleep(0.4)
+        return completion == answer
+
+    with pytest.raises(AssertionError, match="takes 0"):
+        check_verifier(get_verifier(slow, isolation="inline"), accept=[("4", FOUR)])
+
+
+def test_a_timeout_on_junk_is_a_verdict_like_any_other():
+    made = get_verifier(hangs_on_junk, timeout=0.3)
+    assert made.verify("x" * 20_000, answer="4").status is Status.TIMEOUT
+
+
+def test_skipping_and_wrong_calls():
+    check_verifier(
+        fickle, accept=[("4", FOUR)], skip=["check_determinism", "check_order", "check_pickle", "check_missing_values"]
+    )
+    with pytest.raises(ValueError, match="check_determinsm"):
+        check_verifier(fickle, accept=[("4", FOUR)], skip=["check_determinsm"])
+    with pytest.raises(ValueError, match="at least one"):
+        check_verifier(fickle, accept=[])
+    assert len({check.__name__ for check in CHECKS}) == len(CHECKS)

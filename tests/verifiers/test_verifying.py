@@ -1,0 +1,582 @@
+"""The decorator, get_verifier, and what a verifier does with columns, failures, logs and pickles."""
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from grpo_verifiers import Status, Verdict, get_verifier, verifier
+from grpo_verifiers.errors import ColumnError, KeywordError, UnknownNameError, VerifierFailedError
+from grpo_verifiers.function import HOPELESS
+from grpo_verifiers.verifying import REGISTRY
+
+
+@pytest.fixture(autouse=True)
+def forget_registrations():
+    before = set(REGISTRY.names())
+    yield
+    for name in set(REGISTRY.names()) - before:
+        REGISTRY.unregister(name)
+
+
+def same(completion, answer, note="none", *, bonus: float = 0.0):
+    return Verdict(float(completion == answer) + bonus, detail=note)
+
+
+def inline(fn, **more):
+    return get_verifier(fn, isolation="inline", **more)
+
+
+def chat(*texts):
+    return [{"role": role, "content": text} for role, text in texts]
+
+
+def test_a_registered_check_is_a_trl_reward_function():
+    @verifier("mine", timeout=5.0)
+    def mine(completion, answer):
+        return completion == answer
+
+    assert get_verifier("mine").verify("4", answer="4") == Verdict(1.0, Status.CORRECT)
+    assert mine.__name__ == "mine"
+    assert mine(prompts=["p", "p"], completions=["4", "5"], completion_ids=[[1], [2]], answer=["4", "4"]) == [1.0, 0.0]
+    assert mine([], [], answer=[]) == []
+
+
+def test_columns_options_and_reserved_parameters_are_filled_by_name():
+    def check(completion, answer, hint="none", *, weight: int = 1, prompt, messages, completion_ids, completion_text):
+        return Verdict(
+            float(weight), detail=repr((completion, answer, hint, prompt, messages, completion_ids, completion_text))
+        )
+
+    made = inline(check, columns={"answer": "solution"}, weight=3)
+    assert made.required_columns == {"answer": "solution"}
+    assert made.optional_columns == {"hint": "hint"}
+    completion = chat(("assistant", "first"), ("tool", "42"), ("assistant", "final"))
+    verdict = made.verify(
+        completion, chat(("user", "q")), completion_ids=[5, 6], solution=7, answer="not this", other=1
+    )
+    given = ("final", 7, "none", chat(("user", "q")), chat(("user", "q")) + completion, [5, 6], "final")
+    assert verdict == Verdict(3.0, detail=repr(given))
+    with_text = made.verify("abc", "q", solution=7, hint="h", completion_text="abc<eos>")
+    messages = chat(("user", "q"), ("assistant", "abc"))
+    assert with_text.detail == repr(("abc", 7, "h", "q", messages, None, "abc<eos>"))
+
+
+def test_an_option_may_take_a_columns_place():
+    made = inline(same, answer="4")
+    assert made.required_columns == {}
+    assert made.verify("4").score == 1.0
+    assert made.verify("5", answer="5").score == 0.0
+
+
+def test_a_function_with_kwargs_gets_every_other_column():
+    def check(completion, **rest):
+        return Verdict(1.0, detail=repr(sorted(rest.items())))
+
+    found = inline(check, columns={"gold": "answer"})(
+        ["p"], ["c"], [[1]], answer=["a"], level=[3], trainer_state=object(), environments=None
+    )
+    assert found == [1.0]
+    verdict = inline(check, columns={"gold": "answer"}).verify("c", "p", answer="a", level=3)
+    assert verdict.detail == repr([("answer", "a"), ("gold", "a"), ("level", 3)])
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (chat(("assistant", "x")), "x"),
+        (chat(("assistant", "x"), ("tool", "y")), "x"),
+        (chat(("assistant", [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}])), "ab"),
+        (chat(("assistant", None)), ""),
+        (chat(("user", "x")), ""),
+        ([], ""),
+    ],
+)
+def test_the_completion_of_a_chat_is_its_last_assistant_text(content, text):
+    assert inline(lambda completion: completion == text).verify(content).score == 1.0
+
+
+def test_missing_columns_are_named_with_what_there_is():
+    with pytest.raises(
+        ColumnError, match=r"needs the column 'answer' \(its parameter 'answer'\).*Did you mean 'answers'"
+    ):
+        inline(same).verify_batch(None, ["a"], answers=["a"])
+    with pytest.raises(ColumnError, match="'answer' is 'abc', expected a list with one value for each of the 2"):
+        inline(same)(["p"] * 2, ["a", "b"], answer="abc")
+    with pytest.raises(ValueError, match="3 prompts for 2 completions"):
+        inline(same)(["p"] * 3, ["a", "b"], answer=["a", "b"])
+    with pytest.raises(TypeError, match="completion 1 is 5"):
+        inline(same)(["p"] * 2, ["a", 5], answer=["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"bonsu": 1}, "unknown option 'bonsu'. Did you mean 'bonus'"),
+        ({"bonus": "much"}, "'bonus' is 'much', expected a number"),
+        ({"columns": {"anwser": "x"}}, "unknown parameter 'anwser'. Did you mean 'answer'"),
+        ({"columns": {"answer": 3}}, "maps 'answer' to 3"),
+        ({"columns": {"bonus": "x"}}, "'bonus', which is not filled from the dataset"),
+        ({"columns": {"answer": "x"}, "answer": "4"}, "set in kwargs"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": 2.0, "isolation": "inline"}, "only a worker process can be stopped"),
+        ({"isolation": "thread"}, "unknown isolation 'thread'"),
+        ({"on_error": "ignore"}, "unknown on_error 'ignore'"),
+        ({"label": ""}, "label is ''"),
+    ],
+)
+def test_wrong_settings_are_found_when_it_is_made(settings, said):
+    with pytest.raises(KeywordError) as caught:
+        get_verifier(same, **settings)
+    assert said in str(caught.value)
+
+
+def test_all_wrong_settings_are_reported_at_once():
+    with pytest.raises(KeywordError) as caught:
+        get_verifier(same, timeout=-1, bonsu=2, columns={"anwser": "x"})
+    assert all(word in str(caught.value) for word in ("timeout", "bonsu", "anwser"))
+
+
+@pytest.mark.parametrize(
+    ("fn", "said"),
+    [
+        (lambda: 1.0, "takes no completion"),
+        (lambda *, completion: 1.0, "takes no completion"),
+        (lambda answer, completion: 1.0, "'answer' before it"),
+        (lambda completion, *, timeout: 1.0, "'timeout'"),
+        (lambda completion, answer, /: 1.0, "cannot be given by name"),
+    ],
+)
+def test_functions_that_cannot_be_checks_are_refused(fn, said):
+    with pytest.raises(KeywordError) as caught:
+        get_verifier(fn)
+    assert said in str(caught.value)
+
+
+def test_the_decorator_wants_a_name_and_right_settings():
+    with pytest.raises(TypeError, match="needs a name"):
+        verifier(same)
+    with pytest.raises(KeywordError, match="unknown isolation"):
+        verifier("x", isolation="no")(same)
+    with pytest.raises(KeywordError, match="only a worker process"):
+        verifier("x", isolation="inline", timeout=1.0)(same)
+    with pytest.raises(UnknownNameError, match="Did you mean 'math'"):
+        get_verifier("maht")
+
+
+def raises(completion):
+    if completion != "fine":
+        raise ValueError("bad " + completion)
+    return 1.0
+
+
+@pytest.mark.parametrize(("policy", "score"), [("null", None), ("zero", 0.0)])
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_an_exception_means_what_the_policy_says(policy, score, isolation):
+    found = get_verifier(raises, isolation=isolation, on_error=policy).verify_batch(None, ["x", "fine", "y"])
+    assert [v.score for v in found] == [score, 1.0, score]
+    assert [v.status for v in found] == [Status.ERROR, Status.CORRECT, Status.ERROR]
+    assert found[0].detail == "ValueError: bad x"
+
+
+def test_the_policy_raise_stops_with_name_place_and_traceback():
+    with pytest.raises(VerifierFailedError) as caught:
+        get_verifier(raises, on_error="raise").verify_batch(None, ["fine", "x"])
+    text = str(caught.value)
+    assert "verifier 'raises'" in text
+    assert "test_verifying.py" in text
+    assert 'raise ValueError("bad " + completion)' in text
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_verifier_that_always_fails_stops_the_run(isolation):
+    made = get_verifier(raises, isolation=isolation)
+    assert [v.score for v in made.verify_batch(None, ["x"] * (HOPELESS - 1))] == [None] * (HOPELESS - 1)
+    assert made.verify("fine").score == 1.0
+    made.verify_batch(None, ["x"] * (HOPELESS - 2))
+    assert made.verify("y").score is None
+    with pytest.raises(VerifierFailedError, match=f"failed on all of the last {HOPELESS} completions.*bad z"):
+        made.verify("z")
+
+
+def test_a_verifier_told_to_score_zero_goes_on_failing():
+    found = get_verifier(raises, isolation="inline", on_error="zero").verify_batch(None, ["x"] * 3 * HOPELESS)
+    assert {v.score for v in found} == {0.0}
+
+
+def test_one_failure_of_a_batch_function_is_not_yet_hopeless():
+    def check(completions):
+        raise ValueError(len(completions))
+
+    made = inline(check)
+    for _ in range(3):
+        assert {v.status for v in made.verify_batch(None, ["x"] * 64)} == {Status.ERROR}
+    with pytest.raises(VerifierFailedError):
+        made.verify_batch(None, ["x"] * 64)
+
+
+def test_timeouts_and_deaths_score_zero_with_their_status():
+    def check(completion):
+        if completion == "hang":
+            time.sleep(100)
+        if completion == "die":
+            os._exit(1)
+        return 0.5
+
+    found = get_verifier(check, timeout=1.0).verify_batch(None, ["a", "hang", "die", "b"])
+    assert [(v.score, v.status) for v in found] == [
+        (0.5, Status.PARTIAL), (0.0, Status.TIMEOUT), (0.0, Status.ERROR), (0.5, Status.PARTIAL),
+    ]  # fmt: skip
+
+
+def test_a_check_that_says_it_cannot_work_stops_the_run_whatever_the_policy():
+    def check(completion):
+        from grpo_verifiers.errors import VerifierFailedError
+
+        raise VerifierFailedError("pip install something")
+
+    for isolation in ("process", "inline"):
+        with pytest.raises(VerifierFailedError, match="pip install something"):
+            get_verifier(check, isolation=isolation, on_error="zero").verify("x")
+
+
+def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path):
+    def meet(completion, *, mine: str, other: str):
+        open(mine, "w").close()
+        end = time.monotonic() + 30
+        while not os.path.exists(other):
+            if time.monotonic() > end:
+                return 0.0
+            time.sleep(0.01)
+        return 1.0
+
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    from grpo_verifiers.runner import close_shared_runners
+
+    close_shared_runners()
+    os.environ["GRPO_VERIFIERS_WORKERS"] = "2"
+    try:
+        parts = [
+            get_verifier(meet, timeout=60.0, mine=one, other=two),
+            get_verifier(meet, timeout=60.0, mine=two, other=one),
+        ]
+        pending = [part.start(None, ["x"]) for part in parts]
+        # Each waits for the other: asked one after the other, both would score 0.
+        assert [one.result()[0].score for one in pending] == [1.0, 1.0]
+    finally:
+        del os.environ["GRPO_VERIFIERS_WORKERS"]
+        close_shared_runners()
+
+
+def test_async_checks_run_together_up_to_their_limit():
+    running, most = 0, 0
+
+    @verifier("together", max_concurrency=3)
+    async def together(completion):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        return float(completion)
+
+    pending = [together.start(None, [str(i) for i in range(20)]) for _ in range(2)]
+    for one in pending:
+        assert [v.score for v in one.result()] == list(range(20))
+    assert most == 3
+
+
+def test_async_checks_have_deadlines_and_policies_of_their_own():
+    async def check(completion):
+        if completion == "hang":
+            await asyncio.sleep(1000)
+        if completion == "stubborn":
+            while True:
+                try:
+                    await asyncio.sleep(1000)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(0.5)
+        if completion == "raise":
+            raise ValueError("no")
+        if completion == "cancel":
+            raise asyncio.CancelledError
+        return "text" if completion == "text" else 1.0
+
+    asked = ["ok", "hang", "stubborn", "raise", "cancel", "text"]
+    found = get_verifier(check, timeout=0.3).verify_batch(None, asked)
+    assert [v.status.value for v in found] == ["correct", "timeout", "timeout", "error", "error", "error"]
+    assert found[3].detail == "ValueError: no"
+    assert "returned 'text'" in found[5].detail
+
+
+def test_an_async_check_that_blocks_the_loop_loses_its_own_item_only():
+    release = threading.Event()
+
+    async def check(completion):
+        if completion == "block":
+            release.wait(60)
+        await asyncio.sleep(0)
+        return 1.0
+
+    try:
+        found = get_verifier(check, timeout=0.3).verify_batch(None, ["a", "block", "b"])
+    finally:
+        release.set()
+    assert [v.status.value for v in found] == ["correct", "timeout", "correct"]
+    assert "blocked the event loop" in found[1].detail
+    assert get_verifier(check).verify("again").score == 1.0
+
+
+def test_async_functions_may_run_in_workers():
+    async def check(completion):
+        await asyncio.sleep(0)
+        return len(completion)
+
+    assert get_verifier(check, isolation="process", timeout=5.0).verify("abc").score == 3.0
+
+
+def test_batch_functions_get_lists_of_texts_and_columns():
+    def check(completions, prompts, answer, *, bonus: int = 0):
+        assert all(isinstance(text, str) for text in completions)
+        return [Verdict(float(c == a) + bonus, detail=p) for c, a, p in zip(completions, answer, prompts, strict=True)]
+
+    for isolation in ("process", "inline"):
+        made = get_verifier(verifier(f"batch_{isolation}", isolation=isolation)(check), bonus=1)
+        found = made.verify_batch(["p", "q"], [chat(("assistant", "4")), "5"], answer=["4", "4"])
+        assert [(v.score, v.detail) for v in found] == [(2.0, "p"), (1.0, "q")]
+
+
+def test_metrics_and_reasons_go_where_trl_takes_them():
+    def check(completion):
+        if completion == "raise":
+            raise ValueError("why")
+        return {"right": 1.0, "half": 0.5, "wrong": 0, "n/a": None}[completion]
+
+    extra, metrics = {}, {}
+    made = inline(check, label="mine")
+    scores = made(
+        prompts=["p"] * 5,
+        completions=["right", "half", "wrong", "n/a", "raise"],
+        completion_ids=[[1]] * 5,
+        log_extra=extra.__setitem__,
+        log_metric=metrics.__setitem__,
+        trainer_state=object(),
+        environments=[object()] * 5,
+    )
+    assert scores == [1.0, 0.5, 0.0, None, None]
+    assert extra["mine_status"] == ["correct", "partial", "wrong", "not_applicable", "error"]
+    assert extra["mine_reason"][4] == "ValueError: why"
+    assert metrics["verifiers/mine/mean"] == 0.5
+    assert metrics["verifiers/mine/status/correct"] == 0.2
+    assert metrics["verifiers/mine/status/timeout"] == 0.0
+    assert 0 <= metrics["verifiers/mine/latency_p50"] <= metrics["verifiers/mine/latency_p95"]
+
+
+def test_percentiles_are_interpolated():
+    from grpo_verifiers.report import percentile
+
+    assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
+    assert percentile([1.0], 0.95) == 1.0
+    assert percentile(list(range(101)), 0.95) == 95
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: get_verifier("exact", label="e"),
+        lambda: get_verifier(same, label="e", bonus=2),
+        lambda: get_verifier(lambda completion, answer: completion == answer, label="e"),
+    ],
+)
+def test_verifiers_survive_pickling(make):
+    made = make()
+    twin = pickle.loads(pickle.dumps(made))
+    assert twin.__name__ == "e"
+    assert twin.describe() == made.describe()
+    assert twin.verify("4", answer="4") == made.verify("4", answer="4")
+
+
+def test_a_closure_that_cannot_travel_is_refused_when_made():
+    lock = threading.Lock()
+
+    def check(completion):
+        with lock:
+            return 1.0
+
+    with pytest.raises(KeywordError, match='cannot be sent to a worker.*isolation="inline"'):
+        get_verifier(check)
+    assert inline(check).verify("x").score == 1.0
+
+
+def test_an_argument_that_cannot_travel_is_named():
+    from grpo_verifiers.errors import VerifierError
+
+    with pytest.raises(VerifierError, match="its argument 'answer' is a .*lock.* cannot be sent"):
+        get_verifier(same).verify("x", answer=threading.Lock())
+
+
+def test_results_can_be_asked_for_twice():
+    pending = get_verifier(same).start(None, ["a", "b"], answer=["a", "a"])
+    assert pending.result() == pending.result()
+    assert len(pending.seconds) == 2
+    assert all(second >= 0 for second in pending.seconds)
+    failing = get_verifier(raises, on_error="raise").start(None, ["x"])
+    for _ in range(2):
+        with pytest.raises(VerifierFailedError):
+            failing.result()
+
+
+def run(code, folder, name="script.py", stdin=None):
+    script = folder / name
+    script.write_text(code)
+    command = [sys.executable, "-"] if stdin else [sys.executable, str(script)]
+    return subprocess.run(
+        command, input=code if stdin else None, cwd=folder, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+UNGUARDED = """
+import os, sys
+print("started", flush=True)
+OFFSET = 10
+def helper(n):
+    return n + OFFSET
+from grpo_verifiers import get_verifier, verifier
+@verifier("mine")
+def mine(completion, answer):
+    return helper(len(completion)) + answer
+print(mine(["p"] * 3, ["a", "bb", "ccc"], None, answer=[1, 2, 3]))
+"""
+
+
+@pytest.mark.parametrize("stdin", [False, True], ids=["script", "stdin"])
+def test_an_unguarded_script_is_not_run_again_by_workers(tmp_path, stdin):
+    done = run(UNGUARDED, tmp_path, stdin=stdin)
+    assert done.stdout.splitlines() == ["started", "[12.0, 14.0, 16.0]"], done.stderr
+
+
+def test_a_check_in_a_file_is_found_by_path_and_brings_its_helpers(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from grpo_verifiers import verifier\n"
+        "TABLE = {'a': 2.0}\n"
+        "def plain(completion): return TABLE[completion]\n"
+        "@verifier('decorated_in_file')\n"
+        "def decorated(completion): return plain(completion) + 1\n"
+        "def make(n):\n"
+        "    def closure(completion): return plain(completion) + n\n"
+        "    return closure\n"
+        "closure = make(5)\n"
+    )
+    for name, score in [("plain", 2.0), ("decorated", 3.0), ("closure", 7.0)]:
+        made = get_verifier(f"./mine.py:{name}", base=tmp_path)
+        assert made.verify("a").score == score
+        assert pickle.loads(pickle.dumps(made)).verify("a").score == score
+    assert get_verifier("decorated_in_file").verify("a").score == 3.0
+    with pytest.raises(ImportError, match=r"mine.py:plian'.*Did you mean 'plain'"):
+        get_verifier("./mine.py:plian", base=tmp_path)
+
+
+def test_plugins_are_imported_in_workers_too(tmp_path):
+    from grpo_verifiers import verifying
+
+    (tmp_path / "extra_checks.py").write_text(
+        "from grpo_verifiers import verifier\n@verifier('from_plugin')\ndef check(completion): return 5.0\n"
+    )
+    verifying.load_plugins(["./extra_checks.py"], base=tmp_path)
+    try:
+
+        def outer(completion):
+            from grpo_verifiers import get_verifier
+
+            return get_verifier("from_plugin").verify(completion).score
+
+        assert get_verifier(outer).verify("x").score == 5.0
+    finally:
+        verifying._plugins.clear()
+
+
+def test_a_notebook_cell_can_be_checked_and_run_again(tmp_path):
+    pytest.importorskip("ipykernel")
+    manager = pytest.importorskip("jupyter_client.manager")
+    kernel, client = manager.start_new_kernel(kernel_name="python3")
+    cell = (
+        "from grpo_verifiers import verifier\n"
+        "@verifier('in_cell')\n"
+        "def check(completion, answer): return len(completion) + answer\n"
+        "print(check(['p'], ['abc'], answer=[N]))\n"
+    )
+    try:
+        for n in (1, 2):  # the second time the name is registered again, from another cell
+            texts = []
+            client.execute_interactive(
+                cell.replace("N", str(n)), timeout=90,
+                output_hook=lambda message: texts.append(message["content"].get("text") or str(message["content"].get("traceback", ""))),
+            )  # fmt: skip
+            assert f"[{3.0 + n}]" in "".join(texts)
+    finally:
+        client.stop_channels()
+        kernel.shutdown_kernel(now=True)
+
+
+def test_a_cell_without_a_file_can_be_checked(tmp_path):
+    code = (
+        "import code\n"
+        "cell = '''\n"
+        "from grpo_verifiers import verifier\n"
+        "bonus = 1\n"
+        "@verifier('in_cell')\n"
+        "def check(completion): return len(completion) + bonus\n"
+        "print(check(['p'], ['abc']))\n"
+        "'''\n"
+        "exec(compile(cell, '<ipython-input-1>', 'exec'), globals())\n"
+        "exec(compile(cell.replace('bonus = 1', 'bonus = 2'), '<ipython-input-2>', 'exec'), globals())\n"
+    )
+    done = run(code, tmp_path)
+    assert done.stdout.split() == ["[4.0]", "[5.0]"], done.stderr
+
+
+def test_verifiers_work_away_from_the_main_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(get_verifier(same)(["p"], ["a"], answer=["a"])))
+    thread.start()
+    thread.join(60)
+    assert found == [1.0]
+
+
+def test_importing_stays_light():
+    code = (
+        "import sys, grpo_verifiers\n"
+        "assert not [n for n in ('torch', 'trl', 'numpy', 'asyncio', 'inspect', 'math_verify') if n in sys.modules], sys.modules\n"
+        "from grpo_verifiers import get_verifier\n"
+        "get_verifier('math'), get_verifier('exact')\n"
+        "assert not [n for n in ('torch', 'trl', 'math_verify', 'sympy') if n in sys.modules]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
+    from dataclasses import replace
+
+    log = tmp_path / "asked"
+
+    def check(completion, *, log: str):
+        with open(log, "a") as file:
+            file.write("x")
+        return float(completion)
+
+    plain = get_verifier(check, log=str(log))
+    pure = plain.derive()
+    pure.settings = replace(plain.settings, pure=True)
+    assert pure(None, ["1", "2", "1", "1", "2"]) == [1.0, 2.0, 1.0, 1.0, 2.0]
+    assert log.read_text() == "xx"
+    assert pure(None, ["2", "3"]) == [2.0, 3.0]
+    assert log.read_text() == "xxx"
+    plain(None, ["2", "2"])
+    assert log.read_text() == "xxxxx"

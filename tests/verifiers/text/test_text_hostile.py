@@ -1,0 +1,145 @@
+"""Whatever a model writes: a verdict in bounds, in linear time, with a detail that can be stored; and options checked."""
+
+import inspect
+import json
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import grpo_verifiers.text as text_checks
+from grpo_verifiers.text import OPTIONS_CHECKS
+from grpo_verifiers.verdict import Verdict
+
+CALLS = {
+    "choice": {"answer": "A"},
+    "exact": {"answer": "x", "tag": "answer", "unicode": "NFKC", "collapse_whitespace": True},
+    "json_schema": {"schema": {"type": "object"}},
+    "language": {"language": "en"},
+    "numeric": {"answer": 1},
+    "numeric last": {"answer": 1, "source": "last"},
+    "regex": {"pattern": "x+"},
+    "repetition": {"n": 4},
+    "tag_count": {},
+    "think_format": {"answer": "answer"},
+}
+BOUNDS = {"repetition": (-1.0, 0.0)}
+PIECES = [
+    "<think>", "</think>", "<answer>", "</answer>", "\\boxed{", "{", "}", "[", "]", "$", "$$", "`", "```\n", "```json\n", "\\[", "\\]", "#### ",
+    "Answer: ", "answer is ", "A", "B", ", ", " or ", "1", "1,", ".", "e", "/", "-", "\n", " ", '"', ":", "\\", "\ud800", "\0", "\u200b", "数", "α",
+    "🙂", "\u0301", "(", ")", "%", "*", "是", "option ",
+]  # fmt: skip
+
+
+def check(name, text):
+    fn = getattr(text_checks, name.split()[0])
+    verdict = fn(text, **CALLS[name])
+    assert isinstance(verdict, Verdict)
+    low, high = BOUNDS.get(name, (0.0, 1.0))
+    assert low <= verdict.score <= high
+    assert len(verdict.detail) <= 400
+    json.dumps(verdict.detail, ensure_ascii=False).encode()
+    return verdict
+
+
+@pytest.mark.parametrize("name", CALLS)
+@settings(max_examples=150, deadline=None)
+@given(parts=st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=25))
+def test_any_text_gets_a_verdict(name, parts):
+    check(name, "".join(parts))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_megabyte_of_anything_takes_linear_time(name):
+    rng = random.Random(0)
+    texts = [piece * (60_000 // len(piece)) for piece in PIECES]
+    texts += [
+        "Answer" + " " * 200_000,
+        "answer is" * 20_000,
+        "[1," * 60_000,
+        '{"a":' * 40_000,
+        "A, " * 60_000,
+        "1/" * 90_000,
+    ]
+    texts += [
+        "Answer: " + "A, " * 60_000,
+        "111," * 50_000 + "x",
+        "\\boxed{A}" * 20_000,
+        "(A)" * 60_000,
+        "#### 1\n" * 10_000,
+    ]
+    texts += [
+        "".join(wrap.format(f"A. {i}") for i in range(20_000)) for wrap in ("\\boxed{{{}}}", "<answer>{}</answer>")
+    ]
+    texts += ["".join(rng.choices(PIECES, k=80_000)), "x " * 500_000]
+    start = time.monotonic()
+    for text in texts:
+        check(name, text)
+    # Quadratic time would be hours; linear time is a second or two for 60 texts.
+    assert time.monotonic() - start < 60
+
+
+BAD_OPTIONS = {
+    "choice": [{"letters": "ABA"}, {"letters": "ab"}, {"letters": "A"}, {"think": "<think>"}],
+    "exact": [{"tag": "<answer>"}, {"think": ""}],
+    "json_schema": [{"schema": {"type": "strin"}}, {"schema": {"$ref": "http://x.example/s"}}, {"schema": {"$ref": "#/nowhere"}}],
+    "language": [{"language": "klingon"}],
+    "length_cosine": [{"max_len": 0}, {"max_len": 5, "shortest": float("inf")}],
+    "length_kimi": [],
+    "length_overlong": [{"max_len": 10, "cache": 11}, {"max_len": 10, "cache": -1}, {"max_len": 10, "cache": 1, "max_penalty": 0.5}],
+    "numeric": [{"rel_tol": 1}, {"rel_tol": -0.1}, {"abs_tol": float("inf")}],
+    "regex": [{"pattern": "(a"}, {"pattern": "a{99999999999999}"}],
+    "repetition": [{"n": 0}, {"n": 65}, {"max_penalty": 1.0}],
+    "tag_count": [{"tags": []}, {"tags": ["a", "a"]}, {"tags": ["<a>"]}],
+    "think_format": [{"think": "<think>"}, {"answer": "think"}, {"min_think": 0}],
+}  # fmt: skip
+GOOD_OPTIONS = {
+    "json_schema": {"schema": {"type": "object"}},
+    "length_cosine": {"max_len": 100},
+    "length_overlong": {"max_len": 100, "cache": 20},
+    "regex": {"pattern": "a"},
+}
+
+
+def test_every_check_has_its_options_checked():
+    assert set(OPTIONS_CHECKS) == set(BAD_OPTIONS) == set(text_checks.__all__) - {"OPTIONS_CHECKS"}
+    for name in OPTIONS_CHECKS:
+        assert OPTIONS_CHECKS[name](**GOOD_OPTIONS.get(name, {})) == []
+
+
+@pytest.mark.parametrize(("name", "options"), [(name, bad) for name, all_bad in BAD_OPTIONS.items() for bad in all_bad])
+def test_bad_options_are_named_with_their_value(name, options):
+    problems = OPTIONS_CHECKS[name](**options)
+    assert len(problems) == 1
+    assert list(options)[-1] in problems[0]
+    fn = getattr(text_checks, name)
+    parameters = inspect.signature(fn).parameters
+    columns = {
+        p: None
+        for p, spec in parameters.items()
+        if spec.default is spec.empty and spec.kind is spec.POSITIONAL_OR_KEYWORD
+    }
+    with pytest.raises(ValueError) as caught:
+        fn(**columns, **options)
+    assert str(caught.value).startswith(f"{name}: ")
+
+
+def test_problems_of_type_are_left_to_the_keyword_check_and_values_reported_together():
+    assert OPTIONS_CHECKS["repetition"](n="three") == []
+    assert OPTIONS_CHECKS["regex"]() == []
+    assert len(OPTIONS_CHECKS["numeric"](rel_tol=2, abs_tol=-1, think="<t>")) == 3
+    with pytest.raises(ValueError, match="n is 'three'"):
+        text_checks.repetition("a", n="three")
+    with pytest.raises(ValueError, match="part is 'all'"):
+        text_checks.length_kimi([], [], [], part="all")
+
+
+def test_nothing_is_imported_before_it_is_used():
+    import subprocess
+    import sys
+
+    code = "import sys, grpo_verifiers.text, grpo_verifiers.judge as j; j.OPTIONS_CHECKS; print([m for m in sys.modules if 'text._' in m or 'judge._' in m or m in ('torch', 'ssl', 'jsonschema')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "['grpo_verifiers.text._options']"

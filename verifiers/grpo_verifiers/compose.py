@@ -1,0 +1,341 @@
+"""Verifiers made of verifiers: every part is submitted before the first is waited for, and the result is one of them.
+
+Three rules hold throughout. A part that does not apply (score None, not_applicable) is left out. A part that failed
+(score None, error) makes the whole unknown (None, error), unless the others have decided already. The status and the
+detail are those of the part that decided.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.base import Pending, Verifier, merged
+from grpo_verifiers.errors import ColumnError, KeywordError
+from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verifying import get_verifier
+
+Part = Verifier | str | Callable[..., Any]
+Named = tuple[str, Verdict]
+
+
+def all_of(*parts: Part, label: str | None = None) -> Verifier:
+    """The lowest score of the parts: what counts only if everything holds. Decided by any score of 0 or less."""
+    return _Extreme("all_of", _made(parts), label)
+
+
+def any_of(*parts: Part, label: str | None = None) -> Verifier:
+    """The highest score of the parts: one way of being right is enough. Decided by any score of 1 or more."""
+    return _Extreme("any_of", _made(parts), label)
+
+
+def weighted(
+    parts: Mapping[Any, float] | Sequence[Part], weights: Sequence[float] | None = None, *, label: str | None = None
+) -> Verifier:
+    """The weighted sum of the parts that apply; not divided by anything, as TRL adds rewards.
+
+    Args:
+        parts: verifier to weight, or a list of verifiers.
+        weights: one for each, when ``parts`` is a list.
+        label: its name in logs.
+    """
+    chosen: list[Part] = list(parts)
+    if isinstance(parts, Mapping):
+        if weights is not None:
+            raise KeywordError("weighted: the weights are given twice: in the mapping and in weights.")
+        weights = list(parts.values())
+    if weights is None or len(weights) != len(chosen):
+        given = "none" if weights is None else len(weights)
+        raise KeywordError(f"weighted: {len(chosen)} parts, but {given} weights; expected one for each.")
+    for part, weight in zip(chosen, weights, strict=True):
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
+            raise KeywordError(f"weighted: the weight of {part!r} is {weight!r}, expected a finite number.")
+    return _Weighted(_made(chosen), [float(weight) for weight in weights], label)
+
+
+def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:
+    """``then`` counts only where ``gate`` passes: ``gated("math", "think_format")`` pays for format on right answers.
+
+    Where the gate scores below ``threshold`` the score is 0, with the gate's status. Where the gate does not apply,
+    neither does the whole.
+
+    Args:
+        gate: what has to hold.
+        then: what is scored.
+        threshold: the least score that passes.
+        lazy: ask ``then`` only about what passed, and only then; for parts that cost money.
+        label: its name in logs.
+    """
+    return _Gated(_made([gate, then]), threshold, label, lazy=lazy)
+
+
+class Composite(Verifier):
+    """A verifier with parts."""
+
+    kind = "composite"
+
+    def __init__(self, parts: Sequence[Verifier], label: str | None) -> None:
+        if not parts:
+            raise KeywordError(f"{self.kind} needs at least one verifier.")
+        super().__init__(label or f"{self.kind}({', '.join(part.label for part in parts)})")
+        self.parts = list(parts)
+
+    @property
+    def required_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it cannot do without."""
+        return merged([part.required_columns for part in self.parts])
+
+    @property
+    def optional_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it uses where the dataset has it."""
+        needed = set(self.required_columns.values())
+        found = merged([part.optional_columns for part in self.parts])
+        return {parameter: column for parameter, column in found.items() if column not in needed}
+
+    def check(self) -> list[str]:
+        """What is wrong with its settings; empty when nothing is."""
+        return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
+
+    def describe(self) -> dict[str, Any]:
+        """Its settings, for people."""
+        return {"label": self.label, "kind": self.kind, "parts": [part.describe() for part in self.parts]}
+
+    def warm(self) -> None:
+        """Start what it runs in, without waiting."""
+        for part in self.parts:
+            part.warm()
+
+    def start(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> Pending:
+        """Submit everything without waiting."""
+        pending = [part.start(prompts, completions, completion_ids, **columns) for part in self.parts]
+        labels = [part.label for part in self.parts]
+
+        def finish() -> tuple[list[Verdict], list[float]]:
+            found = [one.result() for one in pending]
+            verdicts = [self._merge(list(zip(labels, row, strict=True))) for row in zip(*found, strict=True)]
+            return verdicts, [max(row) for row in zip(*(one.seconds for one in pending), strict=True)]
+
+        return Pending(finish)
+
+    @abstractmethod
+    def _merge(self, row: list[Named]) -> Verdict:
+        """One verdict out of the parts' verdicts on one completion."""
+
+
+class _Extreme(Composite):
+    def __init__(self, kind: str, parts: Sequence[Verifier], label: str | None) -> None:
+        self.kind = kind
+        self._sign = 1 if kind == "any_of" else -1
+        super().__init__(parts, label)
+
+    def _merge(self, row: list[Named]) -> Verdict:
+        scored = [(named, named[1].score) for named in row if named[1].score is not None]
+        if scored:
+            best, score = max(scored, key=lambda pair: self._sign * pair[1])
+            decided = score >= 1 if self._sign > 0 else score <= 0
+            if decided or not _failed(row):
+                return _as(best, score, steps=_steps(row))
+        return _as(_failed(row) or row[0], None)
+
+
+class _Weighted(Composite):
+    kind = "weighted"
+
+    def __init__(self, parts: Sequence[Verifier], weights: list[float], label: str | None) -> None:
+        super().__init__(parts, label)
+        self.weights = weights
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "weights": list(self.weights)}
+
+    def _merge(self, row: list[Named]) -> Verdict:
+        failed = _failed(row)
+        if failed:  # a sum without one of its terms compares with no other
+            return _as(failed, None)
+        scored = [(w, v.score) for w, (_, v) in zip(self.weights, row, strict=True) if v.score is not None]
+        if not scored:
+            return _as(row[0], None)
+        total = math.fsum(weight * score for weight, score in scored)
+        most = math.fsum(weight for weight, _ in scored if weight > 0)
+        statuses = {verdict.status for _, verdict in row if verdict.score is not None}
+        status = Status.CORRECT if total >= most > 0 else Status.WRONG if total <= 0 else Status.PARTIAL
+        if len(statuses) == 1 and (common := statuses.pop()) not in {Status.CORRECT, Status.WRONG, Status.PARTIAL}:
+            status = common
+        detail = ", ".join(f"{name}={verdict.score:g}" for name, verdict in row if verdict.score is not None)
+        return Verdict(total, status, detail, _steps(row))
+
+
+class _Gated(Composite):
+    kind = "gated"
+
+    def __init__(self, parts: Sequence[Verifier], threshold: float, label: str | None, *, lazy: bool) -> None:
+        super().__init__(parts, label)
+        self.threshold = threshold
+        self.lazy = lazy
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "threshold": self.threshold, "lazy": self.lazy}
+
+    def start(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> Pending:
+        if not self.lazy:
+            return super().start(prompts, completions, completion_ids, **columns)
+        gate, then = self.parts
+        opening = gate.start(prompts, completions, completion_ids, **columns)
+
+        def finish() -> tuple[list[Verdict], list[float]]:
+            gates, seconds = opening.result(), opening.seconds
+            rows = [row for row, verdict in enumerate(gates) if self._passes(verdict)]
+            later = _start_rows(then, rows, prompts, completions, completion_ids, columns)
+            verdicts = [self._merge([(gate.label, verdict), (then.label, verdict)]) for verdict in gates]
+            for row, verdict, extra in zip(rows, later.result(), later.seconds, strict=True):
+                verdicts[row] = self._merge([(gate.label, gates[row]), (then.label, verdict)])
+                seconds[row] += extra
+            return verdicts, seconds
+
+        return Pending(finish)
+
+    def _passes(self, gate: Verdict) -> bool:
+        return gate.score is not None and gate.score >= self.threshold
+
+    def _merge(self, row: list[Named]) -> Verdict:
+        gate, then = row
+        if self._passes(gate[1]):
+            return _as(then, then[1].score, steps=then[1].steps)
+        if gate[1].score is None:
+            return _as(gate, None)
+        status = Status.WRONG if gate[1].status in {Status.CORRECT, Status.PARTIAL} else gate[1].status
+        return Verdict(0.0, status, _detail(gate))
+
+
+class Route(Composite):
+    """Each row is judged by the verifier that a dataset column names.
+
+    A row whose column is None is not applicable; a value without a verifier is an error before anything runs.
+    """
+
+    kind = "route"
+
+    def __init__(self, routes: Mapping[Any, Part], *, column: str, label: str | None = None) -> None:
+        """Set the routes.
+
+        Args:
+            routes: value of the column to the verifier for it.
+            column: the dataset column.
+            label: its name in logs.
+        """
+        if not isinstance(column, str) or not column:
+            raise KeywordError(f"Route: column is {column!r}, expected the name of a dataset column.")
+        self.values = list(routes)
+        self.column = column
+        super().__init__(_made(list(routes.values())), label)
+
+    @property
+    def required_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what it cannot do without."""
+        return merged([{"verifier_column": self.column}, super().required_columns])
+
+    def describe(self) -> dict[str, Any]:
+        """Its settings, for people."""
+        parts = {str(value): part.describe() for value, part in zip(self.values, self.parts, strict=True)}
+        return {"label": self.label, "kind": self.kind, "column": self.column, "routes": parts}
+
+    def check_values(self, values: Sequence[Any]) -> list[str]:
+        """Problems of a dataset's routing column; for the time when it is loaded."""
+        lost = dict.fromkeys(repr(value) for value in values if value is not None and value not in self.values)
+        known = ", ".join(repr(value) for value in self.values)
+        return [f"{self.label!r}: column {self.column!r} says {value}; there is a route for {known}." for value in lost]
+
+    def start(
+        self,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None = None,
+        **columns: Any,
+    ) -> Pending:
+        """Submit everything without waiting."""
+        if self.column not in columns:
+            raise ColumnError(f"verifier {self.label!r}: {unknown('column', self.column, columns)}")
+        values = columns[self.column]
+        if isinstance(values, str) or len(values) != len(completions):
+            raise ColumnError(
+                f"verifier {self.label!r}: the column {self.column!r} must be a list with one value for each of the "
+                f"{len(completions)} completions."
+            )
+        problems = self.check_values(values)
+        if problems:
+            raise ColumnError("\n".join(problems))
+        under_way = []
+        for value, part in zip(self.values, self.parts, strict=True):
+            rows = [row for row, own in enumerate(values) if own == value]
+            under_way.append((rows, _start_rows(part, rows, prompts, completions, completion_ids, columns)))
+
+        def finish() -> tuple[list[Verdict], list[float]]:
+            none = Verdict(None, Status.NOT_APPLICABLE, f"column {self.column!r} is None")
+            verdicts, seconds = [none] * len(completions), [0.0] * len(completions)
+            for rows, pending in under_way:
+                for row, verdict, took in zip(rows, pending.result(), pending.seconds, strict=True):
+                    verdicts[row], seconds[row] = verdict, took
+            return verdicts, seconds
+
+        return Pending(finish)
+
+    def _merge(self, row: list[Named]) -> Verdict:  # pragma: no cover - every row has one judge
+        return row[0][1]
+
+
+def _made(parts: Sequence[Part]) -> list[Verifier]:
+    return [get_verifier(part) for part in parts]
+
+
+def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
+    part: Verifier,
+    rows: Sequence[int],
+    prompts: Sequence[Any] | None,
+    completions: Sequence[Any],
+    completion_ids: Sequence[Any] | None,
+    columns: Mapping[str, Any],
+) -> Pending:
+    """Start a verifier on some rows only."""
+    if not rows:
+        return Pending(lambda: ([], []))
+    count = len(completions)
+
+    def pick(values: Any) -> Any:
+        is_column = isinstance(values, Sequence) and not isinstance(values, str | bytes) and len(values) == count
+        return [values[row] for row in rows] if is_column else values
+
+    return part.start(
+        pick(prompts), pick(completions), pick(completion_ids), **{k: pick(v) for k, v in columns.items()}
+    )
+
+
+def _failed(row: Sequence[Named]) -> Named | None:
+    return next(
+        (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE), None
+    )
+
+
+def _steps(row: Sequence[Named]) -> tuple[Any, ...]:
+    return next((verdict.steps for _, verdict in row if verdict.steps), ())
+
+
+def _detail(named: Named) -> str:
+    label, verdict = named
+    return f"{label}: {verdict.detail}" if verdict.detail else label
+
+
+def _as(named: Named, score: float | None, steps: tuple[Any, ...] = ()) -> Verdict:
+    return Verdict(score, named[1].status, _detail(named), steps)

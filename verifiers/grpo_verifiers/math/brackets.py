@@ -1,0 +1,123 @@
+"""Round, square and curly brackets, bars, matrices, subscripts."""
+
+from grpo_verifiers.math.cursor import Cursor
+from grpo_verifiers.math.tokens import ParseError, Token
+from grpo_verifiers.math.tree import Node
+
+
+class Brackets(Cursor):
+    """Whatever has an opening and a closing sign; what is inside comes from the subclass."""
+
+    def items(self) -> Node:
+        """Statements separated by commas."""
+        raise NotImplementedError
+
+    def sum(self) -> Node:
+        """Products added up."""
+        raise NotImplementedError
+
+    def bracketed(self, opener: str) -> Node:
+        """What follows an opening bracket: a group, a tuple or an interval."""
+        if self.is_op(")", "]"):
+            raise ParseError("empty brackets")
+        bars, self.bars = self.bars, 0
+        inner = self.items()
+        self.bars = bars
+        token = self.next()
+        if token.kind != "op" or token.text not in {")", "]"}:
+            raise ParseError(f"{opener!r} is not closed")
+        parts = inner[1:] if inner[0] == "list" else (inner,)
+        if opener == "(" and token.text == ")":
+            return inner if len(parts) == 1 else ("paren", *parts)
+        if len(parts) == 2:
+            return ("span", opener, parts[0], parts[1], token.text)
+        if opener == "[" and token.text == "]":
+            return inner if len(parts) == 1 else ("paren", *parts)
+        raise ParseError("an interval needs two ends")
+
+    def braced_set(self) -> Node:
+        """A set by its elements or by its property."""
+        if self.take("\\}"):
+            return ("set",)
+        bars, self.bars = self.bars, 1
+        inner = self.items()
+        self.bars = bars
+        if self.take("|") or self.take(":"):
+            # a set by its property is what the property says
+            inner = self.items()
+            self.expect("\\}")
+            if inner[0] != "rel":
+                raise ParseError("a set by a property that is no relation")
+            return inner
+        self.expect("\\}")
+        return ("set", *(inner[1:] if inner[0] == "list" else (inner,)))
+
+    def absolute(self) -> Node:
+        """What follows an opening bar."""
+        self.bars += 1
+        if self.bars > 4:
+            raise ParseError("too many bars")
+        inner = self.sum()
+        self.expect("|")
+        self.bars -= 1
+        return ("abs", inner)
+
+    def matrix(self, kind: str) -> Node:
+        """What follows the beginning of an environment."""
+        if kind == "array":
+            if self.is_op("{"):
+                self.subscript_group()
+        elif kind == "cases" or not kind.endswith("matrix"):
+            raise ParseError(f"the environment {kind}")
+        rows: list[list[Node]] = [[]]
+        while True:
+            if self.peek().kind == "end" and self.peek().text == kind:
+                self.at += 1
+                break
+            rows[-1].append(self.items())
+            token = self.next()
+            if token.text == "\\":
+                rows.append([])
+            elif token.kind == "end" and token.text == kind:
+                break
+            elif token.text != "&":
+                raise ParseError("a matrix that is not closed")
+        kept = tuple(tuple(row) for row in rows if row)
+        if not kept or len({len(row) for row in kept}) != 1:
+            raise ParseError("a matrix with ragged rows")
+        determinant = kind in {"vmatrix", "Vmatrix"}
+        return ("f", "det", (("matrix", *(("row", *row) for row in kept)),)) if determinant else (
+            "matrix", *(("row", *row) for row in kept)
+        )  # fmt: skip
+
+    def subscript_group(self) -> None:
+        """Skip a group that says how columns are set."""
+        while self.next().text not in {"}", ""}:
+            pass
+
+    def subscript(self) -> list[Token]:
+        """The tokens of a subscript: one, or all between braces."""
+        if not self.take("{"):
+            token = self.peek()
+            if token.kind in {"num", "word"} and len(token.text) > 1:
+                self.tokens[self.at] = token._replace(text=token.text[1:], spaced=False)
+                return [token._replace(text=token.text[0])]
+            return [self.next()]
+        taken, level = [], 1
+        while level:
+            token = self.next()
+            if token.kind == "end":
+                raise ParseError("a subscript is not closed")
+            level += (token.text == "{") - (token.text == "}")
+            if level:
+                taken.append(token)
+        return taken
+
+    def subscript_like(self) -> list[Token]:
+        """What an accent stands over."""
+        return self.subscript() if self.is_op("{") else [self.next()]
+
+
+def spell(tokens: list[Token]) -> str:
+    """Tokens as one string."""
+    return "".join(token.text for token in tokens)

@@ -1,0 +1,126 @@
+"""Equality of expressions at sixty digits: what is left when exact forms leave a sine or a nested root open.
+
+Two expressions that agree to forty digits at several points without pattern, negative ones included, are equal; this
+decides more identities than a simplifier proves, and in bounded steps. Large exponents are not bounded by it: it runs
+in a worker process.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from grpo_verifiers.math.leaf import Outcome, quick
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.tree import Node, names
+from grpo_verifiers.math.words import FUNCTIONS
+
+DIGITS = 60
+AGREE = 40
+_POINTS = (
+    ("0.73917", "1.31273", "0.42191", "2.11737", "1.77411", "0.58123"),
+    ("-1.19311", "0.34617", "-2.04593", "0.88379", "-1.52279", "1.09171"),
+    ("2.31171", "-0.67211", "1.44473", "-1.90127", "0.37117", "-0.81337"),
+)
+
+
+def precise(gold: Node, answer: Node, options: Options) -> Outcome:
+    """Like :func:`~grpo_verifiers.math.leaf.quick`, and where that leaves it open, by value at many digits."""
+    outcome, reason = quick(gold, answer, options)
+    if outcome is not None:
+        return outcome, reason
+    equal = agree(gold, answer)
+    return equal, "" if equal else "not equal"
+
+
+def agree(left: Node, right: Node) -> bool | None:
+    """Whether two expressions have the same values; None where they could not be compared."""
+    import mpmath  # type: ignore[import-untyped]  # ships no types
+
+    variables = sorted(names(left) | names(right))
+    if len(variables) > len(_POINTS[0]):
+        return None
+    compared = 0
+    with mpmath.workdps(DIGITS):
+        for point in _POINTS:
+            at = {name: mpmath.mpf(value) for name, value in zip(variables, point, strict=False)}
+            try:
+                a, b = (_value(node, at, mpmath) for node in (left, right))
+                size = max(abs(a), abs(b), 1)
+                if not mpmath.isfinite(size):
+                    continue
+                if abs(a - b) > size * mpmath.mpf(10) ** -AGREE:
+                    return False
+            except (ArithmeticError, ValueError, KeyError, TypeError, OverflowError):
+                continue
+            compared += 1
+    return True if compared >= min(2, len(_POINTS) if variables else 1) else None
+
+
+def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:
+    kind = node[0]
+    if kind == "n":
+        return mp.mpf(node[1].numerator) / node[1].denominator
+    if kind == "v":
+        constants: dict[str, Any] = {"pi": mp.pi, "e": mp.e, "i": mp.mpc(0, 1)}
+        return +constants[node[1]] if node[1] in constants else at[node[1]]
+    if kind == "log":
+        value = mp.log(_value(node[2], at, mp))
+        return value if node[1] is None else value / mp.log(_value(node[1], at, mp))
+    if kind == "f":
+        args = [_value(argument, at, mp) for argument in node[2]]
+        return _function(node[1], args, mp)
+    if kind not in _ARITHMETIC:
+        raise ValueError(kind)
+    return _ARITHMETIC[kind]([_value(part, at, mp) for part in node[1:]], mp)
+
+
+def _root(parts: list[Any], mp: Any) -> Any:
+    if mp.im(parts[0]) == 0 and mp.re(parts[0]) < 0 and int(parts[1]) % 2:
+        return -mp.root(-parts[0], int(parts[1]))  # the real root of a negative number, as at school
+    return mp.root(parts[0], int(parts[1]))
+
+
+def _power(parts: list[Any], mp: Any) -> Any:
+    if abs(parts[1]) > 1e6 or (abs(parts[0]) > 1 and abs(parts[1]) * mp.log(abs(parts[0])) > 1e5):
+        raise OverflowError("too large")
+    return mp.power(parts[0], parts[1])
+
+
+def _factorial(parts: list[Any], mp: Any) -> Any:
+    if abs(parts[0]) > 1e3:
+        raise OverflowError("too large")
+    return mp.factorial(parts[0])
+
+
+_ARITHMETIC: dict[str, Callable[[list[Any], Any], Any]] = {
+    "+": lambda parts, mp: mp.fsum(parts),
+    "mixed": lambda parts, mp: mp.fsum(parts),
+    "-": lambda parts, _: -parts[0],
+    "*": lambda parts, mp: mp.fprod(parts),
+    "/": lambda parts, _: parts[0] / parts[1],
+    "%": lambda parts, _: parts[0] / 100,
+    "deg": lambda parts, mp: parts[0] * mp.pi / 180,
+    "abs": lambda parts, _: abs(parts[0]),
+    "^": _power,
+    "root": _root,
+    "!": _factorial,
+    "binom": lambda parts, mp: mp.binomial(parts[0], parts[1]),
+}
+_NAMES = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "Re": "re", "Im": "im",
+    "sgn": "sign",
+}  # fmt: skip
+
+
+def _function(name: str, args: list[Any], mp: Any) -> Any:
+    if name in {"min", "max"}:
+        return (min if name == "min" else max)(args)
+    if len(args) != 1 or name in {"det", "gcd", "lcm", "deg", "dim"}:
+        raise ValueError(name)
+    if name == "exp" or abs(args[0]) > 1e12:
+        if abs(args[0]) > 1e5:
+            raise OverflowError("too large")
+        return mp.exp(args[0])
+    if name in FUNCTIONS:
+        return getattr(mp, _NAMES.get(name, name))(args[0])
+    # an unknown function: what holds for every function holds for this one
+    return mp.sin(args[0] * mp.mpf("1.7") + sum(map(ord, name)))

@@ -1,0 +1,39 @@
+"""The full check, in a worker process: what exact arithmetic leaves open is decided at many digits or by algebra."""
+
+from functools import lru_cache
+from typing import Any
+
+from grpo_verifiers.math.algebra import equal, unreadable
+from grpo_verifiers.math.extract import extract
+from grpo_verifiers.math.gold import as_text, gold_of
+from grpo_verifiers.math.judge import combine, decide, decide_with, judge
+from grpo_verifiers.math.leaf import Outcome
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.precise import precise
+from grpo_verifiers.math.read import undelimited
+from grpo_verifiers.verdict import Status, Verdict
+
+
+def judge_fully(completion: str, answer: Any, options: Options) -> Verdict:
+    """The verdict on a completion; never undecided."""
+    verdict = judge(completion, answer, options)
+    if verdict is None:
+        gold = gold_of(as_text(answer))
+        if gold.node is None and (problem := unreadable(gold.text)):
+            return Verdict(
+                None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}; {problem}"[:200]
+            )
+        verdict = combine(gold, extract(completion, options), options, decide_fully)
+    # every comparison of decide_fully is decided, so only the type checker can see a None here
+    return verdict or Verdict(0.0, Status.WRONG, "not equal")
+
+
+@lru_cache(maxsize=2048)
+def decide_fully(text: str, gold: str, options: Options) -> Outcome:
+    """Compare one stated answer with the gold one by all means."""
+    outcome, reason = decide(text, gold, options)
+    if outcome is None:
+        outcome, reason = decide_with(text, gold, options, precise)
+    if outcome is None:
+        outcome, reason = equal(undelimited(gold), undelimited(text))
+    return outcome, reason

@@ -1,0 +1,41 @@
+"""Answers in words."""
+
+import re
+
+from grpo_verifiers.math.leaf import Outcome
+from grpo_verifiers.math.tree import Node
+
+_TEXT_EDGE = re.compile(r"[\s.,:;!?*\"'`()\[\]{}$]+")
+
+
+def normal_text(text: str) -> str:
+    """Words without case, punctuation at the edges of words and repeated spaces."""
+    return " ".join(part for part in _TEXT_EDGE.split(text.casefold()) if part)
+
+
+def spelled(node: Node) -> str | None:
+    """What a node says as text: a word, a letter, or letters that the grammar took for a product."""
+    if node[0] == "text":
+        return normal_text(node[1])
+    if node[0] == "v" and node[1].isalpha():
+        return str(node[1]).casefold()
+    if node[0] == "unit":
+        inner = spelled(node[1])
+        return None if inner is None else normal_text(f"{inner} {node[2]}")
+    if node[0] == "*" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
+        return "".join(part[1] for part in node[1:]).casefold()
+    return None
+
+
+_OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
+
+
+def texts(gold: Node, answer: Node) -> Outcome:
+    """Whether two answers say the same in words; letters in another order are other words."""
+    if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
+        same = answer[1] == option[1]
+        return same, "" if same else "another option"
+    left, right = spelled(gold), spelled(answer)
+    if left is None or right is None:
+        return False, "words where a value is expected" if left is None else "a value where words are expected"
+    return left == right, "" if left == right else "other words"

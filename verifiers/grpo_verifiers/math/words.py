@@ -1,0 +1,37 @@
+"""The words and commands of the grammar."""
+
+MAX_DEPTH = 30
+MAX_DIGITS = 300
+RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~="})
+_FUNCTIONS_LIST = """
+sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth exp ln lg min max arg det gcd lcm Re Im deg
+dim floor ceil sgn
+"""
+FUNCTIONS = frozenset(_FUNCTIONS_LIST.split())
+_GREEK_LIST = """
+alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon
+phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
+"""
+GREEK = frozenset(_GREEK_LIST.split())
+_ACCENTS_LIST = """
+overline bar vec hat widehat tilde overrightarrow dot underline mathbb
+"""
+ACCENTS = frozenset(_ACCENTS_LIST.split())
+CONNECTIVES = frozenset({"and", "or", ",", "&", ", and", ", or", "and/or", ";"})
+ATOM_COMMANDS = (
+    FUNCTIONS | GREEK | ACCENTS
+    | {"frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle", "emptyset"}
+)  # fmt: skip
+_UNITS_LIST = """
+cm mm km kg mg ml cc ft sq lb lbs oz hr hrs min sec mph kmh kph rpm deg degree degrees unit units dollar dollars
+cent cents inch inches foot feet yard yards mile miles meter meters metre metres liter liters litre litres gram
+grams hour hours minute minutes second seconds day days week weeks month months year years percent usd eur
+"""
+_UNITS = frozenset(_UNITS_LIST.split())
+
+
+def is_unit_word(text: str) -> bool:
+    """Whether a bare word after a value is a unit: a known one, or too long for a product of variables."""
+    if text in FUNCTIONS or text.lower() in {"and", "or", "inf", "infinity", "percent", "pct", "percentage"}:
+        return False
+    return text.lower() in _UNITS or (len(text) >= 4 and text != "sqrt")

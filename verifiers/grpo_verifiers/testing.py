@@ -1,0 +1,267 @@
+"""The contract kit: what every verifier must hold, checked on yours with a few completions that you know the answer to.
+
+::
+
+    from grpo_verifiers.testing import check_verifier
+
+    def test_mine():
+        check_verifier("./mine.py:mine", accept=[("so 4", {"answer": "4"})], reject=[("so 5", {"answer": "4"})])
+"""
+
+import copy
+import inspect
+import math
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpo_verifiers._wire import MAX_DETAIL
+from grpo_verifiers.base import Verifier
+from grpo_verifiers.function import FunctionVerifier
+from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verifying import get_verifier
+
+Case = tuple[Any, Mapping[str, Any]]
+
+JUNK: tuple[str, ...] = (
+    "",
+    " \n\t",
+    "\x00\x01\xff\x1b[31m" * 50,
+    "\ud800 half a pair \udfff",
+    "\u202e\u200b\u0301" * 200,
+    "(" * 20_000,
+    "\\boxed{" * 5_000,
+    "<think>" * 5_000,
+    "9" * 20_000,
+    "a" * 1_000_000,
+    "x = 1\n" * 100_000,
+)
+"""Completions that models do produce, and that mean nothing."""
+
+_NO_COLUMNS = {"prompt", "completion_ids"}
+
+SLACK = 5.0
+"""Seconds past its deadline in which a verifier must have answered: the start of a new worker on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A verifier and the completions that its author vouches for."""
+
+    verifier: Verifier
+    accept: tuple[Case, ...]
+    reject: tuple[Case, ...]
+    threshold: float = 0.0
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """All of them."""
+        return (*self.accept, *self.reject)
+
+    def batch(self, cases: Sequence[Case]) -> tuple[list[Any], list[Any], dict[str, list[Any]]]:
+        """Prompts, completions and columns of several cases; a column that one of them lacks is None there.
+
+        The token ids come among the columns, under the name that verifiers take them by.
+        """
+        names = dict.fromkeys(name for _, columns in cases for name in columns if name != "prompt")
+        columns = {name: [copy.deepcopy(own.get(name)) for _, own in cases] for name in names}
+        return [own.get("prompt") for _, own in cases], [copy.deepcopy(text) for text, _ in cases], columns
+
+    def run(self, cases: Sequence[Case]) -> list[Verdict]:
+        """Verdicts on the cases as one batch."""
+        prompts, completions, columns = self.batch(cases)
+        return self.verifier.verify_batch(prompts, completions, **columns)
+
+
+def check_verdicts(contract: Contract) -> None:
+    """Accepts what it must accept (a score above the threshold), rejects what it must reject (the threshold or less)."""
+    bound = contract.threshold
+    for (completion, columns), verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
+        accepted = verdict.score is not None and verdict.score > bound
+        rejected = verdict.score is not None and verdict.score <= bound
+        wanted = (completion, columns) in contract.accept
+        assert accepted if wanted else rejected, (
+            f"{completion!r:.200} with {dict(columns)!r:.200} must be {'accepted' if wanted else 'rejected'}: {verdict}"
+        )
+
+
+def check_types(contract: Contract) -> None:
+    """Scores are finite numbers or None, statuses fit them, details are short, steps lie in order."""
+    for verdict in contract.run(contract.cases):
+        assert isinstance(verdict, Verdict), f"{verdict!r} is no Verdict"
+        assert verdict.score is None or math.isfinite(verdict.score), f"the score of {verdict} is no finite number"
+        assert verdict.status is not Status.ERROR, f"failed: {verdict.detail}"
+        if verdict.status in {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.TIMEOUT}:
+            assert verdict.score is not None, f"{verdict} judges without a score"
+        if verdict.status is Status.NOT_APPLICABLE:
+            assert verdict.score is None, f"{verdict} does not apply, and yet has a score"
+        assert len(verdict.detail) <= MAX_DETAIL + 20, f"a detail of {len(verdict.detail)} characters"
+        ends = [0, *(step.end for step in verdict.steps)]
+        assert all(step.start >= end for step, end in zip(verdict.steps, ends, strict=False)), "steps overlap"
+
+
+def check_junk(contract: Contract) -> None:
+    """No completion makes it fail, however little it means; none takes longer than the deadline."""
+    columns = contract.cases[0][1]
+    limit = getattr(contract.verifier, "timeout", None)
+    for completion in JUNK:
+        started = time.perf_counter()
+        verdict = contract.run([(completion, columns)])[0]
+        took = time.perf_counter() - started
+        assert verdict.status is not Status.ERROR, f"fails on the completion {completion!r:.60}: {verdict.detail}"
+        assert took < (limit or 0.0) + SLACK, f"takes {took:.1f} s on the completion {completion!r:.60}"
+
+
+def check_missing_values(contract: Contract) -> None:
+    """A row whose columns are None does not make it raise; it may call that an error itself, and score None."""
+    verifier = contract.verifier
+    strict = verifier.derive(on_error="raise") if isinstance(verifier, FunctionVerifier) else verifier
+    for completion, columns in contract.cases[:2]:
+        none = {name: value if name in _NO_COLUMNS else None for name, value in columns.items()}
+        replace(contract, verifier=strict).run([(completion, none)])
+
+
+def check_determinism(contract: Contract) -> None:
+    """Equal questions get equal answers."""
+    first, second = contract.run(contract.cases), contract.run(contract.cases)
+    assert first == second, f"answers differ from run to run: {first} and {second}"
+
+
+def check_order(contract: Contract) -> None:
+    """A verdict does not depend on where in the batch its completion stands; nor on the batch, for single checks."""
+    forward, backward = contract.run(contract.cases), contract.run(contract.cases[::-1])
+    assert forward == backward[::-1], "the order of a batch changes its verdicts"
+    form = getattr(contract.verifier, "form", None)
+    if form is not None and not form.batch:
+        alone = [contract.run([case])[0] for case in contract.cases]
+        assert forward == alone, f"verdicts in a batch differ from verdicts alone: {forward} and {alone}"
+
+
+def check_pickle(contract: Contract) -> None:
+    """It survives pickling, as distributed trainers need."""
+    twin = pickle.loads(pickle.dumps(contract.verifier))  # noqa: S301 - our own bytes
+    assert twin.__name__ == contract.verifier.__name__, "pickling loses its name"
+    again = replace(contract, verifier=twin)
+    assert again.run(contract.cases) == contract.run(contract.cases), "pickling changes its verdicts"
+
+
+def check_mutation(contract: Contract) -> None:
+    """It leaves what it is given as it was."""
+    prompts, completions, columns = contract.batch(contract.cases)
+    before = copy.deepcopy((prompts, completions, columns))
+    contract.verifier.verify_batch(prompts, completions, **columns)
+    assert (prompts, completions, columns) == before, "it changes its arguments"
+
+
+def check_trl_signature(contract: Contract) -> None:
+    """It is a reward function as TRL calls one, on plain text and on chats, and logs what TRL offers to log."""
+    prompts, completions, columns = contract.batch(contract.cases)
+    ids = columns.pop("completion_ids", [[1, 2, 3] for _ in completions])
+    extra: dict[str, list[Any]] = {}
+    metrics: dict[str, float] = {}
+    chats = [[{"role": "assistant", "content": text}] if isinstance(text, str) else text for text in completions]
+    for given in (completions, chats):
+        extra.clear()
+        scores = contract.verifier(
+            prompts=prompts,
+            completions=given,
+            completion_ids=ids,
+            trainer_state=object(),
+            log_extra=lambda name, values: extra.setdefault(name, []).extend(values),
+            log_metric=metrics.__setitem__,
+            **columns,
+        )
+        assert len(scores) == len(given), f"{len(scores)} scores for {len(given)} completions"
+        assert all(score is None or isinstance(score, float) for score in scores), f"scores are {scores}"
+    label = contract.verifier.__name__
+    assert {f"{label}_status", f"{label}_reason"} <= set(extra), "it logs no status and reason"
+    assert f"verifiers/{label}/status/correct" in metrics, "it logs no share of each status"
+
+
+def check_settings(contract: Contract) -> None:
+    """Its settings are in order, its columns can be told before a run, and something ends it."""
+    verifier = contract.verifier
+    assert not verifier.check(), f"its settings are wrong: {verifier.check()}"
+    given = {name for _, columns in contract.cases for name in columns} - _NO_COLUMNS
+    lacking = set(verifier.required_columns.values()) - given
+    assert not lacking, f"it needs the columns {sorted(lacking)}, which the cases do not give"
+    assert isinstance(verifier.describe(), dict), "describe() gives no dictionary"
+    if isinstance(verifier, FunctionVerifier) and verifier.isolation == "process":
+        assert verifier.timeout is not None, "nothing ends a call"
+        assert 0 < verifier.timeout <= 600, f"a call may take {verifier.timeout} s"
+
+
+CHECKS: tuple[Callable[[Contract], None], ...] = (
+    check_settings,
+    check_types,
+    check_verdicts,
+    check_determinism,
+    check_order,
+    check_mutation,
+    check_pickle,
+    check_trl_signature,
+    check_missing_values,
+    check_junk,
+)
+
+
+def contract_of(verifier: Any, accept: Sequence[Case], reject: Sequence[Case] = (), threshold: float = 0.0) -> Contract:
+    """A contract for a verifier, its name, a reference to it, or a function."""
+    if not accept:
+        raise ValueError("check_verifier needs at least one (completion, columns) pair that must be accepted.")
+    return Contract(get_verifier(verifier), tuple(accept), tuple(reject), threshold)
+
+
+def check_verifier(
+    verifier: Any,
+    accept: Sequence[Case],
+    reject: Sequence[Case] = (),
+    *,
+    threshold: float = 0.0,
+    skip: Sequence[str] = (),
+) -> None:
+    """Run every check, and raise one ``AssertionError`` with all that a verifier does not hold.
+
+    Args:
+        verifier: a verifier, its name, a reference to it, or a function.
+        accept: pairs of a completion and one row of columns that must score above the threshold; a ``prompt`` and
+            ``completion_ids`` may be among them.
+        reject: pairs that must score the threshold or less.
+        threshold: 0, but for penalties, which never score above.
+        skip: names of checks that do not hold on purpose ("check_determinism" for one that asks a model).
+    """
+    known = [check.__name__ for check in CHECKS]
+    for name in skip:
+        if name not in known:
+            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(known)}.")
+    contract = contract_of(verifier, accept, reject, threshold)
+    broken = []
+    for check in CHECKS:
+        if check.__name__ in skip:
+            continue
+        try:
+            check(contract)
+        except Exception as error:  # noqa: BLE001 - every broken promise is reported, whatever it raises
+            told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            broken.append(f"{check.__name__}: {inspect.getdoc(check)}\n    {told}")
+    if broken:
+        name = contract.verifier.label
+        raise AssertionError(f"verifier {name!r} breaks {len(broken)} of its promises:\n" + "\n".join(broken))
+
+
+def parametrize_with_checks(contracts: Mapping[str, Contract]) -> Any:
+    """A pytest decorator: one test for each verifier and check, with the parameters ``check`` and ``contract``.
+
+    Args:
+        contracts: name in the test's id to what ``contract_of`` made.
+    """
+    import pytest
+
+    pairs = [
+        pytest.param(check, contract, id=f"{name}-{check.__name__}")
+        for name, contract in contracts.items()
+        for check in CHECKS
+    ]
+    return pytest.mark.parametrize(("check", "contract"), pairs)
