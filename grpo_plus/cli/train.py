@@ -1,5 +1,6 @@
 """``grpo-plus train``: from a YAML file to a trained model."""
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
@@ -55,9 +56,9 @@ def _train(parsed: "Parsed") -> int:
     trainer.accelerator.print(f"The model is in {args.output_dir}.")
     if args.push_to_hub:
         trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
+    _leave_gloo(trainer)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
-    _leave_rank(trainer)
     return 0
 
 
@@ -113,14 +114,14 @@ def _trusts_code(args: Any, model: Any) -> bool:
     return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
 
 
-def _leave_rank(trainer: Any) -> None:
-    """End a rank of several at once: gloo's own goodbye can wait forever for a rank that has left already."""
-    if trainer.accelerator.num_processes == 1:
+def _leave_gloo(trainer: Any) -> None:
+    """End a CPU rank here and now: gloo's own goodbye can wait forever for a rank that has left already."""
+    from torch import distributed
+
+    if not distributed.is_initialized() or distributed.get_backend() != "gloo":
         return
     trainer.accelerator.wait_for_everyone()
+    atexit._run_exitfuncs()  # trackers and worker processes say goodbye there
     sys.stdout.flush()
     sys.stderr.flush()
-    from grpo_verifiers.runner import close_shared_runners
-
-    close_shared_runners()
     os._exit(0)

@@ -23,7 +23,8 @@ class Retry:
     Args:
         model: whose gradients are at stake.
         lists: gives the metric lists of the present mode.
-        objects: gives the objects that a pass changes.
+        objects: gives the objects that a pass changes, whole.
+        names: gives objects of which a pass changes the named attributes.
         part: the bound on the tokens of a pass, as it is now.
         shrink: sets that bound.
         refusal: why passes cannot be split, in words; None if they can.
@@ -36,6 +37,7 @@ class Retry:
         *,
         lists: Callable[[], MutableMapping[str, list[Any]]],
         objects: Callable[[], Iterable[Any]],
+        names: Callable[[], Iterable[tuple[Any, Iterable[str]]]],
         part: Callable[[], int | None],
         shrink: Callable[[int], None],
         refusal: Callable[[], str | None],
@@ -45,6 +47,7 @@ class Retry:
         self._model = model
         self._lists = lists
         self._objects = objects
+        self._names = names
         self._part = part
         self._shrink = shrink
         self._refusal = refusal
@@ -64,7 +67,7 @@ class Retry:
             if not self._model.training:
                 return prepared
             self._inputs = prepared
-            self._snapshot = Snapshot.take(self._model, self._lists(), self._objects())
+            self._snapshot = Snapshot.take(self._model, self._lists(), self._objects(), self._names())
         assert self._inputs is not None
         return dict(self._inputs)
 
@@ -120,7 +123,7 @@ class Retry:
         self._again = True
         self.count += 1
         gc.collect()
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_available():
             torch.cuda.empty_cache()
         logger.warning(
             "Out of memory in the update (%s). The step runs again with at most %d tokens a pass, and so do the next "

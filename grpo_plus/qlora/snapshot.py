@@ -20,15 +20,24 @@ class Snapshot:
     undo: tuple[Callable[[], None], ...]
 
     @classmethod
-    def take(cls, model: nn.Module, lists: MutableMapping[str, list[Any]], objects: Iterable[Any] = ()) -> "Snapshot":
+    def take(
+        cls,
+        model: nn.Module,
+        lists: MutableMapping[str, list[Any]],
+        objects: Iterable[Any] = (),
+        names: Iterable[tuple[Any, Iterable[str]]] = (),
+    ) -> "Snapshot":
         """Note the state before a pass.
 
         Args:
             model: whose gradients; they are kept in main memory, where there is room when there is none on the card.
             lists: of metrics, which a pass only appends to.
             objects: whose attributes a pass may change: numbers, tensors, lists and mappings of them.
+            names: objects of which only the named attributes count.
         """
-        return cls((_gradients(model), _random(), _lengths(lists), *(_attributes(thing) for thing in objects)))
+        whole = [_attributes(thing, tuple(vars(thing))) for thing in objects]
+        parts = [_attributes(thing, tuple(some)) for thing, some in names]
+        return cls((_gradients(model), _random(), _lengths(lists), *whole, *parts))
 
     def restore(self) -> None:
         """Put everything back."""
@@ -49,7 +58,7 @@ def _gradients(model: nn.Module) -> Callable[[], None]:
 
 def _random() -> Callable[[], None]:
     python, cpu = random.getstate(), torch.get_rng_state()
-    cards = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    cards = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
 
     def undo() -> None:
         random.setstate(python)
@@ -73,12 +82,12 @@ def _lengths(lists: MutableMapping[str, list[Any]]) -> Callable[[], None]:
     return undo
 
 
-def _attributes(thing: Any) -> Callable[[], None]:
-    kept = {name: _copy(value) for name, value in vars(thing).items()}
+def _attributes(thing: Any, names: tuple[str, ...]) -> Callable[[], None]:
+    kept = {name: _copy(getattr(thing, name)) for name in names if hasattr(thing, name)}
 
     def undo() -> None:
-        vars(thing).clear()
-        vars(thing).update({name: _copy(value) for name, value in kept.items()})
+        for name, value in kept.items():
+            setattr(thing, name, _copy(value))
 
     return undo
 

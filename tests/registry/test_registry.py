@@ -90,13 +90,13 @@ def test_two_files_that_register_one_name_show_both_files(write):
     assert registry.get("mine") is second.f
 
 
-def test_registering_again_from_the_same_file_replaces():
+def test_another_function_of_the_same_file_under_the_same_name_is_a_duplicate():
     registry = make()
     registry.register("mine", circle)
+    registry.register("mine", circle)  # the same definition, as when a cell runs twice
+    with pytest.raises(DuplicateNameError, match="registered at .*registered again at "):
+        registry.register("mine", square)
     assert registry.get("mine") is circle
-    registry.register("mine", square)
-    assert registry.get("mine") is square
-    assert len(registry.entries()) == 1
 
 
 @pytest.mark.parametrize("name", ["", "a b", "3d", "a:b", "./x.py", None, 7])

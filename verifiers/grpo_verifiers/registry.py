@@ -167,8 +167,8 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise ValueError(
-                f"{name!r} is no name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a letter "
-                "(a ':' would make it a reference)."
+                f"{name!r} is no name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a "
+                "letter (a ':' would make it a reference)."
             )
         source = source or source_of(value)
         if name in self._builtins:
@@ -219,8 +219,8 @@ class Registry(Generic[T]):
         elif name in points:
             value = self._load_entry_point(name, points[name])
         elif is_reference(name):
-            value = self._convert(name, import_reference(name, base))
-            return value  # never cached by name: a relative path means another file from another folder
+            # Never cached by name: a relative path means another file from another folder.
+            return self._convert(name, import_reference(name, base))
         else:
             message = unknown(self.kind, name, self.names())
             raise UnknownNameError(
