@@ -74,7 +74,7 @@ class UnsupportedTRLError(ImportError):
 
 def is_supported(version: str) -> bool:
     """Whether a TRL release is inside the tested range."""
-    release = Version(version)
+    release = Version(Version(version).base_version)  # 1.17.0.dev0 is what 1.17 will be, not what 1.16 was
     return _OLDEST <= release < _BELOW and release.release[:2] != _EXCLUDED.release[:2]
 
 
@@ -115,8 +115,10 @@ def seam_problems(source: str | None = None) -> list[str]:
         if name not in methods:
             problems.append(f"the method {name} is gone")
             continue
-        found = tuple(argument.arg for argument in methods[name].args.args)
-        if found[: len(expected)] != tuple(expected):
+        signature = methods[name].args
+        found = tuple(argument.arg for argument in signature.args)
+        passes_on = signature.vararg is not None and signature.kwarg is not None  # (self, model, *args, **kwargs)
+        if found[: len(expected)] != tuple(expected)[: len(found) if passes_on else None]:
             problems.append(f"{name} takes ({', '.join(found)}), expected it to start with ({', '.join(expected)})")
     written = {
         node.attr

@@ -60,7 +60,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
         self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
         self.step_scorer = step_scorer
-        labels = [live.verifier.label for live in self.verification.live]
+        labels = self.verification.labels
         raise_all(
             [
                 *step_problems(self.step_sources, scorer=step_scorer is not None, labels=labels),
@@ -69,6 +69,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         )
         self.verification.report_golds(train_dataset)
         reward_funcs = self.verification.beside(reward_funcs)
+        if "reward_processing_classes" in kwargs:
+            given = kwargs["reward_processing_classes"]
+            kwargs["reward_processing_classes"] = self.verification.processors_beside(given)
         adapter = is_adapter(model, (*further, *kwargs.values()))
         with hidden_sync(args, hide=adapter):
             super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
@@ -149,7 +152,9 @@ class GRPOPlusTrainer(GRPOTrainer):
             columns = {key: [row[key] for row in inputs] for key in inputs[0] if key != "prompt"}
             local = self.step_scorer(prompts=prompts, completions=completions, completion_ids=completion_ids, **columns)
         else:
-            local = self.verification.steps(self.step_sources[0], completion_ids, self.processing_class)
+            found = [label for labels in _trl.gather_objects([self.verification.giving_steps()]) for label in labels]
+            labels = [named] if (named := self.step_sources[0]) else sorted(set(found))
+            local = self.verification.steps(labels, completion_ids, self.processing_class)
         if len(local) != len(prompts):
             raise ValueError(
                 f"the step scorer returned steps for {len(local)} completions, but {len(prompts)} were given. Return "

@@ -145,6 +145,13 @@ class Verification:
         own = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         return [*own, *self.live]
 
+    def processors_beside(self, given: Any) -> Any:
+        """TRL's ``reward_processing_classes`` with a place for each verifier, since TRL counts them."""
+        if given is None or not self.live:
+            return given
+        own = list(given) if isinstance(given, list | tuple) else [given]
+        return [*own, *(None for _ in self.live)]
+
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
         """TRL's reward weights with the verifiers' own put in."""
         weights_K = weights_K.clone()
@@ -185,14 +192,17 @@ class Verification:
             if not self._rows_may_grow:
                 problems += self._missing(name, columns)
             if self.column in columns and hasattr(data, "unique"):
-                labels = [live.verifier.label for live in self.live]
-                problems += [
-                    f"{name}: the column {self.column!r} routes rows to {value!r}, but the verifiers are "
-                    f"{', '.join(labels)}. Add a verifier with that label, or correct the rows."
-                    for value in data.unique(self.column)
-                    if value not in labels
-                ]
+                problems += [f"{name}: {problem}" for problem in self._strangers(data.unique(self.column))]
         return problems
+
+    def _strangers(self, values: Iterable[Any]) -> list[str]:
+        """Values of the routing column that name no verifier."""
+        return [
+            f"the column {self.column!r} routes rows to {value!r}. {unknown('verifier label', value, self.labels)} "
+            "Add a verifier with that label, or correct the rows."
+            for value in dict.fromkeys(values)
+            if value not in self.labels
+        ]
 
     def check_row(self, row: Mapping[str, Any]) -> None:
         """The last check before the first generation, for datasets that do not say which columns they have."""
@@ -219,6 +229,8 @@ class Verification:
         if not self.live:
             return
         columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
+        if self.column in columns and (strangers := self._strangers(columns[self.column])):
+            raise ColumnError(" ".join(strangers))
         for live in self.live:
             live.start(prompts, completions, completion_ids, columns, _decode(tokenizer))
 
@@ -227,30 +239,38 @@ class Verification:
         for live in self.live:
             live.settle()
 
+    @property
+    def labels(self) -> list[str]:
+        """Of the verifiers, in the order of the config."""
+        return [live.verifier.label for live in self.live]
+
+    def giving_steps(self) -> list[str]:
+        """Labels of the verifiers that gave steps to this rank's completions."""
+        return [live.verifier.label for live in self.live if any(verdict.steps for verdict in live.verdicts)]
+
     def steps(
-        self, label: str | None, completion_ids: Sequence[Sequence[int]], tokenizer: Any
+        self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any
     ) -> list[list[tuple[int, int, float]]]:
-        """Step scores on token spans, from the verifier of that label or from the only one that gives steps.
+        """Step scores on token spans, from the one verifier of those labels.
+
+        Args:
+            labels: of the verifier that was named, or of those that gave steps on any rank.
+            completion_ids: as sampled.
+            tokenizer: decodes them.
 
         Raises:
-            ValueError: no verifier gives steps, or several do and none was named.
+            ValueError: several verifiers give steps and none was named.
         """
-        giving = [live for live in self.live if any(verdict.steps for verdict in live.verdicts)]
-        if label is not None:
-            giving = [live for live in self.live if live.verifier.label == label]
-            if not giving:
-                labels = [live.verifier.label for live in self.live]
-                raise ValueError(f"advantage_kwargs steps_from: {unknown('verifier label', label, labels)}")
-        if len(giving) > 1:
+        if len(labels) > 1:
             raise ValueError(
-                f"several verifiers give steps: {', '.join(live.verifier.label for live in giving)}. Name one in "
-                "advantage_kwargs: {steps_from: …}."
+                f"several verifiers give steps: {', '.join(labels)}. Name one in advantage_kwargs: {{steps_from: …}}."
             )
-        if not giving:
+        if not labels:
             return [[] for _ in completion_ids]
+        giving = self.live[self.labels.index(labels[0])]
         decode = _decode(tokenizer)
         spans = []
-        for ids, verdict in zip(completion_ids, giving[0].verdicts, strict=True):
+        for ids, verdict in zip(completion_ids, giving.verdicts, strict=True):
             ends = token_ends(ids, decode) if verdict.steps else []
             spans.append(
                 [

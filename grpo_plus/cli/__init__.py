@@ -12,6 +12,7 @@ COMMANDS = {
     "plan": "say how much memory a run takes, and which settings fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every estimator, objective and verifier there is, and where each comes from",
+    "export": "write a run's adapter, or the model with the adapter folded in",
     "verify": "score a file of completions with a verifier",
 }
 

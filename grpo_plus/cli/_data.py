@@ -6,18 +6,22 @@ from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import PluginError
+from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 
 
 def load_rows(name: str, config: str | None = None, *, streaming: bool = False, base: Path | None = None) -> Any:
-    """Splits by name, from a file, a folder of files or saved dataset, or the hub.
+    """Splits by name, from a file, a folder of files or saved dataset, a function by reference, or the hub.
 
     Raises:
         UserError: there is no such file, or it cannot be read.
     """
     from datasets import DatasetDict, load_dataset, load_from_disk
 
+    if is_reference(name):
+        return _made(name, base)
     path = _local(name, base)
     if path is not None and path.is_file() and path.suffix not in READERS:
         raise UserError(f"dataset_name {name!r}: a file must end in {', '.join(READERS)}.")
@@ -33,6 +37,36 @@ def load_rows(name: str, config: str | None = None, *, streaming: bool = False, 
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
         raise UserError(f"the dataset {where} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def call_reference(field: str, name: str, base: Path | None) -> Any:
+    """What the function that ``name`` refers to returns; the main process calls it first, the others find its files."""
+    from accelerate import PartialState
+
+    try:
+        function = import_reference(name, base)
+    except PluginError as error:
+        raise UserError(f"{field}: {error}") from error
+    if not callable(function):
+        raise UserError(f"{field}: {name!r} is {function!r}, expected a function without arguments.")
+    with PartialState().main_process_first():
+        return function()
+
+
+def _made(name: str, base: Path | None) -> Any:
+    from datasets import Dataset, DatasetDict, IterableDataset
+
+    rows = call_reference("dataset_name", name, base)
+    if isinstance(rows, Dataset | IterableDataset):
+        return {"train": rows}
+    if isinstance(rows, list):
+        return DatasetDict({"train": Dataset.from_list(rows)})
+    if not isinstance(rows, Mapping):
+        raise UserError(
+            f"dataset_name: the function {name!r} returned {type(rows).__name__}, expected a Dataset, a list of rows "
+            "or splits by name."
+        )
+    return rows
 
 
 def _local(name: str, base: Path | None) -> Path | None:

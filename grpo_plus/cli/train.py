@@ -4,9 +4,11 @@ import atexit
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -99,7 +101,7 @@ def build_trainer(parsed: "Parsed") -> Any:
         **(args.model_init_kwargs or {}),
     }
     return GRPOPlusTrainer(
-        model=model.model_name_or_path,
+        model=_model_path(model.model_name_or_path, parsed.folder),
         reward_funcs=rewards or None,
         args=args,
         train_dataset=train,
@@ -107,6 +109,18 @@ def build_trainer(parsed: "Parsed") -> Any:
         quantization_config=get_quantization_config(model),
         peft_config=get_peft_config(model),
     )
+
+
+def _model_path(name: str, base: Path) -> str:
+    """A folder or a name on the hub; or what the function returns that a reference names."""
+    from grpo_plus.cli._data import call_reference
+
+    if not is_reference(name) or Path(name).exists():
+        return name
+    made = call_reference("model_name_or_path", name, base)
+    if not isinstance(made, str | Path):
+        raise UserError(f"model_name_or_path: the function {name!r} returned {made!r}, expected the path of a folder.")
+    return str(made)
 
 
 def _trusts_code(args: Any, model: Any) -> bool:
@@ -121,7 +135,7 @@ def _leave_gloo(trainer: Any) -> None:
     if not distributed.is_initialized() or distributed.get_backend() != "gloo":
         return
     trainer.accelerator.wait_for_everyone()
-    atexit._run_exitfuncs()  # trackers and worker processes say goodbye there
+    atexit._run_exitfuncs()  # noqa: SLF001 - trackers and worker processes say goodbye there
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

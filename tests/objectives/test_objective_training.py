@@ -1,8 +1,12 @@
 """Whole training runs: targets that are reached and held, steps that are skipped, coefficients and references."""
 
+import ast
 import gc
+import importlib.util
 import itertools
 import json
+import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +14,7 @@ import torch
 from accelerate.utils import DistributedType
 
 from grpo_plus.inner import check_clean_steps, stop_problems
+from grpo_plus.objectives import objectives
 from grpo_plus.problems import ConfigError
 
 SETTINGS = {
@@ -49,6 +54,12 @@ def build(tiny_model, tmp_path):
         return trainer
 
     return build
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered():
+    yield
+    objectives.unregister("mine")
 
 
 def column(trainer, name):
@@ -433,3 +444,138 @@ def test_a_moe_auxiliary_loss_is_added(tmp_path):
     trainer = GRPOPlusTrainer(str(folder), reward, config, Dataset.from_dict({"prompt": ["1+1="] * 4}))
     trainer.train()
     assert column(trainer, "aux_loss")[0] > 0.1
+
+
+YAML = """
+model_name_or_path: {model}
+output_dir: {folder}/out
+dataset_name: ./data.jsonl
+reward_funcs: [./parts.py:score]
+plugins: [./parts.py]
+{objective}
+max_steps: 1
+num_generations: 4
+per_device_train_batch_size: 8
+max_completion_length: 8
+logging_steps: 1
+save_strategy: "no"
+report_to: none
+use_cpu: true
+bf16: false
+disable_tqdm: true
+"""
+
+PARTS = """
+from grpo_plus import register_objective
+
+
+def score(completions, **columns):
+    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+
+
+@register_objective("mine", kl="none")
+def mine(batch, *, scale: float = 1.0):
+    loss = -scale * batch.advantages * batch.logps
+    return loss, {"mine/loss": loss, "mine/scale": batch.mask * scale}
+
+
+def soft(batch, ratio, *, sharpness: float = 1.0):
+    gate = (sharpness * (ratio - 1)).sigmoid()
+    return gate * batch.advantages, {"soft/gate": gate}
+"""
+
+
+@pytest.mark.parametrize(
+    ("objective", "logged"),
+    [
+        ("objective: mine\nobjective_kwargs: {scale: 3e-1, reduce: prompt_mean}", {"mine/scale": 0.3}),
+        (
+            (
+                "objective: grpo\nbeta: 0.1\nobjective_kwargs:\n  surrogate: {name: ./parts.py:soft, sharpness: 2}\n"
+                "  reduce: token_mean\n  kl: {estimator: k2, unbiased: false}"
+            ),
+            {"soft/gate": 0.5, "kl": 0.0},
+        ),
+        (
+            (
+                "objective: grpo\nobjective_kwargs: {ratio: sequence, "
+                "surrogate: {name: clip, epsilon_low: 3e-4, epsilon_high: 4e-4}}"
+            ),
+            {"clip_ratio/region_mean": 0.0},
+        ),
+    ],
+)
+def test_compositions_of_a_yaml_file_train(objective, logged, tmp_path, tiny_model, capsys):
+    from grpo_plus.cli import main
+
+    (tmp_path / "parts.py").write_text(PARTS)
+    rows = [{"prompt": f"{number}+1="} for number in range(8)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "config.yaml").write_text(YAML.format(model=tiny_model, folder=tmp_path, objective=objective))
+    assert main(["train", str(tmp_path / "config.yaml")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{'loss'")]
+    found = ast.literal_eval(line)
+    for name, value in logged.items():
+        assert float(found[name]) == pytest.approx(value, abs=1e-6)
+    assert float(found["grad_norm"]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"objective": "target"},
+        {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}},
+        {"objective": "gspo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
+    ],
+)
+def test_evaluation_runs_and_leaves_training_alone(build, settings, tmp_path):
+    from datasets import Dataset
+
+    questions = Dataset.from_dict({"prompt": ["1+1=", "x"]})
+    trainer = build(**settings, per_device_eval_batch_size=8, num_iterations=2, max_steps=3)
+    trainer.train()
+    step, weights = trainer._step, [weight.clone() for weight in trainer.model.parameters()]
+    logs = trainer.evaluate(questions)
+    assert math.isfinite(logs["eval_loss"])
+    assert logs["eval_entropy"] > 0
+    if settings["objective"] == "target":
+        # Before any update the loss is the whole way from the old probabilities to the targets.
+        assert logs["eval_loss"] == pytest.approx(logs["eval_target/distance"], rel=0.5)
+        assert logs["eval_target/at_target"] < 0.2
+    assert trainer._step == step
+    assert all(torch.equal(one, other) for one, other in zip(weights, trainer.model.parameters(), strict=True))
+    assert not any(name.startswith("eval_iteration") for name in logs)
+
+
+@pytest.mark.parametrize(
+    "name", ["grpo", "dapo", "gspo", "luspo", "vespo", "gmpo", "target", "prompt_mean", "kl_reward"]
+)
+def test_a_batch_of_cut_off_completions_is_finite_and_moves_nothing(
+    name, split_runs, tiny_model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(split_runs, "ANSWERS", ["12345678", "abcdefgh", "7", "78a"] * 2)
+    seen, trainer = split_runs.gradients(
+        tiny_model, tmp_path, rows=4, accumulation=2, **split_runs.COMPOSITIONS[name], logging_steps=1
+    )
+    assert all((gradient == 0).all() for gradient in seen)
+    numbers = [value for entry in trainer.state.log_history for value in entry.values() if isinstance(value, float)]
+    assert all(math.isfinite(value) for value in numbers)
+    assert column(trainer, "loss") == [0.0] * 3
+
+
+def test_the_example_of_targets(tmp_path, capsys):
+    path = Path(__file__).parents[2] / "examples" / "target.py"
+    spec = importlib.util.spec_from_file_location("example_of_targets", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    trainer = example.train(str(tmp_path))
+    assert column(trainer, "inner/settled")[-1] >= 0.95
+    assert len(column(trainer, "inner/skipped")) > 5
+    capsys.readouterr()
+    example.report(trainer)
+    moved = [line.split()[-3:] + line.split()[:1] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert len(moved) >= 2
+    for before, goal, now, way in moved:
+        sign = 1 if way == "up" else -1
+        assert sign * (float(goal) - float(before)) > 0
+        assert sign * (float(now) - float(before)) > 0.5 * abs(float(goal) - float(before))

@@ -190,7 +190,7 @@ def test_all_parts_run_before_the_first_is_waited_for():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: all_of(), "at least one"),
+        (all_of, "at least one"),
         (lambda: weighted([says("a")], []), "1 parts, but 0 weights"),
         (lambda: weighted([says("a")]), "but none weights"),
         (lambda: weighted({says("a"): float("nan")}), "is nan, expected a finite number"),

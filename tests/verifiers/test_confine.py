@@ -19,6 +19,7 @@ def probe(completion):
     import signal
     import socket
     import tempfile
+    from pathlib import Path
 
     try:
         if completion.startswith("connect "):
@@ -27,9 +28,9 @@ def probe(completion):
         elif completion == "unix socket":
             socket.socket(socket.AF_UNIX).close()
         elif completion.startswith("write "):
-            open(completion[6:], "w").write("x")
+            Path(completion[6:]).write_text("x")
         elif completion.startswith("remove "):
-            os.remove(completion[7:])
+            Path(completion[7:]).unlink()
         elif completion.startswith("truncate "):
             os.truncate(completion[9:], 0)
         elif completion.startswith("signal "):
@@ -37,7 +38,7 @@ def probe(completion):
         elif completion == "own folder":
             with tempfile.NamedTemporaryFile("w", delete=False) as file:
                 file.write("mine")
-            return float(open(file.name).read() == "mine")
+            return float(Path(file.name).read_text() == "mine")
         elif completion == "become root again":
             os.setgroups([0])
         elif completion.startswith("environment "):

@@ -45,6 +45,7 @@ def misbehave(completion, folder=""):
     import signal
     import sys
     import time
+    from pathlib import Path
 
     if completion == "sleep":
         time.sleep(1000)
@@ -66,9 +67,9 @@ def misbehave(completion, folder=""):
     elif completion == "raise":
         raise RuntimeError("as asked")
     elif completion == "once":
-        mark = os.path.join(folder, "been here")
-        if not os.path.exists(mark):
-            open(mark, "w").close()
+        mark = Path(folder) / "been here"
+        if not mark.exists():
+            mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return 1.0
 
@@ -257,7 +258,7 @@ def test_a_worker_that_writes_into_the_protocol_is_taken_for_dead(runner):
     ],
 )
 def test_what_is_no_score_is_named(runner, value, said):
-    (outcome,) = ask(runner, lambda completion: eval(completion), [value])
+    (outcome,) = ask(runner, returns, [value])
     assert outcome.kind == "raised"
     assert said in outcome.message
 
@@ -266,7 +267,7 @@ def test_what_is_no_score_is_named(runner, value, said):
     ("value", "score"), [("True", 1.0), ("None", None), ("7", 7.0), ("__import__('numpy').float32(0.5)", 0.5)]
 )
 def test_what_is_a_score_arrives(runner, value, score):
-    (outcome,) = ask(runner, lambda completion: eval(completion), [value])
+    (outcome,) = ask(runner, returns, [value])
     assert outcome.verdicts[0].score == score
 
 
@@ -278,13 +279,18 @@ def test_a_batch_function_owes_one_result_for_each_completion(runner, returned):
     assert "2 completions" in outcome.message
 
 
+def returns(completion):
+    """What the completion spells."""
+    return eval(completion)
+
+
 def living(marker):
     """Processes whose command line holds the marker."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        if marker in " ".join(process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if marker in " ".join(process.info["cmdline"] or ()) and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
 def gone(marker, seconds=10.0):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -248,9 +249,9 @@ def test_a_check_that_says_it_cannot_work_stops_the_run_whatever_the_policy():
 
 def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path):
     def meet(completion, *, mine: str, other: str):
-        open(mine, "w").close()
+        Path(mine).touch()
         end = time.monotonic() + 30
-        while not os.path.exists(other):
+        while not Path(other).exists():
             if time.monotonic() > end:
                 return 0.0
             time.sleep(0.01)
@@ -409,7 +410,7 @@ def test_a_closure_that_cannot_travel_is_refused_when_made():
         with lock:
             return 1.0
 
-    with pytest.raises(KeywordError, match='cannot be sent to a worker.*isolation="inline"'):
+    with pytest.raises(KeywordError, match=r'cannot be sent to a worker.*isolation="inline"'):
         get_verifier(check)
     assert inline(check).verify("x").score == 1.0
 
@@ -417,7 +418,7 @@ def test_a_closure_that_cannot_travel_is_refused_when_made():
 def test_an_argument_that_cannot_travel_is_named():
     from grpo_verifiers.errors import VerifierError
 
-    with pytest.raises(VerifierError, match="its argument 'answer' is a .*lock.* cannot be sent"):
+    with pytest.raises(VerifierError, match=r"its argument 'answer' is a .*lock.* cannot be sent"):
         get_verifier(same).verify("x", answer=threading.Lock())
 
 
@@ -513,12 +514,10 @@ def test_a_notebook_cell_can_be_checked_and_run_again(tmp_path):
     )
     try:
         for n in (1, 2):  # the second time the name is registered again, from another cell
-            texts = []
-            client.execute_interactive(
-                cell.replace("N", str(n)), timeout=90,
-                output_hook=lambda message: texts.append(message["content"].get("text") or str(message["content"].get("traceback", ""))),
-            )  # fmt: skip
-            assert f"[{3.0 + n}]" in "".join(texts)
+            contents = []
+            hook = contents.append
+            client.execute_interactive(cell.replace("N", str(n)), timeout=90, output_hook=hook)
+            assert f"[{3.0 + n}]" in str(contents)
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
@@ -567,7 +566,7 @@ def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
     log = tmp_path / "asked"
 
     def check(completion, *, log: str):
-        with open(log, "a") as file:
+        with Path(log).open("a") as file:
             file.write("x")
         return float(completion)
 
@@ -580,3 +579,33 @@ def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
     assert log.read_text() == "xxx"
     plain(None, ["2", "2"])
     assert log.read_text() == "xxxxx"
+
+
+def test_a_shortcut_decides_shortens_or_leaves_it_to_the_worker(tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    (tmp_path / "short_cuts.py").write_text(
+        "import os\n"
+        "from grpo_verifiers import Verdict\n"
+        "def check(completion, answer):\n"
+        '    return Verdict(0.5, detail=f\'{completion} {answer} {os.environ.get("GRPO_VERIFIERS_WORKER", "")[:4]}\')\n'
+        "def fast(completion, answer):\n"
+        "    if completion == 'quick': return Verdict(1.0, detail='here')\n"
+        "    if completion.startswith('long'): return {'completion': 'short', 'answer': answer * 2}\n"
+        "    if completion == 'broken': raise ValueError\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = get_verifier("short_cuts:check")
+    made.settings = replace(made.settings, fast="short_cuts:fast", pure=True)
+    asked = ["quick", "long" + "x" * 99, "long y", "broken", "other"]
+    found = made.verify_batch(None, asked, answer=[1, 2, 2, 4, 5])
+    assert [v.detail for v in found] == ["here", "short 4 GRPO", "short 4 GRPO", "broken 4 GRPO", "other 5 GRPO"]
+    assert found[1] is found[2]
+
+
+def test_an_explicit_inline_is_not_overruled_by_a_timeout():
+    assert get_verifier("exact").isolation == "inline"
+    assert get_verifier("exact", timeout=3.0).isolation == "process"
+    assert get_verifier("exact", timeout=3.0).verify("4", answer="4").score == 1.0
+    with pytest.raises(KeywordError, match="only a worker process"):
+        get_verifier("exact", timeout=3.0, isolation="inline")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 from grpo_verifiers._failure import call, told
-from grpo_verifiers._scheduler import Outcome
+from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._wire import from_rows, to_rows
 
 GRACE = 2.0

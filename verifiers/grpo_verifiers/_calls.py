@@ -1,6 +1,7 @@
 """Submits the calls of one verifier to where they run, and collects what became of them."""
 
 import contextlib
+import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers._aio import AsyncBatch, Gate, failure
 from grpo_verifiers._failure import call
-from grpo_verifiers._scheduler import Outcome
+from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._wire import from_rows, to_rows
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.runner import pack, shared_runner
 from grpo_verifiers.verdict import Status, Verdict
 
 if TYPE_CHECKING:
@@ -58,49 +58,62 @@ async def _awaited(value: Any) -> Any:
 
 def _in_workers(verifier: "FunctionVerifier", calls: Sequence[Call]) -> Collect:
     outcomes: list[Outcome | None] = [None] * len(calls)
-    asked: dict[bytes, list[int]] = {}
+    payloads: list[bytes] = []
+    asking: dict[bytes | int, list[int]] = {}  # a question to the calls that ask it
     pure = verifier.settings.pure
     cache = verifier._cache  # noqa: SLF001
     for index, one in enumerate(calls):
         started = time.perf_counter()
         answer = _shortcut(verifier, one)
-        if isinstance(answer, Verdict):
-            outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
-            continue
-        first, rest, rows = one
-        if isinstance(answer, Mapping):
-            rest = {**rest, **answer}
-            first = rest.pop(verifier.form.first, first)
-        try:
-            payload = pack((first, rest, rows))
-        except Exception as error:
-            raise VerifierError(_unsendable(verifier, one, error)) from error
-        if pure and (known := cache.get(payload)) is not None:
-            outcomes[index] = Outcome("value", [known], seconds=time.perf_counter() - started)
-        else:
-            asked.setdefault(payload if pure else payload + index.to_bytes(8, "big"), []).append(index)
-    places = list(asked.values())
-    questions = list(asked) if pure else [key[:-8] for key in asked]
-    sizes = [calls[indices[0]][2] for indices in places]
-    batch = shared_runner().submit(verifier.spec, questions, verifier.timeout or 0.0, sizes) if places else None
+        if not isinstance(answer, Verdict):
+            payload = _packed(verifier, one, answer)
+            key = hashlib.blake2b(payload, digest_size=16).digest() if pure else index
+            if key in asking:
+                asking[key].append(index)
+                continue
+            answer = cache.get(key) if isinstance(key, bytes) else None
+            if answer is None:
+                asking[key] = [index]
+                payloads.append(payload)
+                continue
+        outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
+    batch = None
+    if payloads:
+        from grpo_verifiers.runner import shared_runner
+
+        sizes = [calls[indices[0]][2] for indices in asking.values()]
+        batch = shared_runner().submit(verifier.spec, payloads, verifier.timeout or 0.0, sizes)
 
     def collect() -> list[Outcome]:
-        for question, indices, outcome in zip(questions, places, batch.wait() if batch else (), strict=True):
+        for (key, indices), outcome in zip(asking.items(), batch.wait() if batch else (), strict=True):
             for index in indices:
                 outcomes[index] = outcome
-            if (
-                pure
-                and outcome.kind == "value"
-                and len(outcome.verdicts) == 1
-                and outcome.verdicts[0].status in _LASTING
-            ):
-                while len(cache) >= REMEMBERED:
-                    with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
-                        del cache[next(iter(cache))]
-                cache[question] = outcome.verdicts[0]
+            lasting = outcome.kind == "value" and [verdict.status in _LASTING for verdict in outcome.verdicts] == [True]
+            if lasting and isinstance(key, bytes):
+                _remember(cache, key, outcome.verdicts[0])
         return [outcome for outcome in outcomes if outcome is not None]
 
     return collect
+
+
+def _remember(cache: dict[bytes, Verdict], key: bytes, verdict: Verdict) -> None:
+    while len(cache) >= REMEMBERED:
+        with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
+            del cache[next(iter(cache))]
+    cache[key] = verdict
+
+
+def _packed(verifier: "FunctionVerifier", one: Call, shorter: Mapping[str, Any] | None) -> bytes:
+    from grpo_verifiers.runner import pack
+
+    first, rest, rows = one
+    if shorter is not None:
+        rest = {**rest, **shorter}
+        first = rest.pop(verifier.form.first, first)
+    try:
+        return pack((first, rest, rows))
+    except Exception as error:
+        raise VerifierError(_unsendable(verifier, one, error)) from error
 
 
 def _shortcut(verifier: "FunctionVerifier", one: Call) -> Verdict | Mapping[str, Any] | None:
@@ -120,7 +133,7 @@ def _unsendable(verifier: "FunctionVerifier", one: Call, error: Exception) -> st
             pickle.dumps(value)
         except Exception as culprit:  # noqa: BLE001 - as above
             return (
-                f"verifier {verifier.label!r}: its argument {name!r} is a {type(value).__name__} that cannot be sent to "
-                f"a worker process: {type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
+                f"verifier {verifier.label!r}: its argument {name!r} is a {type(value).__name__} that cannot be sent "
+                f"to a worker process: {type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
             )
     return f"verifier {verifier.label!r}: its arguments cannot be sent to a worker process: {error}."

@@ -1,7 +1,6 @@
 """One worker process as the trainer sees it: start, talk without blocking, kill with everything below it."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import site
@@ -16,10 +15,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from grpo_verifiers import _confine, _proc
+from grpo_verifiers._outcome import MARK
 from grpo_verifiers._wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.errors import VerifierFailedError
 
-MARK = "GRPO_VERIFIERS_WORKER"
+try:
+    import fcntl
+except ImportError as missing:  # Windows
+    raise VerifierFailedError(
+        "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
+    ) from missing
+
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
 
 

@@ -9,14 +9,15 @@ import pickle
 import selectors
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from grpo_verifiers._process import Kind, WorkerGone, WorkerProcess, socket_pair
+from grpo_verifiers._batch import Batch, Item
+from grpo_verifiers._outcome import Outcome
+from grpo_verifiers._process import Kind, WorkerGone, WorkerProcess, search_path, socket_pair
 from grpo_verifiers._spec import CheckSpec
 from grpo_verifiers._wire import WireError, from_rows
-from grpo_verifiers.verdict import Verdict
 
 BOOT_SECONDS = 120.0
 LOAD_SECONDS = 600.0
@@ -24,70 +25,6 @@ SEND_SECONDS = 60.0
 BOOT_ATTEMPTS = 3
 KEPT_SPECS = 8
 MEMORY_VARIABLE = "GRPO_VERIFIERS_MEMORY"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one item.
-
-    ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
-    ``died``: took two workers with it. ``broken``: no worker could start or load the check, or it says
-    itself that it cannot work.
-    """
-
-    kind: Literal["value", "raised", "timeout", "died", "broken"]
-    verdicts: Sequence[Verdict] = ()
-    message: str = ""
-    trace: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(eq=False)
-class Item:
-    """One call of one check, on its way."""
-
-    batch: "Batch"
-    index: int
-    deaths: int = 0
-    lost_loads: int = 0
-
-
-class Batch:
-    """The calls of one submission, and their outcomes in the order they were given."""
-
-    def __init__(self, spec: CheckSpec, payloads: Sequence[bytes], rows: Sequence[int | None], timeout: float) -> None:
-        self.spec = spec
-        self.payloads: list[bytes] = list(payloads)
-        self.rows = rows
-        self.timeout = timeout
-        self._outcomes: list[Outcome | None] = [None] * len(payloads)
-        self._left = len(payloads)
-        self._done = threading.Event()
-        if not payloads:
-            self._done.set()
-
-    def put(self, index: int, outcome: Outcome) -> None:
-        """Record an outcome; the scheduler's side."""
-        if self._outcomes[index] is None:
-            self._outcomes[index] = outcome
-            self.payloads[index] = b""
-            self._left -= 1
-            if not self._left:
-                self._done.set()
-
-    def done(self) -> bool:
-        """Whether every outcome is there."""
-        return self._done.is_set()
-
-    def wait(self, timeout: float | None = None) -> list[Outcome]:
-        """Every outcome, in order.
-
-        Raises:
-            TimeoutError: not all are there in time.
-        """
-        if not self._done.wait(timeout):
-            raise TimeoutError(f"{self._left} of {len(self._outcomes)} checks are still running after {timeout} s")
-        return [outcome for outcome in self._outcomes if outcome is not None]
 
 
 @dataclass(eq=False)
@@ -288,7 +225,9 @@ class Scheduler:
         worker.pool.specs[spec.key] = spec
         while len(worker.pool.specs) > KEPT_SPECS:
             del worker.pool.specs[next(iter(worker.pool.specs))]
-        self._send(worker, ("load", worker.number + 1, spec.key, 0.0), pickle.dumps(spec), LOAD_SECONDS)
+        # With the search path of now: a notebook may have extended it since the worker started.
+        head = ("load", worker.number + 1, spec.key, search_path())
+        self._send(worker, head, pickle.dumps(spec), LOAD_SECONDS)
 
     def _send(self, worker: _Worker, head: tuple[Any, ...], payload: bytes, limit: float) -> None:
         worker.number += 1
@@ -421,9 +360,10 @@ class Scheduler:
         item, pool = worker.item, worker.pool
         if worker.state == "running" and item is not None:
             worker.item = None
-            self._bury(worker)
             limit = item.batch.timeout
+            # The answer first: killing many at once must not make those behind them later than they are.
             item.batch.put(item.index, Outcome("timeout", message=f"killed after {limit:g} s", seconds=limit))
+            self._bury(worker)
             self._start(pool)
         elif worker.state == "loading":
             self._unloadable(worker, f"it takes longer than {LOAD_SECONDS:g} s")

@@ -6,6 +6,7 @@ is trusted with nothing: the trainer holds the clock, and kills it by SIGKILL.
 
 import asyncio
 import contextlib
+import importlib
 import inspect
 import os
 import pickle
@@ -52,6 +53,8 @@ def _serve(sock: socket.socket) -> None:
         started = time.perf_counter()
         try:
             if kind == "load":
+                sys.path[:] = extra
+                importlib.invalidate_caches()
                 checks[key] = pickle.loads(payload).load()  # noqa: S301 - from the trainer
             else:
                 # Dies by itself should the trainer be unable to kill it: no Python code has to run for that.

@@ -1,10 +1,10 @@
 """The verifiers that come with the package, and how each is run.
 
-``isolation`` and ``timeout`` as in ``@verifier``. ``fast`` names a function of the same arguments that runs in the
-trainer, in bounded time: it returns a verdict, or None to let the worker decide, or a mapping of arguments that stands
-for the same question in fewer characters. ``pure`` checks depend on their arguments only: equal questions are asked
-once. ``option_checks`` names a mapping with, under the verifier's name, a function that takes its options and says
-what is wrong with their values.
+``home`` is where it runs unless told otherwise, ``timeout`` as in ``@verifier``. ``fast`` names a function of the same
+arguments that runs in the trainer, in bounded time: it returns a verdict, or None to let the worker decide, or a
+mapping of arguments that stands for the same question in fewer characters. ``pure`` checks depend on their arguments
+only: equal questions are asked once. ``option_checks`` names a mapping with, under the verifier's name, a function that
+takes its options and says what is wrong with their values.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ BUILTINS: dict[str, str] = {
 
 _JUDGE = "grpo_verifiers.judge:OPTIONS_CHECKS"
 _TEXT = "grpo_verifiers.text:OPTIONS_CHECKS"
-_INLINE = {"isolation": "inline", "pure": True, "option_checks": _TEXT}
-_WORKER = {"isolation": "process", "timeout": 5.0, "pure": True, "option_checks": _TEXT}
+_INLINE = {"home": "inline", "pure": True, "option_checks": _TEXT}
+_WORKER = {"home": "process", "timeout": 5.0, "pure": True, "option_checks": _TEXT}
 
 TRAITS: dict[str, Mapping[str, Any]] = {
     "choice": _INLINE,
     "exact": _INLINE,
     "json_schema": _WORKER,
     # It bounds and repeats its requests itself; what waits for its turn there must not be called late here.
-    "judge": {"isolation": "inline", "timeout": 3600.0, "max_concurrency": 4096, "option_checks": _JUDGE},
+    "judge": {"home": "inline", "timeout": 3600.0, "max_concurrency": 4096, "option_checks": _JUDGE},
     "language": _INLINE,
     "length_cosine": _INLINE,
     "length_kimi": _INLINE,

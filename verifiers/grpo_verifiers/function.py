@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from grpo_verifiers._form import Form, arguments, form_of
+from grpo_verifiers._outcome import MARK, Outcome
 from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
@@ -43,6 +44,7 @@ class Settings:
         max_concurrency: how many calls of an async check run at a time.
         memory: GiB of address space of a worker, 0 for no cap; None for the default.
         env: environment variables that workers of this check may see although they look like secrets.
+        home: where a check of this package runs unless told otherwise; a timeout moves it to a worker process.
         builtin: comes with this package: its workers are confined.
         raw: wants the completions as TRL has them: chats as lists of messages.
         fast: see ``builtins``.
@@ -57,6 +59,7 @@ class Settings:
     max_concurrency: int = 32
     memory: float | None = None
     env: tuple[str, ...] = ()
+    home: Isolation | None = None
     builtin: bool = False
     raw: bool = False
     fast: str | None = None
@@ -135,9 +138,11 @@ class FunctionVerifier(Verifier):
     @property
     def isolation(self) -> Isolation:
         """Where it runs."""
-        if self.settings.isolation == "inline" and self.settings.builtin and self._timeout_needs_process():
+        if self.settings.isolation is not None:
+            return self.settings.isolation
+        if self.settings.home == "inline" and self._timeout_needs_process():
             return "process"
-        return self.settings.isolation or ("inline" if self.form.is_async or self.form.extras else "process")
+        return self.settings.home or ("inline" if self.form.is_async or self.form.extras else "process")
 
     def _timeout_needs_process(self) -> bool:
         return self.settings.timeout is not None and not self.form.is_async
@@ -313,8 +318,6 @@ class FunctionVerifier(Verifier):
         return Pending(finish)
 
     def _runs_in_workers(self) -> bool:
-        from grpo_verifiers._process import MARK
-
         # A check that uses a verifier runs in a worker already: the same deadline holds for both.
         return self.isolation == "process" and MARK not in os.environ
 
@@ -323,7 +326,7 @@ class FunctionVerifier(Verifier):
         found: Callable[..., Any] | None = _imported(self.settings.fast)
         return found
 
-    def _judge(self, outcome: Any, rows: int) -> list[Verdict]:
+    def _judge(self, outcome: Outcome, rows: int) -> list[Verdict]:
         """The verdicts of one outcome, by policy."""
         health = self._health
         if outcome.kind == "value":
@@ -359,7 +362,7 @@ class FunctionVerifier(Verifier):
         score = 0.0 if outcome.kind == "died" or self.on_error == "zero" else None
         return [Verdict(score, Status.ERROR, outcome.message)] * rows
 
-    def _story(self, what: str, outcome: Any) -> str:
+    def _story(self, what: str, outcome: Outcome) -> str:
         where = f" ({source_of(self.fn)})" if not self.settings.builtin else ""
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
         return f"verifier {self.label!r}{where} {what}: {outcome.message}{trace}"

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from grpo_verifiers._batch import Batch
+from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._process import Kind
-from grpo_verifiers._scheduler import MEMORY_VARIABLE, Batch, Outcome, Scheduler
+from grpo_verifiers._scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers._spec import CheckSpec, make_spec
 
 __all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "shared_runner"]

@@ -76,7 +76,7 @@ class Contract:
 
 
 def check_verdicts(contract: Contract) -> None:
-    """Accepts what it must accept (a score above the threshold), rejects what it must reject (the threshold or less)."""
+    """Accepts what it must accept (above the threshold), rejects what it must reject (the threshold or less)."""
     bound = contract.threshold
     for (completion, columns), verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
         accepted = verdict.score is not None and verdict.score > bound

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_gold, fast, math
 
-PIECES = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :
+SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :
 \text{cm} \text{or} and \sin \log \binom ^\circ $ \\ & \begin{pmatrix} \end{pmatrix} \boxed{ answer is #### <think> </think>
 <answer> </answer> 9 10^{9} 0.5 ' \in \mathbb{R} \% 999 f( \cdot \approx \ne \lfloor \langle _5 1,234 \setminus € π ½ \phantom{
-\int_0^1 \sum \lim gcd(10!, \! \, wait, the answer: or not""".split()
+\int_0^1 \sum \lim gcd(10!, \! \, wait, the answer: or not"""
+PIECES = SPELLED.split()
 SOUP = st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join)
 GOLDS = st.sampled_from(["42", r"\frac12", "x^2+1", "(1,2)", "[0,1)", r"\text{yes}", "1,2", r"\{1,2\}", "x=5", "x>3", "5_8"])
 SECONDS = 1.0

@@ -9,14 +9,13 @@ from grpo_verifiers.math import relations
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tree import Node, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, walk
 from grpo_verifiers.math.units import changes_value, normal_unit, same_unit
 from grpo_verifiers.math.wording import texts
 
 MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody
 _GROUPS = frozenset({"list", "set", "paren"})
-STRUCTURES = _GROUPS | {"span", "cup", "cap", "minus", "matrix", "ratio", "text", "base"}
 _CURRENCY = {"euro": "euro", "pounds": "pound", "yen": "yen"}
 
 

@@ -1,7 +1,7 @@
 """How far an answer is worked out: final numbers, fractions in lowest terms, arithmetic left undone."""
 
 import re
-from math import gcd
+from math import gcd, prod
 
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
@@ -69,13 +69,22 @@ def _integer(node: Node) -> bool:
 
 
 def is_reduced(node: Node) -> bool:
-    """Whether every fraction of integers in the tree is in lowest terms and no whole number in disguise."""
+    """Whether every quotient in the tree is in lowest terms, as far as its integer factors go."""
     for top in walk(node):
-        if top[0] == "/" and _integer(top[1]) and _integer(top[2]):
-            above, below = (part[1][1] if part[0] == "-" else part[1] for part in (top[1], top[2]))
-            if below == 0 or gcd(int(above), int(below)) != 1 or below == 1:
+        if top[0] == "/":
+            above, below = _coefficient(top[1]), _coefficient(top[2])
+            if below == 0 or gcd(above, below) != 1 or (below == 1 and _integer(top[2])):
                 return False
     return True
+
+
+def _coefficient(node: Node) -> int:
+    """The product of a term's integer factors."""
+    if node[0] == "-":
+        return _coefficient(node[1])
+    if node[0] == "*":
+        return prod(_coefficient(part) for part in node[1:])
+    return int(node[1]) if _integer(node) else 1
 
 
 def undone(node: Node) -> str:

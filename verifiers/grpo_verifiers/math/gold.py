@@ -80,6 +80,8 @@ def gold_text(answer: str) -> str:
     contents = _last_boxes(text, boxed.found)
     if contents:
         return ", ".join(dict.fromkeys(contents))
+    if not contents and not boxed.open and ("\\boxed" in text or "\\fbox" in text):
+        return ""
     if boxed.open:
         # a gold cut off inside its box: what there is of it
         return text[max(text.rfind("\\boxed{") + 7, text.rfind("\\fbox{") + 6) :].strip()

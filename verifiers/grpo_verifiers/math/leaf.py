@@ -9,7 +9,7 @@ from grpo_verifiers.math.form import is_final, is_reduced, undone
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
 from grpo_verifiers.math.numeric import real_value, refuted
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import Node, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, walk
 
 MIN_SIGNIFICANT = 6
 Outcome = tuple[bool | None, str]
@@ -36,6 +36,8 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
         return True, ""
     if "inf" in {top[1] for node in (gold, answer) for top in walk(node) if top[0] == "v"}:
         return False, "infinity is not the same"
+    if STRUCTURES & {top[0] for top in walk(answer)} and not STRUCTURES & {top[0] for top in walk(gold)}:
+        return False, "another kind of answer"
     for node, who in ((answer, "the answer"), (gold, "the gold")):
         try:
             canon(node)

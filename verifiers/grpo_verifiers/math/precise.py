@@ -1,8 +1,8 @@
 """Equality of expressions at sixty digits: what is left when exact forms leave a sine or a nested root open.
 
 Two expressions that agree to forty digits at several points without pattern, negative ones included, are equal; this
-decides more identities than a simplifier proves, and in bounded steps. Large exponents are not bounded by it: it runs
-in a worker process.
+decides more identities than a simplifier proves, and in bounded steps. Unless i is in them, points where both are no
+real numbers lie outside their domain and say nothing. Large exponents are not bounded by it: it runs in a worker.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_verifiers.math.leaf import Outcome, quick
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import Node, names
+from grpo_verifiers.math.tree import Node, names, walk
 from grpo_verifiers.math.words import FUNCTIONS
 
 DIGITS = 60
@@ -38,6 +38,7 @@ def agree(left: Node, right: Node) -> bool | None:
     variables = sorted(names(left) | names(right))
     if len(variables) > len(_POINTS[0]):
         return None
+    real = not any(top == ("v", "i") for node in (left, right) for top in walk(node))
     compared = 0
     with mpmath.workdps(DIGITS):
         for point in _POINTS:
@@ -47,6 +48,8 @@ def agree(left: Node, right: Node) -> bool | None:
                 size = max(abs(a), abs(b), 1)
                 if not mpmath.isfinite(size):
                     continue
+                if real and all(abs(mpmath.im(value)) > size * mpmath.mpf(10) ** -AGREE for value in (a, b)):
+                    continue  # outside the domain of both
                 if abs(a - b) > size * mpmath.mpf(10) ** -AGREE:
                     return False
             except (ArithmeticError, ValueError, KeyError, TypeError, OverflowError):
@@ -116,10 +119,8 @@ def _function(name: str, args: list[Any], mp: Any) -> Any:
         return (min if name == "min" else max)(args)
     if len(args) != 1 or name in {"det", "gcd", "lcm", "deg", "dim"}:
         raise ValueError(name)
-    if name == "exp" or abs(args[0]) > 1e12:
-        if abs(args[0]) > 1e5:
-            raise OverflowError("too large")
-        return mp.exp(args[0])
+    if name != "ln" and abs(args[0]) > 1e5:
+        raise OverflowError("too large")
     if name in FUNCTIONS:
         return getattr(mp, _NAMES.get(name, name))(args[0])
     # an unknown function: what holds for every function holds for this one

@@ -6,7 +6,7 @@ from typing import Any
 from grpo_verifiers.math.algebra import equal, unreadable
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.gold import as_text, gold_of
-from grpo_verifiers.math.judge import combine, decide, decide_with, judge
+from grpo_verifiers.math.judge import MAX_DETAIL, combine, decide, decide_with, judge
 from grpo_verifiers.math.leaf import Outcome
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.precise import precise
@@ -17,15 +17,16 @@ from grpo_verifiers.verdict import Status, Verdict
 def judge_fully(completion: str, answer: Any, options: Options) -> Verdict:
     """The verdict on a completion; never undecided."""
     verdict = judge(completion, answer, options)
-    if verdict is None:
-        gold = gold_of(as_text(answer))
-        if gold.node is None and (problem := unreadable(gold.text)):
-            return Verdict(
-                None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}; {problem}"[:200]
-            )
-        verdict = combine(gold, extract(completion, options), options, decide_fully)
+    if verdict is not None:
+        return verdict
+    gold, found = gold_of(as_text(answer)), extract(completion, options)
+    if gold.node is None and (problem := unreadable(gold.text)):
+        detail = f"the gold answer cannot be read: {gold.problem}; {problem}"
+        return Verdict(None, Status.NOT_APPLICABLE, detail[:MAX_DETAIL])
+    if found.problem:
+        return Verdict(0.0, Status.UNPARSABLE, found.problem)
     # every comparison of decide_fully is decided, so only the type checker can see a None here
-    return verdict or Verdict(0.0, Status.WRONG, "not equal")
+    return combine(gold, found, options, decide_fully) or Verdict(0.0, Status.WRONG, "not equal")
 
 
 @lru_cache(maxsize=2048)

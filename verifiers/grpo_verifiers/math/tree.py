@@ -25,6 +25,8 @@ from typing import Any
 
 Node = tuple[Any, ...]
 OPS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~=", "in"})
+# Kinds that are no single value.
+STRUCTURES = frozenset({"list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "ratio", "text", "base"})
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
 INFINITY: Node = ("v", "inf")
 

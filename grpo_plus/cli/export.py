@@ -1,0 +1,81 @@
+"""``grpo-plus export``: a run's adapter, or the whole model with the adapter folded in, for other programs."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from grpo_plus.cli import UserError
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Write the adapter or the merged model."""
+    options = _parser().parse_args(list(arguments))
+    adapter_only = [
+        flag
+        for flag, given in (("--base", options.base), ("--dtype", options.dtype), ("--compare-4bit", options.compare))
+        if given
+    ]
+    if adapter_only and not options.merge:
+        raise UserError(f"{', '.join(adapter_only)} only matters with --merge: add it, or leave the rest out.")
+    if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
+        raise UserError(f"{options.out} exists and is not an empty folder: name another with --out.")
+    import torch
+
+    from grpo_plus.qlora import export
+
+    dtype = getattr(torch, options.dtype or "bfloat16")
+    try:
+        adapter = export.find_adapter(options.run)
+        if not options.merge:
+            export.copy_adapter(adapter, options.out)
+            print(f"The adapter of {adapter} is in {options.out}.")
+            print("transformers: PeftModel.from_pretrained(base, folder), or AutoPeftModelForCausalLM on the folder.")
+            print(f"vLLM: vllm serve BASE --enable-lora --lora-modules trained={options.out}")
+            return 0
+        base = export.base_of(adapter, options.base)
+        rounding = export.merge(adapter, base, options.out, dtype=dtype)
+        print(f"{adapter} merged onto {base} in {options.dtype or 'bfloat16'}: {options.out}")
+        print(
+            f"Log-probabilities against the adapter beside the same base: {rounding.mean:.4f} nats apart on average, "
+            f"{rounding.largest:.4f} at most."
+        )
+        if options.compare:
+            _compare(adapter, base, options.out, dtype)
+    except export.ExportError as error:
+        raise UserError(str(error)) from error
+    print(f"vLLM: vllm serve {options.out}")
+    print(f"GGUF: python convert_hf_to_gguf.py {options.out}  (of llama.cpp)")
+    return 0
+
+
+def _compare(adapter: Path, base: str, out: Path, dtype: object) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from grpo_plus.qlora import export
+
+    assert isinstance(dtype, torch.dtype)
+    trained = export.score_as_trained(adapter, base, dtype=dtype)
+    merged = AutoModelForCausalLM.from_pretrained(out, dtype=dtype).eval()
+    found = export.difference(trained, export.score(merged, AutoTokenizer.from_pretrained(out), export.SAMPLE))
+    print(
+        f"Against the 4-bit base that was trained on: {found.mean:.4f} nats apart on average, {found.largest:.4f} at "
+        "most (the base's own rounding to 4 bits)."
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="grpo-plus export", description=__doc__, allow_abbrev=False)
+    parser.add_argument("run", type=Path, help="output_dir of a run, or one of its checkpoints")
+    parser.add_argument("--out", type=Path, required=True, help="a new folder")
+    parser.add_argument("--merge", action="store_true", help="fold the adapter into the base, loaded in 16 bits")
+    parser.add_argument("--base", help="the 16-bit base, if not the one that the adapter names")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help="of the merged model (bfloat16)")
+    parser.add_argument(
+        "--compare-4bit",
+        "--compare_4bit",
+        dest="compare",
+        action="store_true",
+        help="also load the base in 4 bits, and say how far the merged model is from what was trained",
+    )
+    return parser

@@ -1,0 +1,161 @@
+"""From a trained adapter to something that other programs load."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_plus.qlora.model import method_of
+
+ADAPTER = "adapter_config.json"
+_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_BESIDE = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+SAMPLE = "Natalia sold 48 clips in April and half as many in May. In all she sold 48 + 24 = \\boxed{72} clips."
+"""Scored before and after merging, to show what merging changed."""
+
+
+class ExportError(ValueError):
+    """What was asked for cannot be exported; the message says what can."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far log-probabilities of the same tokens lie apart, in nats.
+
+    Attributes:
+        mean: over the tokens.
+        largest: of any token.
+    """
+
+    mean: float
+    largest: float
+
+
+def find_adapter(run: Path) -> Path:
+    """The folder of the adapter in a run: the run's own, else its latest checkpoint's.
+
+    Raises:
+        ExportError: there is none.
+    """
+    if not run.is_dir():
+        raise ExportError(f"{run} is no folder; name the output_dir of a run, or one of its checkpoints.")
+    if (run / ADAPTER).is_file():
+        return run
+    checkpoints = [path.parent for path in run.glob(f"checkpoint-*/{ADAPTER}") if path.parent.name[11:].isdigit()]
+    if checkpoints:
+        return max(checkpoints, key=lambda path: int(path.name[11:]))
+    if (run / "config.json").is_file():
+        raise ExportError(f"{run} holds a whole model, not an adapter: it can be loaded as it is.")
+    raise ExportError(f"{run} holds no adapter ({ADAPTER}), and neither do checkpoints in it.")
+
+
+def base_of(adapter: Path, base: str | None) -> str:
+    """The 16-bit model that an adapter belongs on.
+
+    Raises:
+        ExportError: none is named, or the one that is named is stored quantised.
+    """
+    from transformers import AutoConfig
+
+    name = base or json.loads((adapter / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    if not name:
+        raise ExportError(f"{adapter / ADAPTER} names no base model: give it with --base.")
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise ExportError(f"the base model {name} cannot be read ({error}); name another with --base.") from error
+    method = method_of(config)
+    if method is not None:
+        raise ExportError(
+            f"the base model {name} is stored quantised ({method}); merging into quantised weights loses most of the "
+            "adapter in the rounding. Name the original 16-bit checkpoint with --base."
+        )
+    return str(name)
+
+
+def copy_adapter(adapter: Path, out: Path) -> None:
+    """The adapter alone, with the tokenizer that it was trained with."""
+    weights = [name for name in _WEIGHTS if (adapter / name).is_file()]
+    if not weights:
+        raise ExportError(f"{adapter} has {ADAPTER} but no weights ({' or '.join(_WEIGHTS)}).")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (ADAPTER, *weights, *_BESIDE):
+        if (adapter / name).is_file():
+            shutil.copy2(adapter / name, out / name)
+
+
+def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype, text: str = SAMPLE) -> Difference:
+    """Fold the adapter into its base, loaded in 16 bits, and save the whole model.
+
+    Args:
+        adapter: its folder.
+        base: from `base_of`.
+        out: where the model goes.
+        dtype: of the merged weights.
+        text: scored with the adapter beside the base, and merged.
+
+    Returns:
+        What merging, which rounds to ``dtype``, changed.
+    """
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = _tokenizer(adapter, base)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
+    model = PeftModel.from_pretrained(model, adapter).eval()
+    before = score(model, tokenizer, text)
+    merged = model.merge_and_unload()
+    after = score(merged, tokenizer, text)
+    merged.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return difference(before, after)
+
+
+def score_as_trained(adapter: Path, base: str, *, dtype: torch.dtype, text: str = SAMPLE) -> torch.Tensor:
+    """Log-probabilities of ``text`` with the adapter on the base in 4 bits, as in training."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    quantisation = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, quantization_config=quantisation)
+    return score(PeftModel.from_pretrained(model, adapter).eval(), _tokenizer(adapter, base), text)
+
+
+@torch.no_grad()
+def score(model: Any, tokenizer: Any, text: str) -> torch.Tensor:
+    """(T,) log-probabilities of the tokens of ``text`` after the first."""
+    ids = tokenizer(text, return_tensors="pt").input_ids.to(model.device)
+    logits = model(input_ids=ids).logits[0, :-1].float()
+    logps: torch.Tensor = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
+    return logps.cpu()
+
+
+def difference(first: torch.Tensor, second: torch.Tensor) -> Difference:
+    """How far two scores lie apart."""
+    apart = (first - second).abs()
+    return Difference(float(apart.mean()), float(apart.max()))
+
+
+def _tokenizer(adapter: Path, base: str) -> Any:
+    from transformers import AutoTokenizer
+
+    source = adapter if (adapter / "tokenizer_config.json").is_file() else base
+    return AutoTokenizer.from_pretrained(source)

@@ -1,0 +1,92 @@
+"""Exports are loaded back by plain transformers and PEFT, and say what the trained model says."""
+
+import json
+
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+from grpo_plus.cli import main
+from grpo_plus.testing import make_tiny_model
+
+TEXT = "a sum: 1+2=3"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """An adapter on a 4-bit base, saved as a trainer saves it."""
+    folder = tmp_path_factory.mktemp("run")
+    base = folder / "base"
+    make_tiny_model(base, architecture="llama", hidden=64)
+    model = AutoModelForCausalLM.from_pretrained(
+        base, quantization_config=BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    )
+    adapted = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    torch.manual_seed(0)
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    for checkpoint in ("checkpoint-9", "checkpoint-10"):
+        adapted.save_pretrained(folder / "out" / checkpoint)
+        tokenizer.save_pretrained(folder / "out" / checkpoint)
+    return folder
+
+
+def logits(model, folder):
+    ids = AutoTokenizer.from_pretrained(folder)(TEXT, return_tensors="pt").input_ids
+    with torch.no_grad():
+        return model.eval()(ids).logits.float()
+
+
+def test_the_merged_model_is_the_16_bit_base_with_its_adapter(run, tmp_path, capsys):
+    out = tmp_path / "merged"
+    assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--dtype", "float32", "--compare-4bit"]) == 0
+    text = capsys.readouterr().out
+    assert "checkpoint-10 merged onto" in text
+    assert "Against the 4-bit base" in text
+    assert "convert_hf_to_gguf.py" in text
+    merged = AutoModelForCausalLM.from_pretrained(out)
+    assert getattr(merged.config, "quantization_config", None) is None
+    base = AutoModelForCausalLM.from_pretrained(run / "base")
+    plain = logits(base, out)
+    beside = logits(PeftModel.from_pretrained(base, run / "out" / "checkpoint-10"), out)
+    torch.testing.assert_close(logits(merged, out), beside, rtol=1e-4, atol=1e-4)
+    assert (beside - plain).abs().max() > 0.5
+
+
+def test_16_bits_are_the_default(run, tmp_path, capsys):
+    out = tmp_path / "merged"
+    assert main(["export", str(run / "out" / "checkpoint-9"), "--out", str(out), "--merge"]) == 0
+    assert {p.dtype for p in AutoModelForCausalLM.from_pretrained(out, dtype="auto").parameters()} == {torch.bfloat16}
+    assert "nats apart on average" in capsys.readouterr().out
+
+
+def test_the_adapter_alone_loads_by_itself(run, tmp_path):
+    out = tmp_path / "adapter"
+    assert main(["export", str(run / "out"), "--out", str(out)]) == 0
+    names = {path.name for path in out.iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= names
+    loaded = logits(AutoPeftModelForCausalLM.from_pretrained(out), out)
+    base = AutoModelForCausalLM.from_pretrained(run / "base")
+    assert torch.equal(loaded, logits(PeftModel.from_pretrained(base, run / "out" / "checkpoint-10"), out))
+
+
+def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
+    def error(*arguments):
+        assert main(["export", *map(str, arguments)]) == 2
+        return capsys.readouterr().err
+
+    out = tmp_path / "out"
+    assert "no folder" in error(run / "nothing", "--out", out)
+    assert "holds a whole model" in error(run / "base", "--out", out)
+    assert "holds no adapter" in error(run, "--out", out)
+    assert "exists and is not an empty folder" in error(run / "out", "--out", run)
+    assert "--dtype only matters with --merge" in error(run / "out", "--out", out, "--dtype", "float16")
+    stored = json.loads((run / "base" / "config.json").read_text())
+    stored["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (tmp_path / "four").mkdir()
+    (tmp_path / "four" / "config.json").write_text(json.dumps(stored))
+    assert "stored quantised (bitsandbytes)" in error(run / "out", "--out", out, "--merge", "--base", tmp_path / "four")
+    assert not out.exists()

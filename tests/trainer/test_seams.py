@@ -1,0 +1,106 @@
+"""What is relied on in TRL is written down in one place, and a release that changes it is told apart by name."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import grpo_plus
+from grpo_plus import _trl
+from grpo_plus._trl import SEAMS, STATE, UnsupportedTRLError, check_version, is_supported, seam_problems
+
+PACKAGE = Path(grpo_plus.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def source():
+    return _trl._trainer_source()
+
+
+def test_the_installed_release_has_every_seam():
+    assert seam_problems() == []
+    assert _trl.main() == 0
+
+
+@pytest.mark.parametrize("name", SEAMS)
+def test_a_method_that_is_gone_or_takes_something_else_is_named(source, name):
+    assert seam_problems(source.replace(f"def {name}(", f"def _no{name}(", 1)) == [f"the method {name} is gone"]
+    head, tail = source.split(f"def {name}(", 1)
+    parameters, rest = tail.split(")", 1)
+    renamed = parameters.replace(SEAMS[name][1], "something", 1)
+    (problem,) = seam_problems(f"{head}def {name}({renamed}){rest}")
+    assert problem.startswith(f"{name} takes (self, something")
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_an_attribute_that_is_gone_is_named(source, name):
+    import re
+
+    assert seam_problems(re.sub(rf"\bself\.{name}\b", "self.elsewhere", source)) == [f"the attribute self.{name} is gone"]
+
+
+def test_a_method_that_passes_everything_on_will_do(source):
+    head, tail = source.split("def _get_per_token_logps_and_entropies(", 1)
+    rest = tail.split(")", 1)[1]
+    assert seam_problems(f"{head}def _get_per_token_logps_and_entropies(self, model, *args, **kwargs){rest}") == []
+    assert len(seam_problems(f"{head}def _get_per_token_logps_and_entropies(self, model){rest}")) == 1
+
+
+def test_a_trainer_of_another_name():
+    assert seam_problems("class Trainer: pass") == ["the class GRPOTrainer is gone"]
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [("1.14.1", False), ("1.14.2", True), ("1.14.9", True), ("1.15.0", False), ("1.15.3", False), ("1.16.0", True), ("1.16.4", True), ("1.17.0.dev0", False), ("1.17.0", False), ("2.0", False)],
+)
+def test_the_supported_range(version, supported):
+    assert is_supported(version) is supported
+
+
+def test_the_range_is_the_one_that_pip_is_told():
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+
+    (trl,) = [found for text in requires("grpo-plus") if (found := Requirement(text)).name == "trl"]
+    for version in ("1.14.1", "1.14.2", "1.15.0", "1.16.0", "1.16.9", "1.17.0", "2.0.0"):
+        assert trl.specifier.contains(version) == is_supported(version), version
+    assert all(is_supported(version) for version in _trl.TESTED)
+
+
+def test_another_release_is_refused_with_what_to_do(monkeypatch):
+    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.3.0")
+    with pytest.raises(UnsupportedTRLError) as caught:
+        check_version()
+    for word in ("1.3.0", *_trl.TESTED, _trl.OVERRIDE, "pip install 'trl=="):
+        assert word in str(caught.value)
+    monkeypatch.setenv(_trl.OVERRIDE, "1")
+    check_version()
+
+
+def test_the_refusal_comes_before_trl_is_imported(clean_environment):
+    code = """
+import importlib.metadata, sys
+real = importlib.metadata.version
+importlib.metadata.version = lambda name: "9.9" if name == "trl" else real(name)
+try:
+    from grpo_plus import GRPOPlusConfig
+except ImportError as error:
+    print(type(error).__name__, "trl" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["UnsupportedTRLError", "False"], done.stderr
+
+
+def test_private_names_of_the_host_are_used_in_two_files_only():
+    """`trainer._metrics` and the like outside `_trl.py` and `trainer.py` would break in a place nobody looks."""
+    private = {name for name in (*STATE, *SEAMS) if name.startswith("_")} - {"_compute_loss"}
+    for path in PACKAGE.rglob("*.py"):
+        if path.name in ("_trl.py", "trainer.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.Attribute) and node.attr in private), f"{path}:{node.lineno} uses {node.attr}"

@@ -1,0 +1,26 @@
+"""What became of one call of a check, wherever it ran."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from grpo_verifiers.verdict import Verdict
+
+MARK = "GRPO_VERIFIERS_WORKER"
+"""Environment variable of worker processes; every worker has a value of its own, and so has all that it starts."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one item.
+
+    ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
+    ``died``: took two workers with it. ``broken``: no worker could start or load the check, or it says itself that it
+    cannot work.
+    """
+
+    kind: Literal["value", "raised", "timeout", "died", "broken"]
+    verdicts: Sequence[Verdict] = ()
+    message: str = ""
+    trace: str = ""
+    seconds: float = 0.0
