@@ -9,6 +9,7 @@ median of each and of their ratio pair by pair, and how far apart the gradients 
 of the resident set, measured in a second process with one update each.
 """
 
+# ruff: noqa: SLF001 - TRL has no public way to hand its trainer a generation batch
 import argparse
 import gc
 import json
@@ -159,7 +160,7 @@ def zero(completions: list[str], **_: Any) -> list[float]:
 
 
 def update(trainer: Any, batch: dict[str, torch.Tensor]) -> list[dict[str, float]]:
-    """Forward, loss and backward over a whole generation batch, as one optimizer step; gives what the engine reports."""
+    """Forward, loss and backward over a generation batch, as one optimizer step; gives what the engine reports."""
     steps = len(batch["advantages"]) // trainer.args.per_device_train_batch_size
     trainer.args.steps_per_generation = trainer.args.gradient_accumulation_steps = steps
     trainer.current_gradient_accumulation_steps = steps

@@ -62,6 +62,7 @@ STATE = (
     "reward_func_names",
     "reward_funcs",
     "reward_weights",
+    "temperature",
     "top_entropy_quantile",
     "use_adaptive_entropy",
 )
@@ -273,20 +274,22 @@ def update_facts(trainer: Any) -> "Facts":
     """What decides which rows of an update must run, and how they may be laid out."""
     import trl.trainer.utils as trl_utils
 
-    from grpo_plus.engine import Facts
+    from grpo_plus.engine import Facts, Head
 
     args, objective = trainer.args, getattr(trainer, "objective", None)
     adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None) or {}
+    fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
+    bonus = bool(trainer.entropy_coef != 0.0 or trainer.use_adaptive_entropy)
     targets = objective is not None and objective.makes_targets and not objective.kl_in_loss
     return Facts(
         kind=_kind_of_run(trainer),
-        fused_head=hasattr(trl_utils, "add_fused_lm_head"),
+        head=Head(fused, trainer.temperature, bonus) if fused or not args.use_liger_kernel else None,
         block=gcd(args.steps_per_generation, args.gradient_accumulation_steps),
         row_loss=objective is not None or trainer.loss_type != "bnpo",
         kl=objective is None and trainer.beta != 0.0,
         zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or targets,
         driver="target_sign" if targets else "advantages",
-        entropy_bonus=trainer.entropy_coef != 0.0 or trainer.use_adaptive_entropy,
+        entropy_bonus=bonus,
         entropy_quantile=trainer.top_entropy_quantile < 1.0,
         router_loss=bool(getattr(trainer, "aux_loss_enabled", False)),
         noise=args.neftune_noise_alpha is not None,

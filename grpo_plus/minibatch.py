@@ -60,21 +60,24 @@ def add_counts(output: dict[str, Any], groups_B: Tensor, *, rank: int, gather: G
 def add_targets(
     output: dict[str, Any], prompts_N: Tensor, *, rank: int, gather: Gather, keywords: Mapping[str, Any]
 ) -> None:
-    """Put the targets of `target` into the generation batch. Groups may span ranks, so all rows are looked at."""
+    """Put the targets of `target` into the generation batch. Groups may span ranks, so all rows are looked at.
+
+    On the CPU: thousands of small steps, each waiting for the one before, are no work for an accelerator.
+    """
     advantages = output["advantages"]
     targets = make_targets(
-        prompts_N=prompts_N,
-        tokens_NT=gather(output["completion_ids"]),
-        present_NT=gather(output["completion_mask"].int()).bool(),
-        trained_NT=gather(trained_mask(output).int()).bool(),
-        old_logps_NT=gather(output["old_per_token_logps"]),
-        advantages_NT=gather(advantages if advantages.dim() == 2 else advantages.unsqueeze(1)),
+        prompts_N=prompts_N.cpu(),
+        tokens_NT=gather(output["completion_ids"]).cpu(),
+        present_NT=gather(output["completion_mask"].int()).bool().cpu(),
+        trained_NT=gather(trained_mask(output).int()).bool().cpu(),
+        old_logps_NT=gather(output["old_per_token_logps"]).cpu(),
+        advantages_NT=gather(advantages if advantages.dim() == 2 else advantages.unsqueeze(1)).cpu(),
         **keywords,
     )
-    rows, width = output["completion_ids"].shape
+    (rows, width), device = output["completion_ids"].shape, advantages.device
     for name, everywhere in zip(TARGETS, (targets.logps, targets.sign, targets.weights), strict=True):
-        output[name] = everywhere[rank * rows : (rank + 1) * rows, :width].contiguous()
-    output[TARGET_TOTAL] = targets.weights.sum()
+        output[name] = everywhere[rank * rows : (rank + 1) * rows, :width].contiguous().to(device)
+    output[TARGET_TOTAL] = targets.weights.sum().to(device)
 
 
 def window_counts(

@@ -120,5 +120,6 @@ def refresh_adapter(model: Any, args: Any, accelerator: Any) -> AdapterReference
         ConfigError: it cannot be refreshed here.
     """
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
-    raise_all(adapter_problems(model, args, sharded=plugin is not None and plugin.zero_stage == 3))
+    sharded = plugin is not None and plugin.zero_stage == 3
+    raise_all(refresh_problems(args) + adapter_problems(model, args, sharded=sharded))
     return AdapterReference(model, every=args.ref_model_sync_steps)

@@ -11,8 +11,8 @@ _BROKEN = "�"
 def token_ends(ids: Sequence[int], decode: Decode) -> list[int]:
     """For each token, how many characters the text has once it is there.
 
-    Decodes a short window at a time, so the work is linear. A token that ends inside a multi-byte character adds no
-    character; the one that completes it does. What is still broken at the end counts with the last token.
+    Decodes a short window at a time, so the work is linear. A token that ends inside a multi-byte character does not
+    show it; the one that completes it does. What is still broken at the end counts with the last token.
 
     Args:
         ids: the sampled ids, never re-tokenised text.
@@ -25,11 +25,12 @@ def token_ends(ids: Sequence[int], decode: Decode) -> list[int]:
     for position in range(len(ids)):
         text = decode(ids[window : position + 1])
         complete = not text.endswith(_BROKEN) or position + 1 == len(ids)
+        shown = text if complete else text.rstrip(_BROKEN)
+        ends.append(total + max(0, len(shown) - len(before)))
         if complete and len(text) >= len(before):
-            total += len(text) - len(before)
+            total = ends[-1]
             window, read = read, position + 1
             before = decode(ids[window:read])
-        ends.append(total)
     return ends
 
 

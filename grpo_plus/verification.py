@@ -1,6 +1,7 @@
 """The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -222,7 +223,25 @@ class Verification:
         ]
 
     def report_golds(self, train: Any) -> None:
-        """Check the gold answers of the training data where a verifier knows how, and print what it found."""
+        """Check the gold answers of the training data where a verifier knows how, and print those that are no use.
+
+        Streams are not checked: they have no end. The main process prints, the others would say the same.
+        """
+        if not hasattr(train, "select_columns") or not hasattr(train, "__len__"):
+            return
+        for live in self.live:
+            report = live.verifier.check_golds(self._rows_of(live, train))
+            if report is not None and not report.ok and os.environ.get("RANK", "0") == "0":
+                print(f"verifier {live.verifier.label!r}:", *report.lines(), sep="\n  ", flush=True)
+
+    def _rows_of(self, live: LiveVerifier, data: Any) -> Any:
+        """The rows of a dataset that a verifier checks, as columns: all, or those that are routed to it."""
+        columns = [name for name in live.verifier.required_columns.values() if name in data.column_names]
+        if self.column is None or self.column not in data.column_names:
+            return {name: data[name] for name in columns}
+        mine = [row for row, value in enumerate(data[self.column]) if value == live.verifier.label]
+        chosen = data.select(mine)
+        return {name: chosen[name] for name in columns}
 
     def start(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any, tokenizer: Any) -> None:
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""

@@ -8,7 +8,7 @@ from grpo_verifiers.errors import VerifierError
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the three registries as tables."""
+    """Print the registries as tables."""
     parser = argparse.ArgumentParser(prog="grpo-plus plugins", description=__doc__)
     parser.add_argument("plugins", nargs="*", help="modules or ./files.py to import first")
     options = parser.parse_args(arguments)
@@ -16,14 +16,14 @@ def run(arguments: Sequence[str]) -> int:
     from rich.table import Table
 
     from grpo_plus.advantages import advantages
-    from grpo_plus.objectives import objectives
+    from grpo_plus.objectives import objectives, piece_registries
     from grpo_verifiers.verifying import REGISTRY, load_plugins
 
     try:
         load_plugins(options.plugins)
         console = Console()
         width = max(console.width, 100) if not console.is_terminal else None
-        for registry in (advantages, objectives, REGISTRY):
+        for registry in (advantages, objectives, *piece_registries.values(), REGISTRY):
             table = Table("name", "way", "where from", title=f"{registry.kind}s", title_justify="left")
             for entry in registry.entries():
                 table.add_row(entry.name, entry.way, entry.source)

@@ -10,12 +10,14 @@ from grpo_plus.engine.arrange import arrange, is_row_aligned, reorder
 from grpo_plus.engine.cost import Plan, choose
 from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.facts import LAYOUTS, SINGLE, Facts
-from grpo_plus.engine.forward import Autocast
+from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.models import Models
 from grpo_plus.engine.notes import Notes
 from grpo_plus.engine.pack import read_rows
 from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+
+_UNKNOWN_HEAD = "rows are scored in a way that is not known here (use_liger_kernel)"
 
 
 class Engine:
@@ -84,8 +86,8 @@ class Engine:
             return
         support = self._models.of(model).support
         reason = facts.refusal() or support.refusal
-        if reason is None and self.layout == "packed" and not facts.fused_head:
-            reason = "packing takes TRL 1.16, whose head scores labels given shifted"
+        if reason is None and self.layout == "packed" and facts.head is None:
+            reason = _UNKNOWN_HEAD
         if reason is None and self.layout == "packed" and not support.packing:
             reason = support.note
         if reason is not None:
@@ -161,9 +163,10 @@ class Engine:
             self._notes.say(f"TRL's own path runs: {reason}")
             arguments = (model, input_ids, attention_mask, logits_to_keep)
             return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
-        if self.layout != "trimmed":
-            forced = self.layout == "packed"
-            self._models.try_out(model, input_ids.device, fused_head=facts.fused_head, forced=forced)
+        if self.layout != "trimmed" and facts.head is not None:
+            self._models.try_out(model, input_ids.device, head=facts.head, forced=self.layout == "packed")
+        if facts.head is None:
+            self._notes.say(f"rows are not packed: {_UNKNOWN_HEAD}")
         job = Job(
             stock,
             model,
@@ -175,7 +178,7 @@ class Engine:
             known,
             self._autocast,
             self.tokens_per_pass,
-            facts.entropy_bonus,
+            facts.head or Head(entropy_gradient=facts.entropy_bonus),
         )
         return self._score(job, facts)
 
@@ -240,7 +243,7 @@ class Engine:
             rows,
             job.known.shape,
             stock_rows=stock_rows,
-            packing=support.packing,
+            packing=support.packing and facts.head is not None,
             sharing=support.sharing and (support.window is None or longest <= support.window),
             trimming=support.trimming,
             single_pass=facts.kind != SINGLE,

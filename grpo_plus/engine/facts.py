@@ -1,6 +1,8 @@
 """What the engine needs to know of a training run, as plain values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from grpo_plus.engine.forward import Head
 
 LAYOUTS = ("auto", "packed", "trimmed", "stock")
 """Values of the config's ``engine``."""
@@ -15,7 +17,7 @@ class Facts:
 
     Attributes:
         kind: `SINGLE`, `REPLICATED` or `SHARDED`; None for distributed set-ups that are not known to be safe.
-        fused_head: whether the model scores labels itself, as TRL 1.16 makes it.
+        head: how the model scores; None where it is not known.
         block: micro-batches that share an optimizer step.
         row_loss: whether the loss is a sum over rows, so that it does not matter which share a micro-batch.
         kl: whether a KL term acts on every row, whatever its advantage.
@@ -29,7 +31,7 @@ class Facts:
     """
 
     kind: str | None = SINGLE
-    fused_head: bool = True
+    head: Head | None = field(default_factory=Head)
     block: int = 1
     row_loss: bool = True
     kl: bool = False

@@ -1,12 +1,13 @@
-"""One pass over packed rows through TRL's fused head."""
+"""One pass over packed rows, and how its hidden states are scored."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from grpo_plus.engine.pack import Packed, sees, tree_mask
+from grpo_plus.engine.pack import IGNORED, Packed, sees, tree_mask
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 """Makes the context that a pass runs in, as TRL's passes do."""
@@ -15,27 +16,59 @@ Scores = tuple[torch.Tensor, torch.Tensor | None]
 """Log-probabilities of the scored tokens and, where the head gives them, the entropies at their positions."""
 
 
-def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: str) -> Scores:
+@dataclass(frozen=True)
+class Head:
+    """How a model's hidden states become log-probabilities.
+
+    Attributes:
+        fused: whether the model scores labels itself, given shifted, at the sampling temperature (TRL 1.16); otherwise
+            it gives logits (TRL 1.14).
+        temperature: what logits are divided by.
+        entropy_gradient: whether entropies carry a gradient.
+    """
+
+    fused: bool = True
+    temperature: float = 1.0
+    entropy_gradient: bool = False
+
+
+def score_labels(
+    model: Any, inputs: dict[str, Any], labels_TL: torch.Tensor, autocast: Autocast, head: Head
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probabilities (T, L) of labels that stand where they are predicted, and entropies; zero where ignored."""
+    with autocast():
+        if head.fused:
+            outputs = model(**inputs, shift_labels=labels_TL, fused_lm_head=True)
+            return outputs.log_probs, outputs.entropy
+        logits = model(**inputs, use_cache=False).logits
+    scored = labels_TL != IGNORED
+    logps_NV = (logits[scored].float() / head.temperature).log_softmax(-1)
+    logps = logps_NV.gather(-1, labels_TL[scored][:, None])[:, 0]
+    with torch.set_grad_enabled(torch.is_grad_enabled() and head.entropy_gradient):
+        entropies = -(logps_NV.exp() * logps_NV).sum(-1)
+    zeros = torch.zeros_like(labels_TL, dtype=torch.float32)
+    return zeros.masked_scatter(scored, logps), zeros.masked_scatter(scored, entropies)
+
+
+def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: str, head: Head) -> Scores:
     """Run a batch of trees.
 
     Args:
-        model: as TRL calls it, in whatever it is wrapped, with TRL's fused head, which applies the temperature.
+        model: as TRL calls it, in whatever it is wrapped.
         packed: the trees.
         autocast: makes the context around the pass.
         attention: transformers' name of the model's attention, which decides the form of its mask.
+        head: how the model scores.
     """
-    with autocast():
-        outputs = model(
-            input_ids=packed.input_ids,
-            attention_mask=_mask(model, packed, attention),
-            position_ids=packed.position_ids,
-            shift_labels=packed.labels,
-            fused_lm_head=True,
-        )
-    entropy_TL = outputs.entropy
+    inputs = {
+        "input_ids": packed.input_ids,
+        "attention_mask": _mask(model, packed, attention),
+        "position_ids": packed.position_ids,
+    }
+    logps_TL, entropies_TL = score_labels(model, inputs, packed.labels, autocast, head)
     return (
-        outputs.log_probs.reshape(-1)[packed.scored],
-        None if entropy_TL is None else entropy_TL.reshape(-1)[packed.scored],
+        logps_TL.reshape(-1)[packed.scored],
+        None if entropies_TL is None else entropies_TL.reshape(-1)[packed.scored],
     )
 
 

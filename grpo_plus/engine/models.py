@@ -9,7 +9,7 @@ import torch
 from grpo_plus.engine.architecture import Support, support_of, text_config
 from grpo_plus.engine.cost import Shape, shape_of
 from grpo_plus.engine.errors import EngineError
-from grpo_plus.engine.forward import Autocast
+from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.notes import Notes
 from grpo_plus.engine.probe import mismatch
 
@@ -64,7 +64,7 @@ class Models:
             self._known[id(plain)] = known
         return known
 
-    def try_out(self, model: Any, device: torch.device, *, fused_head: bool, forced: bool) -> None:
+    def try_out(self, model: Any, device: torch.device, *, head: Head, forced: bool) -> None:
         """Check, once per model, that packing gives what the plain path gives.
 
         All ranks come here at the same pass, so that they make the same number of forward passes.
@@ -72,7 +72,7 @@ class Models:
         Args:
             model: as it will be called.
             device: of its inputs.
-            fused_head: whether it scores shifted labels itself.
+            head: how it scores.
             forced: whether packing was asked for by name.
 
         Raises:
@@ -86,16 +86,13 @@ class Models:
             self._notes.say(known.support.note)
         if not known.support.packing:
             return
-        reason: str | None = "rows are not packed: that takes TRL 1.16, whose head scores labels given shifted"
-        if fused_head:
-            sharing = known.support.sharing
-            wrong = mismatch(
-                model, known.vocabulary, device, self._autocast, attention=known.attention, sharing=sharing
-            )
-            reason = None if wrong is None else f"rows are not packed: {wrong}"
-        if reason is None:
+        sharing, attention = known.support.sharing, known.attention
+        wrong = mismatch(
+            model, known.vocabulary, device, self._autocast, attention=attention, sharing=sharing, head=head
+        )
+        if wrong is None:
             return
         if forced:
-            raise EngineError(f"engine='packed' is not possible here: {reason}. Set engine='auto'.")
+            raise EngineError(f"engine='packed' is not possible here: {wrong}. Set engine='auto'.")
         known.support = replace(known.support, packing=False, sharing=False)
-        self._notes.say(reason)
+        self._notes.say(f"rows are not packed: {wrong}")

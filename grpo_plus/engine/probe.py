@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.engine.forward import Autocast, score_packed
+from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
 from grpo_plus.engine.pack import grow, lay_out, read_rows
 
 _PROMPT, _LENGTHS = 7, (6, 4, 5)
@@ -22,7 +22,7 @@ _COARSE = 3e-2
 
 
 def mismatch(
-    model: Any, vocabulary: int, device: torch.device, autocast: Autocast, *, attention: str, sharing: bool
+    model: Any, vocabulary: int, device: torch.device, autocast: Autocast, *, attention: str, sharing: bool, head: Head
 ) -> str | None:
     """Why packing is not exact for this model, or None.
 
@@ -40,19 +40,15 @@ def mismatch(
     ids, mask = ids.to(device), mask.to(device)
     packed = lay_out(grow(rows, range(len(_LENGTHS)), None if sharing else 1), ids, rows)
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
+    inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
     with torch.no_grad(), _without_dropout(model):
         try:
-            found = score_packed(model, packed, autocast, attention=attention)[0].float()
+            found = score_packed(model, packed, autocast, attention=attention, head=head)[0].float()
         except Exception as error:  # noqa: BLE001 - whatever it is, the plain path is there
             return f"a trial on three rows failed ({type(error).__name__}: {error})"
+        plain = score_labels(model, inputs, shift, autocast, head)[0][:, _PROMPT - 1 :]
         with autocast():
             rounded = torch.is_autocast_enabled(device.type)
-            plain = model(
-                input_ids=ids[:, :-1],
-                attention_mask=torch.ones_like(ids[:, :-1]),
-                shift_labels=shift,
-                fused_lm_head=True,
-            ).log_probs[:, _PROMPT - 1 :]
     truth = plain.float().reshape(-1)[packed.target]
     off = float((found - truth).abs().mean() / (1 + truth.abs().mean()))
     dtypes = {p.dtype for p in model.parameters()}

@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from grpo_plus.engine.cost import Plan
-from grpo_plus.engine.forward import Autocast, Scores, score_packed
+from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
 from grpo_plus.engine.pack import Rows, lay_out
 from grpo_plus.engine.trim import trim
@@ -33,7 +33,7 @@ class Job:
         known: what is known of the model.
         autocast: makes the context of a pass.
         tokens_per_pass: bound on the tokens of one forward and backward pass, or None.
-        entropy_in_loss: whether the entropies carry a gradient.
+        head: how the model scores.
     """
 
     stock: Callable[..., LogProbs]
@@ -46,7 +46,7 @@ class Job:
     known: Known
     autocast: Autocast
     tokens_per_pass: int | None
-    entropy_in_loss: bool
+    head: Head
 
     @property
     def completion_width(self) -> int:
@@ -89,7 +89,7 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.input_ids, job.rows)
-            score = partial(score_packed, job.model, packed, job.autocast, attention=job.known.attention)
+            score = partial(score_packed, job.model, packed, job.autocast, attention=job.known.attention, head=job.head)
             yield Scored(packed.target, *_bounded(job, score), packed.input_ids.numel())
         return
     narrow = plan.layout == "trimmed" and job.known.support.trimming
@@ -129,7 +129,7 @@ def _bounded(job: Job, score: Callable[[], Scores]) -> Scores:
 
     def again(_: torch.Tensor) -> Scores:
         logps, entropies = score()
-        return logps, entropies if entropies is None or job.entropy_in_loss else entropies.detach()
+        return logps, entropies if entropies is None or job.head.entropy_gradient else entropies.detach()
 
     # Only reentrant checkpointing runs its backward passes one inside the other; it needs an input with a gradient.
     anchor = torch.zeros((), device=job.input_ids.device, requires_grad=True)

@@ -29,7 +29,7 @@ def settings_of(args: Any, peft_config: Any, *, four_bit: bool) -> Settings:
     )
 
 
-def warning(config: Any, name: str, settings: Settings, capacity: float, generations: int) -> str | None:
+def shortage(config: Any, name: str, settings: Settings, capacity: float, generations: int) -> str | None:
     """What to say before loading when a run will not fit in ``capacity`` bytes; None when it will.
 
     Args:
@@ -38,9 +38,15 @@ def warning(config: Any, name: str, settings: Settings, capacity: float, generat
         settings: of the run.
         capacity: of the card.
         generations: completions of a prompt.
+
+    Raises:
+        DoesNotFitError: the weights alone are too much.
     """
     shape = shape_of(config, name)
-    peak = estimate(shape, settings).peak
+    found = estimate(shape, settings)
+    if found.weights > capacity:
+        fit(shape, settings, capacity, generations=generations)
+    peak = found.peak
     if peak <= capacity:
         return None
     need = f"the run is estimated to need {peak / GIB:.1f} GiB, the card has {capacity / GIB:.1f} GiB. "

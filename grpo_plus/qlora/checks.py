@@ -158,6 +158,24 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
     return [message]
 
 
+def config_problems(config: Any) -> list[str]:
+    """What is wrong with the rollout fields of a config."""
+    found = []
+    if config.rollout not in ("stock", "auto"):
+        found.append(f"rollout is {config.rollout!r}, expected stock or auto.")
+    rows = config.rollout_rows
+    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
+        found.append(f"rollout_rows is {rows!r}, expected a positive integer, or nothing for as many as memory allows.")
+    if rows is not None and config.rollout == "stock":
+        found.append(
+            f"rollout_rows ({rows}) needs rollout: auto, but rollout is 'stock': TRL decodes all rows at once."
+        )
+    elsewhere = [name for name in ("use_vllm", "use_transformers_continuous_batching") if getattr(config, name, False)]
+    if config.rollout == "auto" and elsewhere:
+        found.append(f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset.")
+    return found
+
+
 def targets_head(targets: Any) -> bool:
     """Whether an adapter's targets take in the language-model head; a pattern must match the whole name, as in PEFT."""
     if targets is None or targets == "all-linear":

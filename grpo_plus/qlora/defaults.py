@@ -75,6 +75,8 @@ def four_bit_defaults(values: Mapping[str, Any], given: Collection[str], device:
             Default("lora_dropout", 0.0, "dropout would make the trained policy differ from the sampled one"),
             Default("optim", optimizer, why),
         ]
+    if not values.get("use_vllm") and not values.get("use_transformers_continuous_batching"):
+        wanted.append(Default("rollout", "auto", "prompts are read once, completions that ended leave the batch"))
     if values.get("gradient_checkpointing"):
         plain = {"use_reentrant": False}
         wanted.append(Default("gradient_checkpointing_kwargs", plain, "the variant that works with frozen inputs"))

@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from grpo_plus.problems import raise_all
-from grpo_plus.qlora.checks import compute_dtype, problems, request_of, warnings
+from grpo_plus.problems import ConfigError, raise_all
+from grpo_plus.qlora.advice import capacity_of, settings_of, shortage
+from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
+from grpo_plus.qlora.fit import DoesNotFitError
 from grpo_plus.qlora.model import bits_of, is_adapted
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
@@ -32,7 +34,9 @@ class Guard:
         self._kept = kept
 
     @classmethod
-    def before_loading(cls, model: Any, args: Any, *, quantization_config: Any, peft_config: Any) -> "Guard":
+    def before_loading(
+        cls, model: Any, args: Any, *, quantization_config: Any, peft_config: Any, capacity: float | None = None
+    ) -> "Guard":
         """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
 
         Args:
@@ -40,6 +44,7 @@ class Guard:
             args: the training config; ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
             quantization_config: as given to the trainer.
             peft_config: as given to the trainer.
+            capacity: memory of the card in bytes; None asks the card, if there is one.
 
         Raises:
             ConfigError: lists every combination that is ruled out, with the way out of each.
@@ -54,6 +59,7 @@ class Guard:
             asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
             chosen = {"dtype": str(compute_dtype(asked, args)).removeprefix("torch.")}
             args.model_init_kwargs = {**chosen, **(args.model_init_kwargs or {})}
+            _check_memory(model, args, peft_config, capacity or capacity_of(args.device), four_bit=request.bits == 4)
             return cls(active=True)
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
@@ -88,6 +94,22 @@ class Guard:
             return
         with dtypes_kept(model), without_dropout(model):
             yield
+
+
+def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, *, four_bit: bool) -> None:
+    """Say before anything loads that it will not fit; refuse a card too small for the weights."""
+    config = None if capacity is None else read_config(name, args.model_init_kwargs)
+    if capacity is None or config is None:
+        return
+    settings = settings_of(args, peft_config, four_bit=four_bit)
+    try:
+        text = shortage(config, name, settings, capacity, args.num_generations)
+    except DoesNotFitError as error:
+        raise ConfigError([str(error)]) from error
+    except ValueError:  # no causal language model: what it takes is not known here
+        return
+    if text is not None:
+        logger.warning(text)
 
 
 def _trainability_problems(model: nn.Module) -> list[str]:

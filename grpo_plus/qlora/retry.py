@@ -22,6 +22,7 @@ class Retry:
 
     Args:
         model: whose gradients are at stake.
+        active: whether to watch at all; noting gradients and random state costs a little.
         lists: gives the metric lists of the present mode.
         objects: gives the objects that a pass changes, whole.
         names: gives objects of which a pass changes the named attributes.
@@ -35,6 +36,7 @@ class Retry:
         self,
         model: nn.Module,
         *,
+        active: bool,
         lists: Callable[[], MutableMapping[str, list[Any]]],
         objects: Callable[[], Iterable[Any]],
         names: Callable[[], Iterable[tuple[Any, Iterable[str]]]],
@@ -44,6 +46,7 @@ class Retry:
         advice: Callable[[], str],
     ) -> None:
         self.count = 0
+        self._active = active
         self._model = model
         self._lists = lists
         self._objects = objects
@@ -62,14 +65,14 @@ class Retry:
         Args:
             prepare: makes it; may draw completions, which must not happen twice.
         """
-        if not self._again:
-            prepared = prepare()
-            if not self._model.training:
-                return prepared
-            self._inputs = prepared
+        if self._again:
+            assert self._inputs is not None
+            return dict(self._inputs)
+        prepared = prepare()
+        if self._active and self._model.training:
+            self._inputs = dict(prepared)
             self._snapshot = Snapshot.take(self._model, self._lists(), self._objects(), self._names())
-        assert self._inputs is not None
-        return dict(self._inputs)
+        return prepared
 
     def run(self, step: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Run one step, again in smaller parts for as long as it does not fit.
@@ -80,6 +83,8 @@ class Retry:
         Raises:
             StepTooLargeError: the parts cannot get smaller, or the failure was not in a pass.
         """
+        if not self._active:
+            return step()
         self._snapshot, self._inputs = None, None
         failures = 0
         try:

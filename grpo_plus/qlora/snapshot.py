@@ -51,7 +51,7 @@ def _gradients(model: nn.Module) -> Callable[[], None]:
 
     def undo() -> None:
         for parameter, gradient in zip(trained, kept, strict=True):
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+            parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
 
     return undo
 

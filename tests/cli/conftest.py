@@ -40,7 +40,9 @@ not_callable = 3
 @pytest.fixture
 def folder(tmp_path):
     """A folder with data and reward functions beside the config."""
-    rows = [{"prompt": f"{number}+1=", "question": f"what is {number}?", "answer": str(number + 1)} for number in range(16)]
+    rows = [
+        {"prompt": f"{number}+1=", "question": f"what is {number}?", "answer": str(number + 1)} for number in range(16)
+    ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "rewards.py").write_text(REWARDS)
     return tmp_path
@@ -53,7 +55,11 @@ def config(folder, tiny_model):
     def config(text="", name="config.yaml", **changes):
         import yaml
 
-        values = yaml.safe_load(TRAINING.format(model=tiny_model, folder=folder)) | (yaml.safe_load(textwrap.dedent(text)) or {}) | changes
+        values = (
+            yaml.safe_load(TRAINING.format(model=tiny_model, folder=folder))
+            | (yaml.safe_load(textwrap.dedent(text)) or {})
+            | changes
+        )
         values = {key: value for key, value in values.items() if value is not None}
         path = folder / name
         path.write_text(yaml.safe_dump(values))

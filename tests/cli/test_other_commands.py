@@ -147,7 +147,16 @@ def test_verify_counts_what_could_not_be_judged_in_its_exit_code(cli, completion
         "    if len(completion) > limit:\n        raise RuntimeError('too long')\n    return 1.0\n"
     )
     out_file = completions / "results.jsonl"
-    flags = ("--plugin", completions / "odd.py", "--verifier", "odd_check", "--completion-column", "text", "--out", out_file)
+    flags = (
+        "--plugin",
+        completions / "odd.py",
+        "--verifier",
+        "odd_check",
+        "--completion-column",
+        "text",
+        "--out",
+        out_file,
+    )
     code, out, err = cli("verify", completions / "done.jsonl", *flags)
     assert code == 1, err
     assert "error" in out

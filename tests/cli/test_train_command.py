@@ -13,7 +13,7 @@ STEPS = """
 from grpo_verifiers import Step, Verdict, verifier
 
 @verifier("halves", isolation="inline")
-def halves(completion_text: str, answer: str):
+def halves(completion: str, answer: str, completion_text: str):
     middle = len(completion_text) // 2
     digits = sum(c.isdigit() for c in completion_text[:middle])
     steps = (Step(0, middle, float(digits)), Step(middle, len(completion_text), float(len(answer))))
@@ -44,7 +44,11 @@ def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
         more["advantage_kwargs"] = {"parts": {"sign": 1.0, "rloo": 0.5}, "sign": {"band": 0.1}}
     if name == "process":
         (folder / "steps.py").write_text(STEPS)
-        more |= {"plugins": ["./steps.py"], "verifiers": ["halves"], "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}}
+        more |= {
+            "plugins": ["./steps.py"],
+            "verifiers": ["halves"],
+            "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5},
+        }
     code, out, err = cli("train", config(advantage=name, **more))
     assert code == 0, err
     steps = logs(out)
@@ -71,7 +75,17 @@ def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, fol
 
 def test_an_objective_and_an_estimator_by_flags(cli, config):
     code, out, err = cli(
-        "train", config(), "--advantage", "sign", "--advantage_kwargs", '{"band": .25}', "--objective", "grpo", "--beta=0.1", "--max_steps", "1"
+        "train",
+        config(),
+        "--advantage",
+        "sign",
+        "--advantage_kwargs",
+        '{"band": .25}',
+        "--objective",
+        "grpo",
+        "--beta=0.1",
+        "--max_steps",
+        "1",
     )
     assert code == 0, err
     assert len(logs(out)) == 1
@@ -79,7 +93,10 @@ def test_an_objective_and_an_estimator_by_flags(cli, config):
 
 
 def test_verifiers_in_the_yaml_and_on_the_command_line(cli, config):
-    listed = [{"name": "think_format", "weight": 0.5}, {"name": "exact", "label": "right", "columns": {"answer": "answer"}}]
+    listed = [
+        {"name": "think_format", "weight": 0.5},
+        {"name": "exact", "label": "right", "columns": {"answer": "answer"}},
+    ]
     code, out, err = cli("train", config(reward_funcs=None, verifiers=listed, max_steps=1))
     assert code == 0, err
     assert {"rewards/think_format/mean", "rewards/right/mean"} <= set(logs(out)[0])
@@ -89,10 +106,14 @@ def test_verifiers_in_the_yaml_and_on_the_command_line(cli, config):
 
 
 def test_rewards_by_the_hosts_names_and_dotted_paths(cli, config, folder, monkeypatch):
-    (folder / "dotted_rewards.py").write_text("def one(completions, **_):\n    return [float(len(c)) for c in completions]\n")
+    (folder / "dotted_rewards.py").write_text(
+        "def one(completions, **_):\n    return [float(len(c)) for c in completions]\n"
+    )
     monkeypatch.syspath_prepend(str(folder))
     chosen = ["think_format_reward", "dotted_rewards.one"]
-    code, out, err = cli("train", config(reward_funcs=chosen, prompt={"column": "question", "system": "Be brief."}, max_steps=1))
+    code, out, err = cli(
+        "train", config(reward_funcs=chosen, prompt={"column": "question", "system": "Be brief."}, max_steps=1)
+    )
     assert code == 0, err
     assert {"rewards/think_format_reward/mean", "rewards/one/mean"} <= set(logs(out)[0])
 
@@ -113,8 +134,14 @@ def test_data_in_every_form(cli, config, folder, kind):
         path.write_text(json.dumps(list(rows)))
     else:
         getattr(rows, f"to_{kind}")(path)
-    more = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "per_device_eval_batch_size": 4} if kind == "folder" else {}
-    code, out, err = cli("train", config(dataset_name=str(path), max_steps=1, reward_funcs=["./rewards.py:by_answer"], **more))
+    more = (
+        {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "per_device_eval_batch_size": 4}
+        if kind == "folder"
+        else {}
+    )
+    code, out, err = cli(
+        "train", config(dataset_name=str(path), max_steps=1, reward_funcs=["./rewards.py:by_answer"], **more)
+    )
     assert code == 0, err
     assert len(logs(out)) == 1
     assert ("eval_reward" in out) == (kind == "folder")
@@ -175,7 +202,9 @@ def test_environment_variables_of_the_yaml(config, monkeypatch):
 def test_exponents_without_a_dot_are_numbers(config):
     from grpo_plus.cli._arguments import parse
 
-    parsed = parse("grpo-plus train", [config(learning_rate="3e-4", advantage="zscore", advantage_kwargs={"eps": "1e-6"})])
+    parsed = parse(
+        "grpo-plus train", [config(learning_rate="3e-4", advantage="zscore", advantage_kwargs={"eps": "1e-6"})]
+    )
     assert parsed.training.learning_rate == 3e-4
     assert parsed.training.advantage_kwargs == {"eps": 1e-6}
 
@@ -186,7 +215,9 @@ def test_arguments_of_accelerate_are_kept_apart(config):
     assert parse("grpo-plus train", [config()]).launch == ()
     parsed = parse("grpo-plus train", [config(num_processes=2), "--main_process_port", "1234"])
     assert sorted(parsed.launch) == sorted(("--num_processes", "2", "--main_process_port", "1234"))
-    given = config(num_processes=4, per_device_train_batch_size=1, multi_gpu=True, same_network=False, fsdp_offload_params=True)
+    given = config(
+        num_processes=4, per_device_train_batch_size=1, multi_gpu=True, same_network=False, fsdp_offload_params=True
+    )
     launch = parse("grpo-plus train", [given]).launch
     assert sorted(launch) == sorted(["--num_processes", "4", "--multi_gpu", "--fsdp_offload_params", "true"])
     named = parse("grpo-plus train", [config(), "--accelerate_config", "multi_gpu"]).launch
@@ -206,7 +237,11 @@ WRONG = {
     "no model": ({"model_name_or_path": None}, (), "model_name_or_path is missing"),
     "no rewards": ({"reward_funcs": None}, (), "nothing rewards the completions"),
     "no data": ({"dataset_name": None}, (), "no data: set dataset_name"),
-    "a missing data file": ({"dataset_name": "./rows.jsonl"}, (), "the dataset file './rows.jsonl' does not exist: looked in"),
+    "a missing data file": (
+        {"dataset_name": "./rows.jsonl"},
+        (),
+        "the dataset file './rows.jsonl' does not exist: looked in",
+    ),
     "a data file of another kind": ({"dataset_name": "./rewards.py"}, (), "must end in .jsonl"),
     "an unknown split": ({"dataset_train_split": "trian"}, (), "Did you mean 'train'?"),
     "an unknown column": ({"prompt": {"column": "questoin"}}, (), "Did you mean 'question'?"),
@@ -285,7 +320,14 @@ def test_one_config_file_only(cli, config):
 def test_help_lists_our_options_and_the_hosts(cli):
     code, out, _ = cli("train", "--help")
     assert code == 0
-    for flag in ("--advantage ", "--objective_kwargs", "--verifiers", "--learning_rate", "--model_name_or_path", "--prompt"):
+    for flag in (
+        "--advantage ",
+        "--objective_kwargs",
+        "--verifiers",
+        "--learning_rate",
+        "--model_name_or_path",
+        "--prompt",
+    ):
         assert flag in out
 
 
@@ -293,8 +335,10 @@ def test_merge_keys_and_comments_of_yaml(cli, folder):
     from grpo_plus.options import read_yaml
 
     path = folder / "merge.yaml"
-    path.write_text(textwrap.dedent("""
+    path.write_text(
+        textwrap.dedent("""
         base: &base {a: 1, b: 2e-3}  # shared
         more: {<<: *base, a: 3}
-    """))
+    """)
+    )
     assert read_yaml(path) == {"base": {"a": 1, "b": 2e-3}, "more": {"a": 3, "b": 2e-3}}

@@ -130,7 +130,7 @@ def test_settings_that_refuse_a_forced_layout(bench, settings, message):
     ("auto", 0, Facts(), "engine_tokens_per_pass is 0, expected a positive number"),
     ("stock", 100, Facts(), "needs the engine"),
     ("auto", 100, Facts(kind="replicated"), "single device only"),
-    ("packed", None, Facts(fused_head=False), "TRL 1.16"),
+    ("packed", None, Facts(head=None), "use_liger_kernel"),
     ("packed", None, Facts(kind=None), "distributed run"),
     ("auto", 64, Facts(prompt_adapter=True), "engine_tokens_per_pass is not possible here: .* virtual tokens"),
 ])  # fmt: skip
@@ -142,17 +142,17 @@ def test_bad_settings(bench, layout, tokens, facts, message):
         Engine(layout, tokens, facts=lambda: facts, autocast=lambda: None, unwrap=lambda model: model).check(model)
 
 
-def test_an_older_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatch, caplog):
+def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatch, caplog):
     import dataclasses
 
     from grpo_plus import _trl
 
     facts = _trl.update_facts
-    monkeypatch.setattr(_trl, "update_facts", lambda trainer: dataclasses.replace(facts(trainer), fused_head=False))
+    monkeypatch.setattr(_trl, "update_facts", lambda trainer: dataclasses.replace(facts(trainer), head=None))
     with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
         reports = bench.check(bench.batch(width=60), engine="auto", old=0.3)
     assert {report["engine/layout"] for report in reports if "engine/layout" in report} == {1.0}
-    assert "TRL 1.16" in caplog.text
+    assert "use_liger_kernel" in caplog.text
 
 
 def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):

@@ -102,6 +102,41 @@ def gradients(model, output_dir, *, rows, accumulation, **settings):
     return keep.seen, trainer
 
 
+def stopped(model, folder):
+    """Inner iterations that end early: what this rank skipped, and where its weights ended."""
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    settings = {
+        "num_iterations": 30,
+        "max_steps": 30,
+        "learning_rate": 1e-2,
+        "optim": "adamw_torch",
+        "logging_steps": 1,
+    }
+    config = GRPOPlusConfig(
+        output_dir=str(folder / "out"),
+        per_device_train_batch_size=4,
+        objective="target",
+        objective_kwargs={"stop_fraction": 0.9},
+        **{**SETTINGS, **settings, "mask_truncated_completions": False},
+    )
+    prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]})
+    trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout)
+    skipped = []
+    inner = trainer.update.skips
+
+    def skips(step):
+        skipped.append(inner(step))
+        return skipped[-1]
+
+    trainer.update.skips = skips
+    trainer.train()
+    result = {"skipped": skipped, "weights": [float(weight.double().sum()) for weight in trainer.model.parameters()]}
+    Path(folder, f"stopped_{trainer.accelerator.process_index}.json").write_text(json.dumps(result))
+
+
 def main(model, folder):
     import torch
 
@@ -113,7 +148,7 @@ def main(model, folder):
         assert trainer.accelerator.num_processes == 2
     if trainer.accelerator.is_main_process:
         torch.save(found, Path(folder) / "gradients.pt")
-        Path(folder, "metrics.json").write_text(json.dumps(trainer.state.log_history))
+    stopped(model, Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Splitting a batch differently never changes the gradient: real trainers, one process and two."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +46,9 @@ def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_pat
     assert_same(found, whole(name))
 
 
-def test_two_ranks_with_four_rows_each_are_one_with_eight(whole, tiny_model, tmp_path, clean_environment):
+def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
+    whole, tiny_model, tmp_path, clean_environment
+):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
         [*command, str(SCRIPT), tiny_model, str(tmp_path)],
@@ -61,3 +64,7 @@ def test_two_ranks_with_four_rows_each_are_one_with_eight(whole, tiny_model, tmp
     assert len(found) == 5
     for name, seen in found.items():
         assert_same(seen, whole(name))
+    first, second = (json.loads((tmp_path / f"stopped_{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    assert first["skipped"][0] is False
+    assert first["skipped"][-1] is True

@@ -24,7 +24,9 @@ def python(code, environment, **options):
     return done.stdout
 
 
-@pytest.mark.parametrize("module", ["grpo_plus", "grpo_verifiers", "grpo_plus.cli", "grpo_plus.testing", "grpo_plus.advantages"])
+@pytest.mark.parametrize(
+    "module", ["grpo_plus", "grpo_verifiers", "grpo_plus.cli", "grpo_plus.testing", "grpo_plus.advantages"]
+)
 def test_an_import_is_light(module, clean_environment):
     seconds, heavy = json.loads(python(LOOK.format(module=module, heavy=HEAVY), clean_environment))
     assert heavy == []
@@ -47,7 +49,9 @@ close_shared_runners()
     assert python(code, clean_environment).strip() == "1.0"
 
 
-@pytest.mark.parametrize("module", ["grpo_plus", "grpo_verifiers", "grpo_plus.advantages", "grpo_plus.objectives", "grpo_plus.testing"])
+@pytest.mark.parametrize(
+    "module", ["grpo_plus", "grpo_verifiers", "grpo_plus.advantages", "grpo_plus.objectives", "grpo_plus.testing"]
+)
 def test_every_public_name_resolves(module):
     found = importlib.import_module(module)
     assert found.__all__
@@ -92,5 +96,7 @@ finally:
 """
     # Isolated (-I), since Python itself would take this folder's json.py for the standard library's.
     command = [sys.executable, "-I", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout.strip() == "correct", done.stderr

@@ -13,6 +13,7 @@ from trl import GRPOTrainer
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.problems import ConfigError
 from grpo_plus.qlora.checks import Request, problems
+from grpo_plus.qlora.guard import Guard
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
@@ -310,6 +311,23 @@ def test_a_low_rate_is_warned_of(folder, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         trainer(folder, config(tmp_path, learning_rate=2e-5))
     assert "learning_rate" not in caplog.text
+
+
+def test_a_run_that_will_not_fit_is_warned_of_before_it_loads(folder, tmp_path, caplog):
+    def check(capacity, **changes):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            Guard.before_loading(
+                folder, config(tmp_path, **changes), quantization_config=nf4(), peft_config=lora(), capacity=capacity
+            )
+        return caplog.text
+
+    assert check(2**31) == ""
+    text = check(1.05 * 2**30, max_completion_length=2**14, per_device_train_batch_size=32)
+    assert "is estimated to need" in text
+    assert "By the planner these fit: per_device_train_batch_size: " in text
+    with pytest.raises(ConfigError, match=r"its weights alone do not fit: take a smaller model"):
+        check(2**10)
 
 
 def test_a_16_bit_base_is_left_alone(folder, tmp_path):

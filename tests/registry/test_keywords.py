@@ -62,12 +62,21 @@ def test_values_that_do_not_fit(value, hint):
     assert not fits(value, hint)
 
 
-def target(table, *, eps: float = 1e-4, scale: Literal["group", "batch"] = "group", parts: dict[str, float], depth: int | None = None):
+def target(
+    table,
+    *,
+    eps: float = 1e-4,
+    scale: Literal["group", "batch"] = "group",
+    parts: dict[str, float],
+    depth: int | None = None,
+):
     return table
 
 
 def test_all_problems_come_at_once():
-    problems = check_keywords("the thing", target, {"ep": 1.0, "eps": "x", "scale": "bach", "depth": True}, skip=("table",), where="kw")
+    problems = check_keywords(
+        "the thing", target, {"ep": 1.0, "eps": "x", "scale": "bach", "depth": True}, skip=("table",), where="kw"
+    )
     text = "\n".join(problems)
     assert len(problems) == 5
     assert "the thing: unknown kw 'ep'. Did you mean 'eps'? There is: depth, eps, parts, scale." in text
@@ -78,7 +87,10 @@ def test_all_problems_come_at_once():
 
 
 def test_right_keywords_have_no_problem():
-    assert check_keywords("t", target, {"parts": {"a": 1}, "scale": "batch", "eps": 0, "depth": None}, skip=("table",)) == []
+    assert (
+        check_keywords("t", target, {"parts": {"a": 1}, "scale": "batch", "eps": 0, "depth": None}, skip=("table",))
+        == []
+    )
 
 
 def test_what_the_caller_fills_in_cannot_be_given():
@@ -129,7 +141,12 @@ def test_extra_annotations_do_not_hide_the_type():
 
 @pytest.mark.parametrize(
     ("hint", "words"),
-    [(float, "a number"), (int | None, "an integer or nothing"), (Literal["a", 1], "one of 'a', 1"), (list[str], "list[str]")],
+    [
+        (float, "a number"),
+        (int | None, "an integer or nothing"),
+        (Literal["a", 1], "one of 'a', 1"),
+        (list[str], "list[str]"),
+    ],
 )
 def test_types_in_words(hint, words):
     assert spell(hint) == words

@@ -55,7 +55,9 @@ def test_entries_say_where_each_name_came_from():
 def test_an_unknown_name_lists_what_there_is_and_the_nearest():
     registry = make(disc="math:floor")
     registry.register("circle", circle)
-    with pytest.raises(UnknownNameError, match=r"unknown shape 'cirlce'\. Did you mean 'circle'\? There is: circle, disc\."):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown shape 'cirlce'\. Did you mean 'circle'\? There is: circle, disc\."
+    ):
         registry.get("cirlce")
     with pytest.raises(LookupError) as caught:
         registry.get("zzz")
@@ -121,7 +123,9 @@ def test_references_by_module_and_by_file(write):
     assert registry.get("os.path:join") is __import__("os").path.join
     assert registry.get(f"{path}:two")(0) == 2
     assert registry.get("./mine.py:Kinds.one", base=path.parent)(0) == 1
-    assert registry.get("./shapes/mine.py:two", base=path.parent.parent) is registry.get("./mine.py:two", base=path.parent)
+    assert registry.get("./shapes/mine.py:two", base=path.parent.parent) is registry.get(
+        "./mine.py:two", base=path.parent
+    )
 
 
 def test_one_relative_reference_means_another_file_from_another_folder(write):
@@ -257,7 +261,10 @@ def test_an_entry_point_that_does_not_import_is_not_skipped(installed):
 
 def test_an_entry_point_that_takes_a_built_in_name_shows_both(installed):
     installed("shapes_dist")
-    with pytest.raises(DuplicateNameError, match=r"built in as math:floor, and again as entry point installed_shapes:wide of shapes_dist"):
+    with pytest.raises(
+        DuplicateNameError,
+        match=r"built in as math:floor, and again as entry point installed_shapes:wide of shapes_dist",
+    ):
         grouped(wide="math:floor").get("wide")
 
 

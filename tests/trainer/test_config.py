@@ -14,7 +14,9 @@ from grpo_plus.resolve import ADVANTAGE_FIELDS, OBJECTIVE_FIELDS, equivalent_adv
 from grpo_verifiers.errors import PluginError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
-OURS = {field.name for field in dataclasses.fields(GRPOPlusConfig)} - {field.name for field in dataclasses.fields(GRPOConfig)}
+OURS = {field.name for field in dataclasses.fields(GRPOPlusConfig)} - {
+    field.name for field in dataclasses.fields(GRPOConfig)
+}
 # Fields of TRL 1.14.2 that later releases renamed or dropped would be missed by looking at the installed one only.
 RESERVED = {"config", "env", "prompt", "reward_funcs", "datasets", "dataset_name", "use_peft", "load_in_4bit"}
 
@@ -112,7 +114,10 @@ def test_wrong_keywords_of_an_estimator(kwargs, expected):
         ({"verifiers": [{"label": "x"}]}, "has no name"),
         ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a number"),
         ({"verifiers": [{"name": "math", "timeout": 0}]}, "expected a positive number of seconds"),
-        ({"verifiers": [{"name": "math", "columns": {"answer": 3}}]}, "expected parameter names mapped to column names"),
+        (
+            {"verifiers": [{"name": "math", "columns": {"answer": 3}}]},
+            "expected parameter names mapped to column names",
+        ),
         ({"verifiers": [{"name": "math", "kwargs": [1]}]}, "expected a mapping"),
         ({"advantage": "mix", "advantage_kwargs": {"parts": {"sgin": 1.0}}}, "Did you mean 'sign'?"),
         ({"advantage": "mix", "advantage_kwargs": {"parts": 3}}, "parts"),
@@ -133,7 +138,9 @@ def test_an_estimator_and_the_hosts_own_choice_conflict(name):
 @pytest.mark.parametrize("name", [name for name in OBJECTIVE_FIELDS if name in GRPOConfig.__dataclass_fields__])
 def test_an_objective_and_the_option_it_would_ignore_conflict(name):
     default = GRPOConfig.__dataclass_fields__[name].default
-    other = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}.get(name)
+    other = {"loss_type": "dr_grpo", "importance_sampling_level": "sequence", "epsilon_high": 0.28, "delta": 4.0}.get(
+        name
+    )
     other = (not default if isinstance(default, bool) else default * 1.5) if other is None else other
     (problem,) = problems(objective="grpo", **{name: other})
     assert f"{name} ({other!r})" in problem
@@ -141,7 +148,8 @@ def test_an_objective_and_the_option_it_would_ignore_conflict(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("zscore", "compares completions"), ("raw", "would work with one"), ("reinforce_pp", "would work with one")]
+    ("name", "word"),
+    [("zscore", "compares completions"), ("raw", "would work with one"), ("reinforce_pp", "would work with one")],
 )
 def test_a_single_generation_is_refused_with_the_estimators_reason(name, word):
     text = "\n".join(problems(advantage=name, num_generations=1))
@@ -302,8 +310,14 @@ FLAGS = [
     (["--advantage", "sign", "--advantage_kwargs.band", ".25"], {"band": 0.25}),
     (["--advantage", "sign", "--advantage_kwargs.band=.25"], {"band": 0.25}),
     (["--advantage=sign", "--advantage_kwargs={band: 0.25}"], {"band": 0.25}),
-    (["--advantage", "zscore", "--advantage_kwargs.eps", "3e-4", "--advantage_kwargs.scale", "batch"], {"eps": 3e-4, "scale": "batch"}),
-    (["--advantage", "zscore", "--advantage_kwargs", "{eps: 1}", "--advantage_kwargs.ddof", "0"], {"eps": 1, "ddof": 0}),
+    (
+        ["--advantage", "zscore", "--advantage_kwargs.eps", "3e-4", "--advantage_kwargs.scale", "batch"],
+        {"eps": 3e-4, "scale": "batch"},
+    ),
+    (
+        ["--advantage", "zscore", "--advantage_kwargs", "{eps: 1}", "--advantage_kwargs.ddof", "0"],
+        {"eps": 1, "ddof": 0},
+    ),
 ]
 
 
@@ -326,7 +340,8 @@ def test_a_flag_overrides_one_keyword_of_the_yaml(folder):
 def test_one_parser_reads_twice_alike(folder, groups):
     flags = ["--advantage", "sign", "--advantage_kwargs.band", "0.5"]
     first, second = (
-        next(group for group in parse(folder, "", *flags, groups=groups) if isinstance(group, GRPOPlusConfig)) for _ in range(2)
+        next(group for group in parse(folder, "", *flags, groups=groups) if isinstance(group, GRPOPlusConfig))
+        for _ in range(2)
     )
     assert first.advantage_kwargs == second.advantage_kwargs == {"band": 0.5}
 
@@ -344,7 +359,8 @@ def test_a_wrong_flag_value_is_named(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("import no_such_module_xyz\n", "ModuleNotFoundError"), ("raise RuntimeError('mine')\n", "mine")]
+    ("text", "expected"),
+    [("import no_such_module_xyz\n", "ModuleNotFoundError"), ("raise RuntimeError('mine')\n", "mine")],
 )
 def test_a_plugin_that_fails_ends_the_config_with_its_traceback(folder, text, expected):
     (folder / "bad.py").write_text(text)

@@ -38,7 +38,9 @@ def test_a_method_that_is_gone_or_takes_something_else_is_named(source, name):
 def test_an_attribute_that_is_gone_is_named(source, name):
     import re
 
-    assert seam_problems(re.sub(rf"\bself\.{name}\b", "self.elsewhere", source)) == [f"the attribute self.{name} is gone"]
+    assert seam_problems(re.sub(rf"\bself\.{name}\b", "self.elsewhere", source)) == [
+        f"the attribute self.{name} is gone"
+    ]
 
 
 def test_a_method_that_passes_everything_on_will_do(source):
@@ -54,7 +56,18 @@ def test_a_trainer_of_another_name():
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [("1.14.1", False), ("1.14.2", True), ("1.14.9", True), ("1.15.0", False), ("1.15.3", False), ("1.16.0", True), ("1.16.4", True), ("1.17.0.dev0", False), ("1.17.0", False), ("2.0", False)],
+    [
+        ("1.14.1", False),
+        ("1.14.2", True),
+        ("1.14.9", True),
+        ("1.15.0", False),
+        ("1.15.3", False),
+        ("1.16.0", True),
+        ("1.16.4", True),
+        ("1.17.0.dev0", False),
+        ("1.17.0", False),
+        ("2.0", False),
+    ],
 )
 def test_the_supported_range(version, supported):
     assert is_supported(version) is supported
@@ -92,7 +105,9 @@ try:
 except ImportError as error:
     print(type(error).__name__, "trl" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.stdout.split() == ["UnsupportedTRLError", "False"], done.stderr
 
 
@@ -103,4 +118,6 @@ def test_private_names_of_the_host_are_used_in_two_files_only():
         if path.name in ("_trl.py", "trainer.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            assert not (isinstance(node, ast.Attribute) and node.attr in private), f"{path}:{node.lineno} uses {node.attr}"
+            assert not (isinstance(node, ast.Attribute) and node.attr in private), (
+                f"{path}:{node.lineno} uses {node.attr}"
+            )

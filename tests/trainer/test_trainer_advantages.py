@@ -58,11 +58,15 @@ def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
     assert torch.equal(mine["completion_ids"], theirs["completion_ids"])
     assert theirs["advantages"].abs().max() > 0.5
     torch.testing.assert_close(mine["advantages"], theirs["advantages"], rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(torch.tensor(ours._logs["advantages"]), torch.tensor(host._logs["advantages"]), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        torch.tensor(ours._logs["advantages"]), torch.tensor(host._logs["advantages"]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_unscorable_completions_get_nothing_and_move_nobody(build, capture):
-    trainer = build(trainer={"reward_funcs": [fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None)]}, advantage="center", max_steps=1)
+    trainer = build(
+        trainer={"reward_funcs": [fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None)]}, advantage="center", max_steps=1
+    )
     output = steps_of(trainer, capture(trainer))
     expected = [0.0, 2 / 3, -1 / 3, -1 / 3, 0.0, 0.0, 0.0, 0.0]
     assert output["advantages"].tolist() == pytest.approx(expected, abs=1e-6)
@@ -172,7 +176,9 @@ def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say,
     expected = brute(credit, 0.5, outcome).repeat(2, 1)
     assert output["advantages"].shape == output["completion_ids"].shape == (8, 9)
     torch.testing.assert_close(output["advantages"], expected, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(output["advantages"][:4], compute_advantages("process", table((1, 0, 0, 0)), credit=credit, outcome_weight=0.5))
+    torch.testing.assert_close(
+        output["advantages"][:4], compute_advantages("process", table((1, 0, 0, 0)), credit=credit, outcome_weight=0.5)
+    )
     means = [expected[row].sum().item() / LENGTHS[row % 4] for row in range(8)]
     assert list(trainer._logs["advantages"]) == pytest.approx(means, abs=1e-5)
     beside = list(trainer._logs["extra"]["advantages_per_token"])
@@ -203,7 +209,9 @@ def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
         parameter.grad = None
     ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
     mask = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
-    logps, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(trainer, trainer.model, ids, mask, output["completion_ids"].size(1))
+    logps, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
+        trainer, trainer.model, ids, mask, output["completion_ids"].size(1)
+    )
     kept = output["completion_mask"]
     loss = -(output["advantages"] * torch.exp(logps - logps.detach()) * kept).sum() / kept.sum()
     loss.backward()
@@ -256,7 +264,12 @@ def test_tool_results_are_never_credited(build, chats, tool_calls, tool_tokenize
         return [[(0, len(ids), float(row))] for row, ids in enumerate(completion_ids)]
 
     trainer = build(
-        trainer={"train_dataset": chats, "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer), "step_scorer": whole},
+        trainer={
+            "train_dataset": chats,
+            "tools": [double],
+            "processing_class": copy.deepcopy(tool_tokenizer),
+            "step_scorer": whole,
+        },
         advantage="process",
         max_completion_length=160,
         max_steps=1,
@@ -273,7 +286,11 @@ def test_tool_results_are_never_credited(build, chats, tool_calls, tool_tokenize
         ({"advantage": "process"}, {}, "nothing gives any"),
         ({"advantage": "sign"}, {"step_scorer": scorer}, "reads no steps"),
         ({}, {"step_scorer": scorer}, "reads no steps"),
-        ({"advantage": "process", "advantage_kwargs": {"steps_from": "math"}}, {"step_scorer": scorer}, "keep one of the two"),
+        (
+            {"advantage": "process", "advantage_kwargs": {"steps_from": "math"}},
+            {"step_scorer": scorer},
+            "keep one of the two",
+        ),
     ],
 )
 def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
@@ -292,7 +309,9 @@ def test_every_built_in_estimator_trains(build, capture, name):
     kwargs = {"parts": {"sign": 1.0, "opo": 0.5}} if name == "mix" else {}
     extra = {"step_scorer": lambda completion_ids, **_: [[(0, 3, float(row))] for row, _ in enumerate(completion_ids)]}
     trainer = build(
-        trainer={"reward_funcs": [first, second], **(extra if name == "process" else {})}, advantage=name, advantage_kwargs=kwargs
+        trainer={"reward_funcs": [first, second], **(extra if name == "process" else {})},
+        advantage=name,
+        advantage_kwargs=kwargs,
     )
     kept = capture(trainer)
     trainer.train()

@@ -20,11 +20,11 @@ def length(completion: str, *, unit: float = 10.0) -> float:
 
 
 @verifier("test_words", isolation="inline")
-def words(completion_text: str) -> Verdict:
+def words(completion: str, completion_text: str) -> Verdict:
     """Scores each word 1 when it starts with a digit, and leaves words of letters only unjudged."""
     steps, start = [], 0
     for word in completion_text.split(" "):
-        print("STEP", repr(word), start); steps.append(Step(start, start + len(word), None if word.isalpha() else float(word[:1].isdigit())))
+        steps.append(Step(start, start + len(word), None if word.isalpha() else float(word[:1].isdigit())))
         start += len(word) + 1
     return Verdict(0.5, steps=tuple(steps))
 
@@ -43,7 +43,9 @@ def _registered():
 
 @pytest.fixture
 def data():
-    rows = [{"prompt": f"{n}=", "answer": "42", "gold": "7", "kind": "exact" if n % 2 else "test_length"} for n in range(8)]
+    rows = [
+        {"prompt": f"{n}=", "answer": "42", "gold": "7", "kind": "exact" if n % 2 else "test_length"} for n in range(8)
+    ]
     return Dataset.from_list(rows)
 
 
@@ -76,7 +78,9 @@ def test_verifiers_stand_beside_reward_functions(build, data, say, capture):
 
 def test_verifiers_alone_reward_a_run_with_the_hosts_advantages(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
-    trainer = build(trainer={"reward_funcs": None, "train_dataset": data}, verifiers=[{"name": "exact", "weight": 2.0}], max_steps=1)
+    trainer = build(
+        trainer={"reward_funcs": None, "train_dataset": data}, verifiers=[{"name": "exact", "weight": 2.0}], max_steps=1
+    )
     trainer.train()
     assert trainer.state.log_history[0]["reward"] == 0.5
     assert list(trainer._logs["advantages"])[:4] == pytest.approx([1.4997, -0.4999, -0.4999, -0.4999], abs=1e-3)
@@ -105,7 +109,10 @@ def test_a_batch_without_a_row_for_some_verifier(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
     only = data.filter(lambda row: row["kind"] == "exact")
     trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": only}, verifiers=["exact", "test_length"], verifier_column="kind", max_steps=1
+        trainer={"reward_funcs": None, "train_dataset": only},
+        verifiers=["exact", "test_length"],
+        verifier_column="kind",
+        max_steps=1,
     )
     trainer.train()
     assert trainer.state.log_history[0]["rewards/exact/mean"] == 0.25
@@ -120,7 +127,9 @@ def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, sa
         under_way.append([live._pending is not None for live in trainer.verification.live])
         return [0.0] * len(completions)
 
-    trainer = build(trainer={"reward_funcs": [looking], "train_dataset": data}, verifiers=["exact", "test_length"], max_steps=1)
+    trainer = build(
+        trainer={"reward_funcs": [looking], "train_dataset": data}, verifiers=["exact", "test_length"], max_steps=1
+    )
     trainer.train()
     assert under_way == [[True, True]]
     assert [live._pending for live in trainer.verification.live] == [None, None]
@@ -129,10 +138,16 @@ def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, sa
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]}, "no column 'anwser', which exact needs. unknown column 'anwser'. Did you mean 'answer'?"),
+        (
+            {"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]},
+            "no column 'anwser', which exact needs. unknown column 'anwser'. Did you mean 'answer'?",
+        ),
         ({"verifiers": ["exact"], "verifier_column": "kinds"}, "no column 'kinds', which verifier_column needs"),
         ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
-        ({"verifiers": ["exact"], "advantage": "process", "advantage_kwargs": {"steps_from": "exakt"}}, "Did you mean 'exact'?"),
+        (
+            {"verifiers": ["exact"], "advantage": "process", "advantage_kwargs": {"steps_from": "exakt"}},
+            "Did you mean 'exact'?",
+        ),
     ],
 )
 def test_what_is_missing_is_found_before_the_model_loads(build, data, settings, expected):
@@ -144,7 +159,11 @@ def test_what_is_missing_is_found_before_the_model_loads(build, data, settings, 
 def test_an_evaluation_set_is_looked_at_too(build, data):
     with pytest.raises(ConfigError, match=r"eval_dataset\['b'\] has no column 'answer'"):
         build(
-            trainer={"train_dataset": data, "eval_dataset": {"a": data, "b": data.remove_columns("answer")}, "model": "/no/such/model"},
+            trainer={
+                "train_dataset": data,
+                "eval_dataset": {"a": data, "b": data.remove_columns("answer")},
+                "model": "/no/such/model",
+            },
             verifiers=["exact"],
         )
 
@@ -153,11 +172,16 @@ def stream(rows):
     return IterableDataset.from_generator(lambda: iter(rows))
 
 
-@pytest.mark.parametrize(("column", "expected"), [("answer", "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")])
+@pytest.mark.parametrize(
+    ("column", "expected"), [("answer", "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")]
+)
 def test_a_stream_is_looked_at_before_its_first_generation_or_check(build, data, say, column, expected):
     asked = []
     say(lambda prompt, row: asked.append(row) or "x<|im_end|>")
-    rows = [{**row, "kind": "elsewhere"} if column == "kind" else {k: v for k, v in row.items() if k != column} for row in data]
+    rows = [
+        {**row, "kind": "elsewhere"} if column == "kind" else {k: v for k, v in row.items() if k != column}
+        for row in data
+    ]
     trainer = build(
         trainer={"reward_funcs": None, "train_dataset": stream(rows)},
         verifiers=["exact"],
@@ -172,7 +196,12 @@ def test_a_rollout_may_bring_the_columns(build, data):
     def rollout(prompts, trainer):
         encode = trainer.processing_class.encode
         answers = ["42" if row % 2 else "41" for row in range(len(prompts))]
-        return {"prompt_ids": [encode(p) for p in prompts], "completion_ids": [encode(a) for a in answers], "logprobs": None, "wanted": ["42"] * len(prompts)}
+        return {
+            "prompt_ids": [encode(p) for p in prompts],
+            "completion_ids": [encode(a) for a in answers],
+            "logprobs": None,
+            "wanted": ["42"] * len(prompts),
+        }
 
     trainer = build(
         trainer={"reward_funcs": None, "train_dataset": data.remove_columns("answer"), "rollout_func": rollout},
@@ -208,14 +237,24 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, captur
     texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
     say(lambda prompt, row: texts[row % 4])
     trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data}, verifiers=["test_words", "test_length"], advantage="process", max_steps=1
+        trainer={"reward_funcs": None, "train_dataset": data},
+        verifiers=["test_words", "test_length"],
+        advantage="process",
+        max_steps=1,
     )
     kept = capture(trainer)
     trainer.train()
     # Scored steps: "12" 1, "3c<|im_end|>" 1; "a1" 0, "5<|im_end|>" 1; "?<|im_end|>" 0. "ab" and "zz" are not judged.
     scores = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
     high, low = ((value - scores.mean()) / (scores.std() + 1e-4) for value in (1.0, 0.0))
-    expected = torch.tensor([[high, high, 0, 0, 0, 0, high, high, high], [low, low, 0, high, high, 0, 0, 0, 0], [0.0] * 9, [low, low, *[0.0] * 7]])
+    expected = torch.tensor(
+        [
+            [high, high, 0, 0, 0, 0, high, high, high],
+            [low, low, 0, high, high, 0, 0, 0, 0],
+            [0.0] * 9,
+            [low, low, *[0.0] * 7],
+        ]
+    )
     torch.testing.assert_close(kept[0]["advantages"][:4], expected)
     assert trainer.state.log_history[0]["steps/per_completion"] == 7 / 4
     assert trainer.state.log_history[0]["steps/scored_fraction"] == pytest.approx(5 / 7)
@@ -224,7 +263,12 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, captur
 def test_two_sources_of_steps_must_be_told_apart(build, data, say, capture):
     say(lambda prompt, row: TEXTS[row % 4])
     both = ["test_words", {"name": "test_words", "label": "again"}]
-    settings = {"trainer": {"reward_funcs": None, "train_dataset": data}, "verifiers": both, "advantage": "process", "max_steps": 1}
+    settings = {
+        "trainer": {"reward_funcs": None, "train_dataset": data},
+        "verifiers": both,
+        "advantage": "process",
+        "max_steps": 1,
+    }
     with pytest.raises(ValueError, match=r"several verifiers give steps: again, test_words\. Name one"):
         build(**settings).train()
     build(**settings, advantage_kwargs={"steps_from": "again"}).train()
@@ -233,7 +277,9 @@ def test_two_sources_of_steps_must_be_told_apart(build, data, say, capture):
 def test_verifiers_in_evaluation(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
     trainer = build(
-        trainer={"reward_funcs": None, "train_dataset": data, "eval_dataset": data.select(range(2))}, verifiers=["exact"], per_device_eval_batch_size=8
+        trainer={"reward_funcs": None, "train_dataset": data, "eval_dataset": data.select(range(2))},
+        verifiers=["exact"],
+        per_device_eval_batch_size=8,
     )
     found = trainer.evaluate()
     assert found["eval_rewards/exact/mean"] == 0.25
@@ -247,7 +293,11 @@ def test_a_reward_model_beside_verifiers(build, data, say, tiny_model, tmp_path)
     judge = AutoModelForSequenceClassification.from_config(config)
     say(lambda prompt, row: TEXTS[row % 4])
     trainer = build(
-        trainer={"reward_funcs": judge, "reward_processing_classes": AutoTokenizer.from_pretrained(tiny_model), "train_dataset": data},
+        trainer={
+            "reward_funcs": judge,
+            "reward_processing_classes": AutoTokenizer.from_pretrained(tiny_model),
+            "train_dataset": data,
+        },
         verifiers=["exact"],
         max_steps=1,
     )
@@ -257,4 +307,12 @@ def test_a_reward_model_beside_verifiers(build, data, say, tiny_model, tmp_path)
 
 
 def test_statuses_are_those_of_the_package():
-    assert {status.value for status in Status} >= {"correct", "wrong", "partial", "unparsable", "timeout", "error", "not_applicable"}
+    assert {status.value for status in Status} >= {
+        "correct",
+        "wrong",
+        "partial",
+        "unparsable",
+        "timeout",
+        "error",
+        "not_applicable",
+    }

@@ -13,7 +13,7 @@ import pytest
 
 # Each rank says what its rows' places in the whole batch ask for, so one process and two see the same completions.
 SCRIPT = textwrap.dedent(
-    '''
+    """
     import json, os, sys
     import torch
     import torch.distributed as dist
@@ -90,7 +90,7 @@ SCRIPT = textwrap.dedent(
         dist.barrier()
         sys.stdout.flush()
         os._exit(0)  # gloo's own goodbye can wait for a rank that has left
-    '''
+    """
 )
 
 RUNS = {

@@ -215,3 +215,18 @@ def test_extremes_against_brute_force():
             wanted = best(known) if known and (not failed or decided(best(known))) else None
             found = make(says("a"), says("b"), says("c")).verify("x", **dict(zip("abc", row, strict=True)))
             assert found.score == wanted
+
+
+def test_golds_are_checked_by_whichever_part_can():
+    rows = {"answer": ["4", "", "x^"], "kind": ["maths", "maths", None]}
+    report = get_verifier("math").check_golds(rows)
+    assert not report.ok
+    assert "1 of 3" in next(iter(report.lines()))
+    assert get_verifier("math", columns={"answer": "gold"}).check_golds({"gold": ["1", "2"]}).ok
+    assert get_verifier("exact").check_golds(rows) is None
+    assert gated("math", "think_format").check_golds(rows).ok is False
+    routed = Route({"maths": "math", "other": "exact"}, column="kind").check_golds(rows)
+    assert next(iter(routed.lines())).startswith("math: 1 of 2")
+    assert all_of("exact", "numeric").check_golds(rows) is None
+    with pytest.raises(ColumnError, match=r"unknown column 'answer'.*Did you mean 'answers'"):
+        get_verifier("math").check_golds({"answers": ["1"]})

@@ -569,3 +569,44 @@ def test_the_worker_module_is_what_runs(runner):
     command = psutil.Process(pid).cmdline()
     assert command[1:4] == ["-P", "-m", "grpo_verifiers._worker"]
     assert Path(command[0]).name.startswith("python")
+
+
+def test_when_no_worker_can_start_everyone_is_told_why(monkeypatch, tmp_path):
+    from grpo_verifiers import _process
+
+    false = tmp_path / "python"
+    false.write_text("#!/bin/sh\necho 'this python is broken' >&2\nexit 3\n")
+    false.chmod(0o755)
+    with Runner(2) as runner:
+        monkeypatch.setattr(_process.sys, "executable", str(false))
+        found = ask(runner, misbehave, ["ok"] * 3)
+        assert kinds(found) == ["broken"] * 3
+        assert "no worker process could be started: exited with code 3" in found[0].message
+        assert "this python is broken" in found[0].message
+        monkeypatch.setattr(_process.sys, "executable", str(tmp_path / "nowhere"))
+        assert "FileNotFoundError" in ask(runner, misbehave, ["ok"])[0].message
+        monkeypatch.undo()
+        assert scores(ask(runner, misbehave, ["ok"])) == [1.0]
+
+
+def test_orphans_do_not_stay_as_zombies_of_a_trainer_that_inherits_them(tmp_path):
+    script = tmp_path / "first.py"
+    script.write_text(
+        "import ctypes, os, sys, time\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans come to this process, as to process 1 of a container\n"
+        "from grpo_verifiers import get_verifier\n"
+        "from grpo_verifiers.runner import close_shared_runners\n"
+        "def check(completion):\n"
+        "    for _ in range(3):\n"
+        "        if os.fork() == 0:\n"
+        "            os.setsid()\n"
+        "            time.sleep(1000)\n"
+        "    if completion == 'hang': time.sleep(1000)\n"
+        "    os._exit(1)\n"
+        "print(*[v.status.value for v in get_verifier(check, timeout=0.5).verify_batch(None, ['hang', 'die'])])\n"
+        "close_shared_runners()\n"
+        "import psutil\n"
+        "print(len(psutil.Process().children(recursive=True)))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["timeout error", "0"], done.stderr

@@ -62,6 +62,11 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
             "(def check(completion, answer): ...), or completions for a whole batch."
         )
     first = "completions" if batch else positional[0].name
+    if not batch and first in RESERVED:
+        raise KeywordError(
+            f"verifier {name!r}: the first parameter of {_named(fn)} is {first!r}, but the first one takes the "
+            f"completion's text. Put 'completion' before it; {first!r} is then filled as well."
+        )
     if not batch and "completion" in names and first != "completion":
         raise KeywordError(f"verifier {name!r}: {_named(fn)} has the parameter 'completion', but {first!r} before it.")
     columns: dict[str, bool] = {}

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -89,25 +90,44 @@ def end_descendants(root: int, keep: Collection[int] = ()) -> None:
             os.waitpid(seen.si_pid, 0)
 
 
-def end_tree(root: int) -> None:
-    """Kill a worker and everything it started. Its orphans are its children, so the tree is whole while it lives."""
+def end_tree(root: int) -> set[int]:
+    """Kill a worker and everything it started; returns what that was.
+
+    Its orphans are its children, so the tree is whole while it lives.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(root, signal.SIGSTOP)
     below = _freeze(root)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(root, signal.SIGKILL)  # a worker leads its own group
     _signal((root, *below), signal.SIGKILL)
+    return below
 
 
-def end_marked(mark: str) -> None:
-    """Kill what a dead worker left behind: the processes whose environment carries its mark."""
+def reap(pids: Iterable[int]) -> None:
+    """Collect killed orphans: where the trainer is process 1 of a container, they have become its own children."""
+    for pid in pids:
+        for _ in range(100):
+            try:
+                if os.waitpid(pid, os.WNOHANG) != (0, 0):
+                    break
+            except ChildProcessError:  # the usual case: the system's init has them
+                break
+            time.sleep(0.01)
+
+
+def end_marked(mark: str) -> set[int]:
+    """Kill what a dead worker left behind, the processes whose environment carries its mark; returns them."""
     needle = mark.encode()
+    found: set[int] = set()
     for _ in range(20):
         left = [pid for pid in _parents() if pid != os.getpid() and _carries(pid, needle)]
         if not left:
-            return
+            break
+        found.update(left)
         _signal(left, signal.SIGSTOP)
         _signal(left, signal.SIGKILL)
+    return found
 
 
 def _carries(pid: int, needle: bytes) -> bool:

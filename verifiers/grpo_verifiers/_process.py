@@ -180,14 +180,15 @@ class WorkerProcess:
             self._process.wait(grace)
         alone = self._process.poll()
         if alone is None:
-            _proc.end_tree(self.pid)
+            left = _proc.end_tree(self.pid)
             # Not even SIGKILL ends a process inside a hanging disk operation: rather leave it than hang with it.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)
         else:
+            left = _proc.end_marked(self.mark)
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, 9)
-            _proc.end_marked(self.mark)
+                os.killpg(self.pid, 9)  # what has cleared its environment, but stayed in the group
+        _proc.reap(left)
         self.close()
         self._close_files()
         if alone is None:

@@ -5,6 +5,7 @@ It has to be one long-lived thread: the kernel ties a worker's life to the threa
 
 import collections
 import contextlib
+import math
 import pickle
 import selectors
 import threading
@@ -47,6 +48,7 @@ class _Pool:
     idle: list[_Worker] = field(default_factory=list)
     specs: dict[str, CheckSpec] = field(default_factory=dict)
     boot_failures: int = 0
+    retry_at: float = 0.0
     minimum: int = 0
 
 
@@ -168,6 +170,8 @@ class Scheduler:
             self._assign(worker, pool.queue.popleft())
         if len(pool.workers) >= self.limit or (not pool.queue and len(pool.workers) >= pool.minimum):
             return
+        if pool.boot_failures and time.monotonic() < pool.retry_at:
+            return
         busy = sum(worker.item is not None for worker in pool.workers)
         wanted = min(self.limit, max(pool.minimum, busy + len(pool.queue)))
         booting = sum(worker.state == "booting" for worker in pool.workers)
@@ -182,7 +186,7 @@ class Scheduler:
         try:
             process = WorkerProcess(pool.kind)
         except Exception as error:  # noqa: BLE001 - no memory, no descriptors, no Python: all mean no worker
-            self._no_worker(pool, f"{type(error).__name__}: {error}", item, attempts=1)
+            self._no_worker(pool, f"{type(error).__name__}: {error}", item)
             return False
         worker = _Worker(process, pool, time.monotonic() + BOOT_SECONDS, item=item)
         pool.workers.append(worker)
@@ -191,12 +195,13 @@ class Scheduler:
             self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
         return True
 
-    def _no_worker(self, pool: _Pool, why: str, item: Item | None, attempts: int = BOOT_ATTEMPTS) -> None:
-        """After a failed start: try again, and give up on all that waits once it keeps failing."""
+    def _no_worker(self, pool: _Pool, why: str, item: Item | None) -> None:
+        """After a failed start: try again in a while; give up on all that waits if that fails and no worker is left."""
         pool.boot_failures += 1
+        pool.retry_at = time.monotonic() + 0.2 * pool.boot_failures
         if item is not None:
             pool.queue.appendleft(item)
-        if pool.boot_failures >= attempts:
+        if pool.boot_failures >= BOOT_ATTEMPTS and all(worker.state == "booting" for worker in pool.workers):
             pool.boot_failures = pool.minimum = 0
             self._break(pool, f"no worker process could be started: {why}")
 
@@ -333,6 +338,7 @@ class Scheduler:
     def _pause(self) -> float | None:
         workers = [worker for pool in self._pools.values() for worker in pool.workers]
         ends = [worker.deadline for worker in workers if worker.state != "idle"]
+        ends += [pool.retry_at for pool in self._pools.values() if pool.boot_failures and (pool.queue or pool.minimum)]
         pause = max(0.0, min(ends) - time.monotonic()) if ends else None
         if any(worker.process.death_fd is None for worker in workers):
             return min(0.05, pause) if pause is not None else 0.05
@@ -413,7 +419,7 @@ def _cap(worker: _Worker) -> str:
 
 def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
     seconds = reply.get("s")
-    if not isinstance(seconds, float | int) or isinstance(seconds, bool):
+    if not isinstance(seconds, float | int) or isinstance(seconds, bool) or not 0 <= seconds < math.inf:
         raise WorkerGone("its reply has no duration")
     if seconds > item.batch.timeout:  # late by its own clock, however late this one looked
         return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)

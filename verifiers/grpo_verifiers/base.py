@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers.report import log_verdicts
+from grpo_verifiers.report import GoldReport, log_verdicts
 from grpo_verifiers.verdict import Verdict
 
 
@@ -85,6 +85,17 @@ class Verifier(ABC):
 
     def warm(self) -> None:  # noqa: B027 - most have nothing to start
         """Start what it runs in, without waiting; before the first generation, say."""
+
+    def check_golds(self, rows: Any) -> GoldReport | None:  # noqa: ARG002 - for those that have golds
+        """Whether the gold answers of a dataset can be used, before a run relies on them.
+
+        Args:
+            rows: a dataset, or a mapping of column to values.
+
+        Returns:
+            A report with ``ok`` and ``lines()``; None for a verifier without gold answers that it can check.
+        """
+        return None
 
     def verify(
         self,

@@ -4,7 +4,8 @@
 arguments that runs in the trainer, in bounded time: it returns a verdict, or None to let the worker decide, or a
 mapping of arguments that stands for the same question in fewer characters. ``pure`` checks depend on their arguments
 only: equal questions are asked once. ``option_checks`` names a mapping with, under the verifier's name, a function that
-takes its options and says what is wrong with their values.
+takes its options and says what is wrong with their values. ``golds`` names a function from gold answers and options to
+a report on those that cannot be used.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,12 @@ TRAITS: dict[str, Mapping[str, Any]] = {
     "length_cosine": _INLINE,
     "length_kimi": _INLINE,
     "length_overlong": _INLINE,
-    "math": {**_WORKER, "fast": "grpo_verifiers.math:fast", "option_checks": "grpo_verifiers.math:OPTIONS_CHECKS"},
+    "math": {
+        **_WORKER,
+        "fast": "grpo_verifiers.math:fast",
+        "golds": "grpo_verifiers.math:check_golds",
+        "option_checks": "grpo_verifiers.math:OPTIONS_CHECKS",
+    },
     "numeric": _INLINE,
     "regex": _WORKER,
     "repetition": _INLINE,

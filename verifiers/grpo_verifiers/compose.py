@@ -13,6 +13,7 @@ from typing import Any
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.errors import ColumnError, KeywordError
+from grpo_verifiers.report import GoldReports
 from grpo_verifiers.verdict import Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
@@ -100,6 +101,10 @@ class Composite(Verifier):
     def describe(self) -> dict[str, Any]:
         """Its settings, for people."""
         return {"label": self.label, "kind": self.kind, "parts": [part.describe() for part in self.parts]}
+
+    def check_golds(self, rows: Any) -> GoldReports | None:
+        """The reports of the parts that have gold answers to check; None where none has."""
+        return _gold_reports([(part, rows) for part in self.parts])
 
     def warm(self) -> None:
         """Start what it runs in, without waiting."""
@@ -252,6 +257,18 @@ class Route(Composite):
         parts = {str(value): part.describe() for value, part in zip(self.values, self.parts, strict=True)}
         return {"label": self.label, "kind": self.kind, "column": self.column, "routes": parts}
 
+    def check_golds(self, rows: Any) -> GoldReports | None:
+        """The reports of the parts, each on the rows that are routed to it; places count within those."""
+        names = getattr(rows, "column_names", None) or list(rows)
+        held = {name: list(rows[name]) for name in names}
+        if self.column not in held:
+            raise ColumnError(f"verifier {self.label!r}: {unknown('column', self.column, names)}")
+        chosen = []
+        for value, part in zip(self.values, self.parts, strict=True):
+            own = [row for row, name in enumerate(held[self.column]) if name == value]
+            chosen.append((part, {name: [values[row] for row in own] for name, values in held.items()}))
+        return _gold_reports(chosen)
+
     def check_values(self, values: Sequence[Any]) -> list[str]:
         """Problems of a dataset's routing column; for the time when it is loaded."""
         lost = dict.fromkeys(repr(value) for value in values if value is not None and value not in self.values)
@@ -294,6 +311,12 @@ class Route(Composite):
 
     def _merge(self, row: list[Named]) -> Verdict:  # pragma: no cover - every row has one judge
         return row[0][1]
+
+
+def _gold_reports(parts: Sequence[tuple[Verifier, Any]]) -> GoldReports | None:
+    reports = [(part.label, part.check_golds(rows)) for part, rows in parts]
+    found = tuple((label, report) for label, report in reports if report is not None)
+    return GoldReports(found) if found else None
 
 
 def _made(parts: Sequence[Part]) -> list[Verifier]:

@@ -14,13 +14,16 @@ from grpo_verifiers._outcome import MARK, Outcome
 from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.errors import VerifierError, VerifierFailedError
+from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
 from grpo_verifiers.keywords import check_keywords
 from grpo_verifiers.registry import source_of
+from grpo_verifiers.report import GoldReport
 from grpo_verifiers.verdict import Status, Verdict
 
 HOPELESS = 32
 """So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
+GOLD = "answer"
+"""The parameter that holds gold answers."""
 BATCH_FAILURE = 8
 """How many failures one failed call of a batch function counts for: one bad completion fails them all."""
 DEFAULT_TIMEOUT = 10.0
@@ -48,6 +51,7 @@ class Settings:
         builtin: comes with this package: its workers are confined.
         raw: wants the completions as TRL has them: chats as lists of messages.
         fast: see ``builtins``.
+        golds: see ``builtins``.
         option_checks: see ``builtins``.
         pure: see ``builtins``.
         plugins: modules that workers import first.
@@ -64,6 +68,7 @@ class Settings:
     raw: bool = False
     fast: str | None = None
     option_checks: str | None = None
+    golds: str | None = None
     pure: bool = False
     plugins: tuple[str, ...] = ()
 
@@ -214,7 +219,8 @@ class FunctionVerifier(Verifier):
         if checks is not None and self.name in checks:
             found += [f"{what}: {problem}" for problem in checks[self.name](**self._only_options())]
         taken = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
-        for parameter, column in self.columns.items():
+        mapped: Mapping[str, Any] = self.columns  # from a config, so anything
+        for parameter, column in mapped.items():
             if parameter in taken:
                 found.append(f"{what}: columns maps {parameter!r}, which is not filled from the dataset.")
             elif parameter not in form.columns and not form.open:
@@ -243,6 +249,23 @@ class FunctionVerifier(Verifier):
             except VerifierError as error:
                 found.append(f"{what}: {error}")
         return found
+
+    def check_golds(self, rows: Any) -> GoldReport | None:
+        """Whether the gold answers of a dataset can be used; None where there are none to check."""
+        judge = _imported(self.settings.golds)
+        if judge is None:
+            return None
+        options = self._only_options()
+        if GOLD in self.options:
+            answers = [self.options[GOLD]]
+        else:
+            column = self.columns.get(GOLD, GOLD)
+            names = getattr(rows, "column_names", None) or list(rows)
+            if column not in names:
+                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
+            answers = rows[column]
+        report: GoldReport = judge(answers, **options)
+        return report
 
     def _only_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if name in self.form.options}

@@ -1,11 +1,41 @@
-"""What a step's verdicts look like in the logs."""
+"""What a verifier reports: a step's verdicts in the logs, and gold answers that cannot be used."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from grpo_verifiers.verdict import Status, Verdict
+
+
+class GoldReport(Protocol):
+    """What a check of gold answers found."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every gold can be used."""
+
+    def lines(self, limit: int | None = 20) -> Iterable[str]:
+        """The report for people, at most ``limit`` problems of it."""
+
+
+@dataclass(frozen=True)
+class GoldReports:
+    """The reports of a composition's parts."""
+
+    parts: tuple[tuple[str, GoldReport], ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every gold of every part can be used."""
+        return all(report.ok for _, report in self.parts)
+
+    def lines(self, limit: int | None = 20) -> Iterator[str]:
+        """The reports one after the other, each line with its verifier."""
+        for label, report in self.parts:
+            for line in report.lines(limit=limit):
+                yield f"{label}: {line}"
 
 
 def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]) -> dict[str, float]:
@@ -50,7 +80,9 @@ def log_verdicts(
     """
     if log_extra is not None:
         log_extra(f"{label}_status", [verdict.status.value for verdict in verdicts])
-        log_extra(f"{label}_reason", [verdict.detail for verdict in verdicts])
+        # Tables are stored as UTF-8, which half a surrogate pair is not.
+        reasons = [verdict.detail.encode("utf-8", "replace").decode("utf-8") for verdict in verdicts]
+        log_extra(f"{label}_reason", reasons)
     if log_metric is not None:
         for name, value in metrics_of(label, verdicts, seconds).items():
             log_metric(name, value)

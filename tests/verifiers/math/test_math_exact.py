@@ -39,7 +39,10 @@ def spellings(value):
     if bottom == 1:
         found += [f"{sign}{top:,}", f"{sign}{top}.0", f"{sign}{top}.", f"{sign}{top:,}".replace(",", "{,}")]
     if bottom > 1 and top > bottom:
-        found += [f"{sign}{top // bottom}\\frac{{{top % bottom}}}{{{bottom}}}", f"{sign}{top // bottom} {top % bottom}/{bottom}"]
+        found += [
+            f"{sign}{top // bottom}\\frac{{{top % bottom}}}{{{bottom}}}",
+            f"{sign}{top // bottom} {top % bottom}/{bottom}",
+        ]
     if (decimal := digits_of(value)) is not None:
         found.append(decimal)
     if (percent := digits_of(value * 100)) is not None:
@@ -58,7 +61,9 @@ def test_every_spelling_of_a_number_equals_every_other(value, data):
 @given(st.fractions(-50, 50, max_denominator=20), st.fractions(-50, 50, max_denominator=20), st.data())
 def test_two_numbers_are_equal_only_if_they_are(left, right, data):
     gold = data.draw(st.sampled_from([text for text in spellings(left) if "%" not in text and "percent" not in text]))
-    answer = data.draw(st.sampled_from([text for text in spellings(right) if "%" not in text and "percent" not in text]))
+    answer = data.draw(
+        st.sampled_from([text for text in spellings(right) if "%" not in text and "percent" not in text])
+    )
     verdict = fast("\\boxed{" + answer + "}", gold)
     assert verdict is not None
     assert (verdict.score == 1) == (left == right), (gold, answer, verdict)

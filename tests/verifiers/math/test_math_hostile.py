@@ -15,7 +15,9 @@ SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \in
 \int_0^1 \sum \lim gcd(10!, \! \, wait, the answer: or not"""
 PIECES = SPELLED.split()
 SOUP = st.lists(st.sampled_from([*PIECES, " ", "\n"]), max_size=40).map("".join)
-GOLDS = st.sampled_from(["42", r"\frac12", "x^2+1", "(1,2)", "[0,1)", r"\text{yes}", "1,2", r"\{1,2\}", "x=5", "x>3", "5_8"])
+GOLDS = st.sampled_from(
+    ["42", r"\frac12", "x^2+1", "(1,2)", "[0,1)", r"\text{yes}", "1,2", r"\{1,2\}", "x=5", "x>3", "5_8"]
+)
 SECONDS = 1.0
 
 
@@ -94,6 +96,12 @@ GROWING = {
     "operators": lambda n: "\\boxed{" + "1+" * n + "1}",
     "chain": lambda n: "\\boxed{" + "1=" * n + "1}",
     "fractions": lambda n: "\\boxed{" + "\\frac" * n + "}",
+    "quotients": lambda n: "\\boxed{" + "1/" * min(n, 1000) + "1}",
+    "factorials": lambda n: "\\boxed{3" + "!" * min(n, 1000) + "}",
+    "percents": lambda n: "\\boxed{3" + "\\%" * min(n, 1000) + "}",
+    "powers": lambda n: "\\boxed{x" + "^2" * min(n, 400) + "}",
+    "signs": lambda n: "\\boxed{" + "-" * min(n, 1000) + "1}",
+    "differences": lambda n: "\\boxed{" + "\\setminus".join(["x"] * min(n, 500)) + "}",
     "commas": lambda n: "\\boxed{" + "1," * n + "1}",
     "thousands": lambda n: "\\boxed{1" + ",234" * n + "}",
     "words": lambda n: "\\boxed{" + "word " * n + "}",

@@ -103,11 +103,10 @@ def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str
         The verdict; or, where an algebra system has to look, arguments for :func:`math` that ask the same question in
         fewer characters; or None where there are no shorter ones.
     """
-    from grpo_verifiers.math.judge import judge, shorter
+    from grpo_verifiers.math.judge import judge_or_shorten
     from grpo_verifiers.math.options import options_of
 
-    checked = options_of(options)
-    return judge(completion, answer, checked) or shorter(completion, answer, checked)
+    return judge_or_shorten(completion, answer, options_of(options))
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":

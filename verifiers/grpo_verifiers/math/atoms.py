@@ -5,7 +5,7 @@ from fractions import Fraction
 from grpo_verifiers.math.brackets import Brackets, spell
 from grpo_verifiers.math.tokens import ParseError, Token
 from grpo_verifiers.math.tree import Node, number
-from grpo_verifiers.math.words import ACCENTS, CONNECTIVES, FUNCTIONS, GREEK, MAX_DIGITS, is_unit_word
+from grpo_verifiers.math.words import ACCENTS, CONNECTIVES, FUNCTIONS, GREEK, MAX_DIGITS, is_unit_word, is_word
 
 
 class Atoms(Brackets):
@@ -82,7 +82,7 @@ class Atoms(Brackets):
             return ("v", "inf")
         if text == "pi":
             return ("v", "pi")
-        if len(text) >= 4:
+        if len(text) >= 4 or (len(self.tokens) == 1 and is_word(text)):
             return ("text", text)
         if len(text) > 1 and self.is_prose():
             raise ParseError("words among mathematics")

@@ -22,28 +22,32 @@ Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's
 
 def judge(completion: str, answer: Any, options: Options) -> Verdict | None:
     """The verdict if exact arithmetic decides it; None where an algebra system has to."""
-    gold = gold_of(as_text(answer))
-    if gold.empty:
-        return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
-    if gold.node is None:
-        if len(gold.text) <= MAX_GOLD:
-            return None  # an algebra system may read it
-        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}")
-    found = extract(completion, options)
-    if found.problem:
-        return _verdict(Status.UNPARSABLE, found.problem)
-    return combine(gold, found, options, decide)
+    return _judged(completion, answer, options)[0]
 
 
-def shorter(completion: str, answer: Any, options: Options) -> dict[str, str] | None:
-    """A completion that states the same answer and nothing else; None where there is no such short one."""
-    found = extract(completion, options)
-    if len(found.answers) != 1:
-        return None
+def judge_or_shorten(completion: str, answer: Any, options: Options) -> Verdict | dict[str, str] | None:
+    """The verdict; or arguments with a completion that states the same answer and nothing else; or neither."""
+    verdict, found = _judged(completion, answer, options)
+    if verdict is not None or found is None or len(found.answers) != 1:
+        return verdict
     boxed = "\\boxed{" + found.answers[0] + "}"
     if len(boxed) >= len(completion) or extract(boxed, options) != Found(found.answers):
         return None
     return {"completion": boxed, "answer": as_text(answer)}
+
+
+def _judged(completion: str, answer: Any, options: Options) -> tuple[Verdict | None, Found | None]:
+    gold = gold_of(as_text(answer))
+    if gold.empty:
+        return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty"), None
+    if gold.node is None and len(gold.text) > MAX_GOLD:
+        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"), None
+    found = extract(completion, options)
+    if gold.node is None:
+        return None, found  # an algebra system may read it
+    if found.problem:
+        return _verdict(Status.UNPARSABLE, found.problem), found
+    return combine(gold, found, options, decide), found
 
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:

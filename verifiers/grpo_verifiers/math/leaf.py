@@ -9,7 +9,7 @@ from grpo_verifiers.math.form import is_final, is_reduced, undone
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
 from grpo_verifiers.math.numeric import real_value, refuted
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, walk
 
 MIN_SIGNIFICANT = 6
 Outcome = tuple[bool | None, str]
@@ -32,6 +32,7 @@ def show(node: Node) -> str:
 
 def quick(gold: Node, answer: Node, options: Options) -> Outcome:
     """Whether two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
     if gold == answer:
         return True, ""
     if "inf" in {top[1] for node in (gold, answer) for top in walk(node) if top[0] == "v"}:
@@ -53,6 +54,18 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
     if problem := form_problem(gold, answer, options):
         return False, problem
     return equal, ""
+
+
+def same_logarithms(node: Node, other: Node) -> Node:
+    """The tree with logarithms without a base read as decimal ones where the other side writes base 10."""
+    ten = number(10)
+    return _with_base_ten(node) if any(top[0] == "log" and top[1] == ten for top in walk(other)) else node
+
+
+def _with_base_ten(node: Node) -> Node:
+    if node[0] == "log":
+        return ("log", node[1] or number(10), _with_base_ten(node[2]))
+    return rebuilt(node, _with_base_ten)
 
 
 def form_problem(gold: Node, answer: Node, options: Options) -> str:

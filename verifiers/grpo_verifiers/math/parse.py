@@ -8,8 +8,10 @@ from functools import lru_cache
 from grpo_verifiers.math.atoms import Atoms, plain_number
 from grpo_verifiers.math.cursor import END
 from grpo_verifiers.math.tokens import ParseError, Token, tokenize
-from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.tree import Node, is_deeper
 from grpo_verifiers.math.words import ATOM_COMMANDS, CONNECTIVES, RELATIONS, is_unit_word
+
+MAX_TREE = 80
 
 
 @lru_cache(maxsize=512)
@@ -19,7 +21,11 @@ def parse(text: str) -> Node:
     Raises:
         ParseError: not an answer of this grammar; the message says why.
     """
-    return _Parser(tokenize(text)).answer()
+    node = _Parser(tokenize(text)).answer()
+    # loops build depth, too: 1/1/1/..., 5!!!...
+    if is_deeper(node, MAX_TREE):
+        raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
+    return node
 
 
 class _Parser(Atoms):
@@ -67,7 +73,7 @@ class _Parser(Atoms):
             self.at += 1
             ops.append(op)
             terms.append(self.sets())
-        return ("rel", tuple(terms), tuple(ops)) if ops else terms[0]
+        return ("rel", tuple(terms), " ".join(ops)) if ops else terms[0]
 
     def sets(self) -> Node:
         node = self.ratio()

@@ -21,7 +21,7 @@ from grpo_verifiers.math.forms import (
     times,
 )
 
-MAX_RADICAND = 10**9
+MAX_RADICAND = 10**7
 
 
 def power_of(base: Form, exponent: Form) -> Form:
@@ -90,7 +90,7 @@ def root_of(form: Form, degree: int) -> Form:
         if degree == 2:
             return times(root_of(constant(-value), 2), generator("i"))
         return opaque("root", str(degree), key(form))
-    if degree == 2:
+    if degree == 2 and (value.numerator * value.denominator <= MAX_RADICAND or _is_square(value)):
         # sqrt(p/q) = sqrt(p q)/q
         outside, inside = _square_free(value.numerator * value.denominator)
         return {(inside, 0, ()): Fraction(outside, value.denominator)}, {ONE: Fraction(1)}
@@ -100,13 +100,15 @@ def root_of(form: Form, degree: int) -> Form:
     return opaque("root", str(degree), key(form))
 
 
+def _is_square(value: Fraction) -> bool:
+    return all(isqrt(part) ** 2 == part for part in (value.numerator, value.denominator))
+
+
 def _square_free(value: int) -> tuple[int, int]:
     """``value`` as ``outside**2 * inside`` with ``inside`` square-free."""
     root = isqrt(value)
     if root * root == value:
         return root, 1
-    if value > MAX_RADICAND:
-        raise NotAlgebraicError("a large number under a root")
     outside, inside, prime = 1, 1, 2
     while prime * prime <= value:
         count = 0

@@ -8,7 +8,7 @@ real numbers lie outside their domain and say nothing. Large exponents are not b
 from collections.abc import Callable
 from typing import Any
 
-from grpo_verifiers.math.leaf import Outcome, quick
+from grpo_verifiers.math.leaf import Outcome, quick, same_logarithms
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import Node, names, walk
 from grpo_verifiers.math.words import FUNCTIONS
@@ -27,7 +27,7 @@ def precise(gold: Node, answer: Node, options: Options) -> Outcome:
     outcome, reason = quick(gold, answer, options)
     if outcome is not None:
         return outcome, reason
-    equal = agree(gold, answer)
+    equal = agree(same_logarithms(gold, answer), same_logarithms(answer, gold))
     return equal, "" if equal else "not equal"
 
 

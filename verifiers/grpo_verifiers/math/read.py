@@ -15,6 +15,7 @@ _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩ")
+_SCIENTIFIC = re.compile(r"([-+]?\d{1,30}(?:\.\d{1,30})?)[eE]\+?(-?\d{1,3})")
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)")
 
 
@@ -47,6 +48,8 @@ def read(text: str) -> Node:
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     text = undelimited(text)
+    if (scientific := _SCIENTIFIC.fullmatch(text)) is not None:
+        text = f"{scientific[1]} \\times 10^{{{scientific[2]}}}"
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():
         return ("big", text.lstrip("0") or "0")
     return ("text", text) if _is_sentence(text) else parse(text)

@@ -31,9 +31,14 @@ def is_name(node: Node) -> bool:
 
 def assignment(node: Node) -> tuple[Node, Node] | None:
     """Name and value of ``x = 5``."""
-    if node[0] == "rel" and node[2] == ("=",) and is_name(node[1][0]):
+    if node[0] == "rel" and node[2] == "=" and is_name(node[1][0]):
         return node[1][0], node[1][1]
     return None
+
+
+def ops_of(node: Node) -> tuple[str, ...]:
+    """The signs of a chain of relations."""
+    return tuple(node[2].split())
 
 
 def is_named(nodes: tuple[Node, ...]) -> bool:
@@ -63,29 +68,29 @@ def group_assignments(node: Node) -> Node:
 def compare_relations(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:
     """Compare two answers of which at least one is a relation."""
     if gold[0] != "rel":
-        if answer[0] == "rel" and set(answer[2]) <= {"<", ">", "<=", ">="}:
+        if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
             return _set_of(answer, gold, equal, gold_is_set=True)
         value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, gold, equal)
-    if gold[2] == ("in",):
+    if gold[2] == "in":
         if answer[0] != "rel":
             return equal(gold[1][1], answer)
-        if answer[2] == ("in",):
+        if answer[2] == "in":
             return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, options, equal)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
             return equal(pair[1], answer)
-        if set(gold[2]) <= {"<", ">", "<=", ">="}:
+        if set(ops_of(gold)) <= {"<", ">", "<=", ">="}:
             return _set_of(gold, answer, equal, gold_is_set=False)
         return False, "a value where a relation is expected"
-    if pair and answer[2] != ("=",) and set(answer[2]) <= {"=", "~="}:
+    if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if _names(pair[0], answer[1][0])[0] is False:
             return False, "another variable"
         value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal)
-    if answer[2] == ("in",):
+    if answer[2] == "in":
         return _set_of(gold, answer[1][1], equal, gold_is_set=False)
     return _relations(gold, answer, equal)
 
@@ -102,7 +107,7 @@ def _names(left: Node, right: Node) -> Outcome:
 
 def _stated(node: Node) -> tuple[Node | None, str]:
     r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
-    terms, ops = node[1], node[2]
+    terms, ops = node[1], ops_of(node)
     if ops == ("in",) and is_name(terms[0]):
         return terms[1], ""
     if not set(ops) <= {"=", "~="}:
@@ -118,7 +123,7 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal) -> Outcome:
     outcome, reason = equal(gold, value)
     if outcome is False:
         return outcome, reason
-    terms, ops = chain[1], chain[2]
+    terms, ops = chain[1], ops_of(chain)
     if ops == ("in",):
         return outcome, reason
     start = 1 if is_name(terms[0]) else 0
@@ -154,7 +159,7 @@ def _set_of(relation: Node, other: Node, equal: Equal, *, gold_is_set: bool) -> 
 
 def as_interval(node: Node) -> Node | None:
     """The interval that an inequality in one name describes."""
-    terms, ops = node[1], node[2]
+    terms, ops = node[1], ops_of(node)
     if len(ops) == 2 and is_name(terms[1]):
         low, _, high = terms
         first, second = ops
@@ -188,13 +193,13 @@ def _interval(opener: str, low: Node, high: Node, closer: str) -> Node:
 
 
 def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
-    if len(gold[2]) != len(answer[2]):
+    if len(gold[1]) != len(answer[1]):
         return False, "another number of relations"
-    reverse: Node = ("rel", answer[1][::-1], tuple(_FLIPPED.get(op, op) for op in answer[2][::-1]))
+    reverse: Node = ("rel", answer[1][::-1], " ".join(_FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
     left, right = assignment(gold), assignment(answer)
     if left and right and _names(left[0], right[0])[0]:
         return equal(left[1], right[1])
-    if len(gold[2]) == 1:
+    if len(gold[1]) == 2:
         return _single(gold, answer)
     outcomes = []
     for candidate in (answer, reverse):
@@ -209,7 +214,7 @@ def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
 def _single(gold: Node, answer: Node) -> Outcome:
     """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
     forms: list[Form] = []
-    ops = [gold[2][0], answer[2][0]]
+    ops = [gold[2], answer[2]]
     if "in" in ops or "~=" in ops:
         return False, "another relation"
     try:

@@ -1,6 +1,6 @@
 """Plus-or-minus signs written out."""
 
-from grpo_verifiers.math.tree import OPS, Node, walk
+from grpo_verifiers.math.tree import Node, rebuilt, walk
 
 MAX_SIGNS = 3
 
@@ -34,17 +34,6 @@ def _sign(node: Node, *, plus: bool) -> Node:
             done = True
             left, right = part[1], part[2] if plus else ("-", part[2])
             return right if left is None else ("+", left, right)
-        return tuple(_visit_any(each) for each in part)
-
-    def _visit_any(each: object) -> object:
-        if isinstance(each, tuple) and each and isinstance(each[0], str) and not _is_ops(each):
-            return visit(each)
-        if isinstance(each, tuple) and each and isinstance(each[0], tuple):
-            return tuple(visit(part) for part in each)
-        return each
+        return rebuilt(part, visit)
 
     return visit(node)
-
-
-def _is_ops(each: tuple[object, ...]) -> bool:
-    return all(isinstance(part, str) for part in each) and each[0] in OPS

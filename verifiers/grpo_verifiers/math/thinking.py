@@ -2,7 +2,10 @@
 
 import re
 
-_TAG = re.compile(r"<(/?)\s*(?:think|thinking|thought|thoughts|reasoning|scratchpad|reflection)\s*>", re.IGNORECASE)
+_TAG = re.compile(
+    r"[<◁](/?)\s*(?:\w{1,20}:)?(?:think|thinking|thought|thoughts|reasoning|scratchpad|reflection)\s*[>▷]",
+    re.IGNORECASE,
+)
 _PIPES = re.compile(r"<\|(begin|end)_of_thought\|>|\[(/?)THINK\]")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 
@@ -15,8 +18,10 @@ def visible(completion: str) -> str:
     """
     if "<!--" in completion:
         completion = _COMMENT.sub("", completion)
-    # all three spellings contain one of these characters followed by a tag name; most completions contain none
-    if "<" not in completion and "[" not in completion:
+    if "<|channel|>final<|message|>" in completion:
+        completion = completion.rpartition("<|channel|>final<|message|>")[2]
+    # all spellings begin with one of these characters
+    if "<" not in completion and "[" not in completion and "◁" not in completion:
         return completion
     for pattern in (_TAG, _PIPES):
         completion = _without_sections(completion, pattern)

@@ -15,16 +15,15 @@ r"""The syntax tree of an answer: nested tuples, so that equal trees compare equ
 ``("paren", ...)``       ``(a, b)``: a tuple or an open interval
 ``("span", "[", a, b, ")")``  interval with at least one square bracket
 ``("set", ...)``         ``\{a, b\}``; ``("matrix", rows)``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
-``("rel", terms, ops)``  chain of relations: ``a < b = c``
+``("rel", terms, ops)``  chain of relations: the three terms and ``"< ="`` of ``a < b = c``
 ======================== ==========================================================================
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
 Node = tuple[Any, ...]
-OPS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~=", "in"})
 # Kinds that are no single value.
 STRUCTURES = frozenset({"list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "ratio", "text", "base"})
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
@@ -46,6 +45,17 @@ def children(node: Node) -> Iterator[Node]:
                 yield part
 
 
+def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with everything right below it changed."""
+    return tuple(_changed(part, change) for part in node)
+
+
+def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
+    if not isinstance(part, tuple) or not part:
+        return part
+    return change(part) if isinstance(part[0], str) else tuple(change(each) for each in part)
+
+
 def walk(node: Node) -> Iterator[Node]:
     """A node and all below it."""
     waiting = [node]
@@ -53,6 +63,17 @@ def walk(node: Node) -> Iterator[Node]:
         top = waiting.pop()
         yield top
         waiting.extend(children(top))
+
+
+def is_deeper(node: Node, limit: int) -> bool:
+    """Whether a tree has more levels than that."""
+    waiting = [(node, 1)]
+    while waiting:
+        top, level = waiting.pop()
+        if level > limit:
+            return True
+        waiting.extend((part, level + 1) for part in children(top))
+    return False
 
 
 def names(node: Node) -> set[str]:

@@ -66,7 +66,7 @@ def normal_unit(text: str) -> str | None:
     if len(words) > MAX_WORDS or rest.strip(" .,()-/$"):
         return None
     plain = [word.partition("^")[0] for word in words]
-    if any(word in _HEDGES for word in plain):
+    if any(part in _HEDGES for word in plain for part in word.split("-")):
         return None
     found: list[str] = []
     power = ""

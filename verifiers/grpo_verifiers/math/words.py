@@ -18,6 +18,11 @@ overline bar vec hat widehat tilde overrightarrow dot underline mathbb
 """
 ACCENTS = frozenset(_ACCENTS_LIST.split())
 CONNECTIVES = frozenset({"and", "or", ",", "&", ", and", ", or", "and/or", ";"})
+_SHORT_WORDS = """
+yes no odd one two six ten red all any tie win dne jan feb mar apr may jun jul aug sep oct nov dec mon tue wed thu fri
+sat sun
+"""
+SHORT_WORDS = frozenset(_SHORT_WORDS.split())
 ATOM_COMMANDS = (
     FUNCTIONS | GREEK | ACCENTS
     | {"frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle", "emptyset"}
@@ -28,6 +33,11 @@ cent cents inch inches foot feet yard yards mile miles meter meters metre metres
 grams hour hours minute minutes second seconds day days week weeks month months year years percent usd eur
 """
 _UNITS = frozenset(_UNITS_LIST.split())
+
+
+def is_word(text: str) -> bool:
+    """Whether two or three letters that are a whole answer are a word, a name or a sequence and no product."""
+    return text.lower() in SHORT_WORDS or (len(text) == 3 and (text.isupper() or (text.istitle() and text.isalpha())))
 
 
 def is_unit_word(text: str) -> bool:

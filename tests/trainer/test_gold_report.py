@@ -1,0 +1,51 @@
+"""Gold answers that are no use are named when the training data is given, before anything is generated."""
+
+import pytest
+from datasets import Dataset, IterableDataset
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.verification import Verification
+
+GOLDS = ["42", "", r"\frac43", "}{", "$5$"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    def make(**fields):
+        return GRPOPlusConfig(str(tmp_path_factory.mktemp("run")), bf16=False, use_cpu=True, report_to="none", **fields)
+
+    return make
+
+
+def rows(**columns):
+    return Dataset.from_dict({"prompt": ["p"] * len(GOLDS), "answer": GOLDS, **columns})
+
+
+def test_golds_that_are_no_use_are_counted_listed_and_their_treatment_said(config, capsys):
+    Verification.of(config(verifiers=["math"])).report_golds(rows())
+    said = capsys.readouterr().out
+    assert "verifier 'math'" in said
+    assert "3 of 5 gold answers accept themselves" in said
+    assert "row 1: ''" in said
+    assert "left out" in said
+    assert "row 3: '}{'" in said
+
+
+def test_good_golds_are_not_talked_about(config, capsys):
+    Verification.of(config(verifiers=["math"])).report_golds(Dataset.from_dict({"prompt": ["p"], "answer": ["42"]}))
+    assert capsys.readouterr().out == ""
+
+
+def test_only_the_rows_routed_to_a_verifier_are_its_golds(config, capsys):
+    chosen = config(verifiers=["math", "exact"], verifier_column="kind")
+    Verification.of(chosen).report_golds(rows(kind=["math", "exact", "math", "exact", "math"]))
+    assert capsys.readouterr().out == ""
+
+
+def test_other_ranks_stay_silent_and_streams_are_left_alone(config, capsys, monkeypatch):
+    verification = Verification.of(config(verifiers=["math"]))
+    stream = IterableDataset.from_generator(lambda: iter([{"prompt": "p", "answer": ""}]))
+    verification.report_golds(stream)
+    monkeypatch.setenv("RANK", "1")
+    verification.report_golds(rows())
+    assert capsys.readouterr().out == ""
