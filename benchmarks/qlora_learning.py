@@ -2,8 +2,8 @@
 
     python -m benchmarks.qlora_learning [--learning-rates 5e-3 5e-4] [--steps 60]
 
-A tiny random model on a CPU, rewarded for one letter. Stock TRL holds the adapters in bfloat16, this project in float32;
-the last column says which share of the first adapter matrices' weights has changed at all.
+A tiny random model on a CPU, rewarded for one letter. Stock TRL holds the adapters in bfloat16, this project in
+float32; the last column says which share of the first adapter matrices' weights has changed at all.
 """
 
 import argparse
@@ -40,9 +40,7 @@ def main() -> int:
     return 0
 
 
-def _run(  # noqa: PLR0917 - a row of the table
-    folder: str, kind: Any, config: Any, rate: float, seed: int, *, steps: int
-) -> tuple[float, float, float]:
+def _run(folder: str, kind: Any, config: Any, rate: float, seed: int, *, steps: int) -> tuple[float, float, float]:
     import torch
     from datasets import Dataset
     from peft import LoraConfig
@@ -51,8 +49,8 @@ def _run(  # noqa: PLR0917 - a row of the table
     with tempfile.TemporaryDirectory() as out:
         args = config(
             output_dir=out, per_device_train_batch_size=16, num_generations=8, max_completion_length=6, max_steps=steps,
-            learning_rate=rate, lr_scheduler_type="constant", seed=seed, logging_steps=1, report_to="none", use_cpu=True,
-            bf16=False, gradient_checkpointing=False, save_strategy="no", disable_tqdm=True,
+            learning_rate=rate, lr_scheduler_type="constant", seed=seed, logging_steps=1, report_to="none",
+            use_cpu=True, bf16=False, gradient_checkpointing=False, save_strategy="no", disable_tqdm=True,
         )  # fmt: skip
         run = kind(
             folder,

@@ -36,11 +36,11 @@ def score_labels(
     model: Any, inputs: dict[str, Any], labels_TL: torch.Tensor, autocast: Autocast, head: Head
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probabilities (T, L) of labels that stand where they are predicted, and entropies; zero where ignored."""
-    with autocast():
-        if head.fused:
+    if head.fused:
+        with autocast():
             outputs = model(**inputs, shift_labels=labels_TL, fused_lm_head=True)
-            return outputs.log_probs, outputs.entropy
-        logits = model(**inputs, use_cache=False).logits
+        return outputs.log_probs, outputs.entropy
+    logits = model(**inputs, use_cache=False).logits  # TRL 1.14 leaves the precision to the wrapped forward
     scored = labels_TL != IGNORED
     logps_NV = (logits[scored].float() / head.temperature).log_softmax(-1)
     logps = logps_NV.gather(-1, labels_TL[scored][:, None])[:, 0]

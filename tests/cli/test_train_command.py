@@ -120,7 +120,7 @@ def test_rewards_by_the_hosts_names_and_dotted_paths(cli, config, folder, monkey
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "saved", "folder"])
 def test_data_in_every_form(cli, config, folder, kind):
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset
 
     rows = Dataset.from_list([json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()])
     path = folder / f"rows.{kind}"
@@ -145,7 +145,6 @@ def test_data_in_every_form(cli, config, folder, kind):
     assert code == 0, err
     assert len(logs(out)) == 1
     assert ("eval_reward" in out) == (kind == "folder")
-    assert isinstance(rows, Dataset) and DatasetDict
 
 
 def test_a_question_column_and_a_system_message_become_the_prompt(config, folder):
@@ -171,7 +170,8 @@ def test_adapters_and_types_of_weights(config):
     path = config(use_peft=True, lora_r=4, lora_target_modules=["q_proj", "v_proj"], dtype="bfloat16")
     trainer = build_trainer(parse("grpo-plus train", [path]))
     names = [name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad]
-    assert names and all("lora_" in name for name in names)
+    assert names
+    assert all("lora_" in name for name in names)
     assert trainer.model.get_base_model().lm_head.weight.dtype == torch.bfloat16
 
 

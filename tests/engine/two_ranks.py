@@ -1,6 +1,7 @@
-"""Run by `test_engine_processes.py` on several processes: each prints its gradients' distance from those of one."""
+"""Run by `test_engine_processes.py` on several processes: each writes its gradients' distance from those of one."""
 
 import dataclasses
+import json
 import os
 import sys
 from pathlib import Path
@@ -84,6 +85,7 @@ def main(folder):
         "fsdp": (sharded, "packed", {}),
         "fsdp checkpointing": (sharded, "auto", {"gradient_checkpointing": True, "loss_type": "grpo"}),
     }
+    distances = {}
     for name, (wrap, engine, settings) in cases.items():
         trainer = bench.trainer(engine, gradient_accumulation_steps=8 // world, **settings)
         if wrap is sharded:  # made by hand: accelerate would not shard on a CPU
@@ -91,8 +93,9 @@ def main(folder):
             trainer.engine._facts = lambda facts=facts: facts
         found = gradient(trainer, wrap, batch, bench)
         truth = torch.load(f"{folder}/{settings.get('loss_type', 'dapo')}{settings.get('beta', 0)}.pt")
-        print(f"RESULT {rank} {name}: {bench.distance(found, truth):.3g}", flush=True)
+        distances[name] = bench.distance(found, truth)
         state.wait_for_everyone()
+    Path(folder, f"rank{rank}.json").write_text(json.dumps(distances))
 
 
 if __name__ == "__main__":

@@ -134,11 +134,25 @@ class TestPrecision:
             if value.requires_grad:
                 torch.testing.assert_close(finals[name], value, rtol=1e-5, atol=1e-6)
 
-    def test_trained_copies_of_whole_modules_are_float32_too(self, folder, tmp_path):
-        run = trainer(folder, config(tmp_path), peft_config=lora(modules_to_save=["embed_tokens"]))
-        assert any("modules_to_save" in n for n, p in run.model.named_parameters() if p.requires_grad)
-        assert dtypes(run.model) == {torch.float32}
+    @pytest.mark.parametrize(
+        ("changes", "part"),
+        [
+            ({"modules_to_save": ["embed_tokens"]}, "modules_to_save"),
+            ({"use_dora": True}, "lora_magnitude_vector"),
+            ({"use_rslora": True}, "lora_A"),
+        ],
+    )
+    def test_every_kind_of_trained_weight_is_float32(self, changes, part, folder, tmp_path):
+        run = trainer(folder, config(tmp_path), peft_config=lora(**changes))
+        assert any(part in n for n, p in run.model.named_parameters() if p.requires_grad)
         run.train()
+        assert dtypes(run.model) == {torch.float32}
+
+    def test_adapters_on_a_float16_base_are_float32(self, folder, tmp_path):
+        """What a card without bfloat16 trains: loss scaling refuses gradients in float16."""
+        run = trainer(folder, config(tmp_path), quantization_config=nf4(torch.float16))
+        assert run.model.get_output_embeddings().weight.dtype == torch.float16
+        assert dtypes(run.model) == {torch.float32}
 
     def test_a_model_given_by_name_loads_in_the_type_of_the_products(self, folder, tmp_path):
         stock = trainer(folder, config(tmp_path, bf16=True), GRPOTrainer)

@@ -96,7 +96,7 @@ def test_another_function_of_the_same_file_under_the_same_name_is_a_duplicate():
     registry = make()
     registry.register("mine", circle)
     registry.register("mine", circle)  # the same definition, as when a cell runs twice
-    with pytest.raises(DuplicateNameError, match="registered at .*registered again at "):
+    with pytest.raises(DuplicateNameError, match=r"registered at .*registered again at "):
         registry.register("mine", square)
     assert registry.get("mine") is circle
 

@@ -1,6 +1,7 @@
 """With nothing new set, the two classes swapped for TRL's train as TRL's do."""
 
 import copy
+
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer

@@ -34,6 +34,9 @@ ANSWERS_RIGHT = [
     (r"\cot x", r"\boxed{\frac{\cos x}{\sin x}}"), (r"\tan^2 y+1", r"\boxed{\sec^2 y}"), (r"\sin 2x", r"\boxed{2\sin x\cos x}"),
     (r"\log_2 8 + x", r"\boxed{x+3}"), ("e^{x+1}", r"\boxed{e \cdot e^x}"), (r"\ln 4", r"\boxed{2\ln 2}"),
     (r"\sqrt{5+2\sqrt6}", r"\boxed{\sqrt2+\sqrt3}"), ("6-5i", r"\boxed{-5i+6}"),
+    (r"0.\overline{36}", r"\boxed{\frac{4}{11}}"), (r"\frac13", r"\boxed{0.3\overline{3}}"), ("100000", r"\boxed{1e5}"),
+    (r"\log_{10}(20)", r"\boxed{1+\log 2}"), (r"x \equiv 3 \pmod 7", r"\boxed{10 \pmod{7}}"),
+    (r"3 \text{ hours and } 20 \text{ minutes}", r"\boxed{3 \text{ hours } 20 \text{ minutes}}"), ("Bob", r"\boxed{\text{Bob}}"),
     # equations and inequalities
     ("x=5", r"\boxed{5}"), ("5", r"\boxed{x = 5}"), ("2", r"\boxed{\sqrt{4}=2}"), ("11", r"\boxed{x\approx11}"),
     ("y=2x+3", r"\boxed{2x+3}"), ("2x+3", r"\boxed{y=2x+3}"), ("y=2x+3", r"\boxed{2x-y+3=0}"), ("f(x)=x^2", r"\boxed{x^2}"),
@@ -82,7 +85,9 @@ ANSWERS_WRONG = [
     (r"\infty", r"\boxed{\frac{1}{0}}"), (r"\infty", r"\boxed{-\infty}"), (r"\infty", r"\boxed{\infty-\infty}"),
     ("(1,2)", r"\boxed{(2,1)}"), ("(1,2)", r"\boxed{[1,2]}"), ("(1,2)", r"\boxed{(-\infty,\infty)}"), ("(1,2)", r"\boxed{\{1,2\}}"),
     ("AB=4,CD=5", r"\boxed{5, 4}"), (r"\text{even}", r"\boxed{\text{neve}}"), (r"\text{yes}", r"\boxed{sey}"),
+    ("yes", r"\boxed{sey}"), ("ABC", r"\boxed{BCA}"), (r"x \equiv 3 \pmod 7", r"\boxed{x \equiv 4 \pmod{7}}"), ("3", r"\boxed{10 \bmod 7}"),
     # units and bases
+    ("42", r"\boxed{42 \text{ forty-three}}"), ("3", r"\boxed{3 \text{ cm } 4}"),
     (r"5 \text{ cm}", r"\boxed{5 \text{ m}}"), (r"5 \text{ cm}", r"\boxed{5 \text{ cm}^2}"), (r"\$5", r"\boxed{5 \text{ euros}}"),
     (r"5 \text{ apples}", r"\boxed{5 \text{ oranges}}"), ("5", r"\boxed{5 \text{ million}}"), ("42", r"\boxed{42 \text{ (not 41)}}"),
     ("204_5", r"\boxed{204_6}"), ("204_5", r"\boxed{204}"), ("204_5", r"\boxed{54_{10}}"), ("42", r"\boxed{101010_2}"),

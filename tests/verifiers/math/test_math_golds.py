@@ -60,6 +60,30 @@ def test_an_empty_gold_takes_the_row_out(gold):
         assert verdict.status is Status.NOT_APPLICABLE
 
 
+GOLD_KINDS = r"""
+\text{June 20} | \frac{3}{2} \text{ hours} | 10:30 \text{ a.m.} | 0 < x < 1 | f^{-1}(x)=x-1 | \sqrt[3]{5} | a_n = 2^n | 2^{2004}-1 | 100!
+3\text{ or }4 | 10^{\circ}C | \overline{AB} | \triangle ABC | 1.\overline{3} | 12_{\text{five}} | \$.25 | (2, 3), (4, 5) | \{(1,2),(3,4)\}
+x\ne 1, 2 | k \in \mathbb{Z} | x = 2k\pi, k \in \mathbb{Z} | \text{HHT} | 3\mathbf{i}+2\mathbf{j} | y=\pm x | \ln|x|+C | 1 : 2 : 3
+\mathbb{R} \setminus \{0\} | a^2+b^2=c^2 | \log_2 3 | |x-3| | \gcd(a,b) | x \equiv 3 \pmod{7} | \text{(A), (C)} | \text{No solution} | DNE
+1\,000\,000 | \left\langle 1,2,3 \right\rangle | \$1.50 \text{ per pound} | (2,3] \cup \{5\} | 33\frac{1}{3}\% | 1\text{ hour }30\text{ minutes}
+\begin{cases} x & x>0 \\ -x & x\le 0\end{cases} | \textbf{(D)}\ 14 | \tan^{-1}(2) | \frac{2\sqrt 3}3 | 1.5 \text{ million} | 北京 | Alice and Bob
+"""
+
+
+def test_golds_of_every_kind_accept_themselves_however_they_are_set():
+    golds = [gold.strip() for line in GOLD_KINDS.strip().splitlines() for gold in line.split(" | ")]
+    assert len(golds) > 45
+    report = check_golds(golds)
+    assert report.ok, list(report.lines())
+    for gold in golds:
+        for answer in (
+            gold,
+            gold.replace("\\frac", "\\dfrac").replace("\\left", "").replace("\\right", ""),
+            f" {gold} ",
+        ):
+            assert math("$\\boxed{" + answer + "}$.", gold).status is Status.CORRECT, gold
+
+
 def test_a_gold_that_nothing_can_read_takes_the_row_out_and_never_the_completions_fault():
     for gold in ("1 + + ) 2 {", "x" * 5000 + "="):
         assert math("\\boxed{42}", gold).status is Status.NOT_APPLICABLE
@@ -71,6 +95,7 @@ def test_a_gold_outside_the_grammar_is_left_to_math_verify():
     assert not hasattr(fast("\\boxed{\\frac12}", gold), "score")
     assert math("\\boxed{\\frac12}", gold).status is Status.CORRECT
     assert math("\\boxed{\\frac13}", gold).status is Status.WRONG
+    assert math("\\boxed{\\int_0^1 x\\,dx}", gold).status is Status.CORRECT
 
 
 @pytest.mark.parametrize("gold", [["1"], {"a": 1}, True])

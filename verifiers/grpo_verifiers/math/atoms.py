@@ -47,7 +47,7 @@ class Atoms(Brackets):
         """The atom that the next token begins."""
         token = self.next()
         if token.kind == "num":
-            return plain_number(token.text)
+            return self.repeating(token.text) or plain_number(token.text)
         if token.kind == "word":
             return self.word(token)
         if token.kind == "text":
@@ -70,6 +70,20 @@ class Atoms(Brackets):
             if token.text == "$":
                 return ("currency", self.power())
         raise ParseError(f"unexpected {token.text or 'end'!r}")
+
+    def repeating(self, text: str) -> Node | None:
+        """A decimal whose last digits stand under a bar, as a fraction; None for other numbers."""
+        bar, digits = self.peek(), self.peek(2)
+        if (
+            "." not in text or bar.kind != "cmd" or bar.text not in {"overline", "bar"} or self.peek(1).text != "{"
+            or not digits.text.isdigit() or self.peek(3).text != "}" or len(text) + len(digits.text) > 60
+        ):  # fmt: skip
+            return None
+        self.at += 4
+        places = len(text.partition(".")[2])
+        period = Fraction(int(digits.text), 10**places * (10 ** len(digits.text) - 1))
+        value = Fraction(text if text[-1] != "." else text + "0") + period
+        return ("/", number(value.numerator), number(value.denominator))
 
     def word(self, token: Token) -> Node:
         """Bare letters: a function, a word, or variables side by side."""

@@ -67,7 +67,7 @@ class Brackets(Cursor):
         if kind == "array":
             if self.is_op("{"):
                 self.subscript_group()
-        elif kind == "cases" or not kind.endswith("matrix"):
+        elif kind != "cases" and not kind.endswith("matrix"):
             raise ParseError(f"the environment {kind}")
         rows: list[list[Node]] = [[]]
         while True:
@@ -85,6 +85,8 @@ class Brackets(Cursor):
         kept = tuple(tuple(row) for row in rows if row)
         if not kept or len({len(row) for row in kept}) != 1:
             raise ParseError("a matrix with ragged rows")
+        if kind == "cases":
+            return ("cases", *(("row", *row) for row in kept))
         determinant = kind in {"vmatrix", "Vmatrix"}
         return ("f", "det", (("matrix", *(("row", *row) for row in kept)),)) if determinant else (
             "matrix", *(("row", *row) for row in kept)

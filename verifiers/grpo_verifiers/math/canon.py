@@ -118,6 +118,8 @@ def _function(node: Node) -> Form:
         return opaque("log", "" if base is None else key(canon(base)), key(argument))
     name, args = node[1], [canon(argument) for argument in node[2]]
     values = [rational(argument) for argument in args]
+    if name == "mod":
+        return _remainder(*args)
     if name == "exp" and len(args) == 1:
         return power_of(generator("e"), args[0])
     known = [value for value in values if value is not None]
@@ -146,3 +148,10 @@ def _function(node: Node) -> Form:
         above, below = quotients[name]
         return times(above, inverse(below))
     return opaque(name, *keys)
+
+
+def _remainder(value: Form, modulus: Form) -> Form:
+    number, divisor = rational(value), rational(modulus)
+    if number is not None and divisor is not None and number.denominator == divisor.denominator == 1 and divisor > 0:
+        value = constant(number % divisor)
+    return opaque("mod", key(value), key(modulus))

@@ -110,7 +110,7 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Nod
         if (gold[1], gold[4]) != (answer[1], answer[4]):
             return False, "other brackets"
         return every(equal(a, b) for a, b in zip(gold[2:4], answer[2:4], strict=True))
-    if gold[0] == "matrix":
+    if gold[0] in {"matrix", "cases"}:
         if [len(row) for row in gold[1:]] != [len(row) for row in answer[1:]]:
             return False, "a matrix of another shape"
         pairs = zip(gold[1:], answer[1:], strict=True)

@@ -8,8 +8,8 @@ from functools import lru_cache
 from grpo_verifiers.math.atoms import Atoms, plain_number
 from grpo_verifiers.math.cursor import END
 from grpo_verifiers.math.tokens import ParseError, Token, tokenize
-from grpo_verifiers.math.tree import Node, is_deeper
-from grpo_verifiers.math.words import ATOM_COMMANDS, CONNECTIVES, RELATIONS, is_unit_word
+from grpo_verifiers.math.tree import Node, is_deeper, number
+from grpo_verifiers.math.words import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
 
 MAX_TREE = 80
 
@@ -41,7 +41,8 @@ class _Parser(Atoms):
         """Statements separated by commas, semicolons, "and", "or"."""
         self.deeper()
         found = [self.statement()]
-        while self.separator():
+        # "1 hour 30 minutes" has no separator
+        while self.separator() or (found[-1][0] == "unit" and self.peek().kind == "num"):
             found.append(self.statement())
         self.depth -= 1
         return found[0] if len(found) == 1 else ("list", *found)
@@ -64,10 +65,10 @@ class _Parser(Atoms):
             token = self.peek()
             if token.kind == "op" and token.text in RELATIONS:
                 op = token.text
-            elif token.kind == "cmd" and token.text in {"in", "to", "Rightarrow", "implies", "equiv"}:
-                if token.text != "in":
+            elif token.kind == "cmd" and token.text in {"in", "equiv", "to", "Rightarrow", "implies"}:
+                if token.text not in {"in", "equiv"}:
                     raise ParseError(f"\\{token.text} in an answer")
-                op = "in"
+                op = "in" if token.text == "in" else "="
             else:
                 break
             self.at += 1
@@ -107,6 +108,9 @@ class _Parser(Atoms):
             elif token.kind == "cmd" and token.text in {"pm", "mp"}:
                 self.at += 1
                 node = ("pm", node, self.product())
+            elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
+                self.at += 1
+                node = ("f", "mod", (node, self.argument() if token.text == "pmod" else self.power()))
             else:
                 return node
 
@@ -260,6 +264,8 @@ class _Parser(Atoms):
 
     def based(self, node: Node) -> Node:
         base = self.argument()
+        if base[0] == "text" and base[1].lower() in BASES:
+            base = number(BASES[base[1].lower()])
         if base[0] != "n" or base[2] is not None or not 2 <= base[1] <= 36:
             raise ParseError("a number with a subscript that is no base")
         if node[0] == "n" and node[2] is not None:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.phrases import last_number, only_math, only_number, phrases
-from grpo_verifiers.math.tokens import MAX_CHARS, ParseError
+from grpo_verifiers.math.tokens import MAX_CHARS, ParseError, tokenize
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words import MAX_DIGITS
 
@@ -63,6 +63,15 @@ def _is_sentence(text: str) -> bool:
     if not text.isascii():
         return any(char.isalpha() and not char.isascii() and char not in _GREEK for char in text)
     return len(words) > 1 and any(len(word) > 3 for word in words) and not {"and", "or"} & {w.lower() for w in words}
+
+
+def same_tokens(left: str, right: str) -> bool:
+    """Whether two texts are the same LaTeX but for spaces and the sizes of brackets."""
+    try:
+        first, second = (tokenize(undelimited(text)) for text in (left, right))
+    except ParseError:
+        return undelimited(left) == undelimited(right)
+    return [token[:2] for token in first] == [token[:2] for token in second]
 
 
 def read_prose(text: str, *, with_last_number: bool) -> tuple[str, Node] | None:

@@ -10,7 +10,7 @@ from grpo_verifiers.math.judge import MAX_DETAIL, combine, decide, decide_with, 
 from grpo_verifiers.math.leaf import Outcome
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.precise import precise
-from grpo_verifiers.math.read import undelimited
+from grpo_verifiers.math.read import same_tokens, undelimited
 from grpo_verifiers.verdict import Status, Verdict
 
 
@@ -35,6 +35,8 @@ def decide_fully(text: str, gold: str, options: Options) -> Outcome:
     outcome, reason = decide(text, gold, options)
     if outcome is None:
         outcome, reason = decide_with(text, gold, options, precise)
+    if outcome is None and same_tokens(text, gold):
+        outcome, reason = True, ""
     if outcome is None:
         outcome, reason = equal(undelimited(gold), undelimited(text))
     return outcome, reason

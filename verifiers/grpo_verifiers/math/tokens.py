@@ -144,5 +144,9 @@ def _text(text: str, at: int, tokens: list[Token], *, spaced: bool) -> int:
     if re.fullmatch(r"[-+]?\d[\d,.]*", stripped):
         tokens.extend(token._replace(spaced=True) for token in tokenize(stripped))
     else:
+        words = content.split()
+        if len(words) > 1 and words[-1] in {"and", "or"}:  # "hours and" is a unit and a separator
+            tokens.append(Token("text", " ".join(words[:-1]), spaced))
+            content, spaced = words[-1], True
         tokens.append(Token("text", content, spaced))
     return at

@@ -14,7 +14,8 @@ r"""The syntax tree of an answer: nested tuples, so that equal trees compare equ
 ``("list", ...)``        items separated by commas, "and", "or", in no order
 ``("paren", ...)``       ``(a, b)``: a tuple or an open interval
 ``("span", "[", a, b, ")")``  interval with at least one square bracket
-``("set", ...)``         ``\{a, b\}``; ``("matrix", rows)``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
+``("set", ...)``         ``\{a, b\}``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
+``("matrix", rows)``     rows are ``("row", a, ...)``; ``("cases", rows)``
 ``("rel", terms, ops)``  chain of relations: the three terms and ``"< ="`` of ``a < b = c``
 ======================== ==========================================================================
 """
@@ -25,7 +26,9 @@ from typing import Any
 
 Node = tuple[Any, ...]
 # Kinds that are no single value.
-STRUCTURES = frozenset({"list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "ratio", "text", "base"})
+STRUCTURES = frozenset(
+    {"list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "cases", "ratio", "text", "base"}
+)
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
 INFINITY: Node = ("v", "inf")
 

@@ -27,6 +27,8 @@ ATOM_COMMANDS = (
     FUNCTIONS | GREEK | ACCENTS
     | {"frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle", "emptyset"}
 )  # fmt: skip
+_BASE_NAMES = "two three four five six seven eight nine ten eleven twelve"
+BASES = {name: value for value, name in enumerate(_BASE_NAMES.split(), start=2)}
 _UNITS_LIST = """
 cm mm km kg mg ml cc ft sq lb lbs oz hr hrs min sec mph kmh kph rpm deg degree degrees unit units dollar dollars
 cent cents inch inches foot feet yard yards mile miles meter meters metre metres liter liters litre litres gram

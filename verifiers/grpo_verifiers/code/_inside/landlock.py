@@ -40,14 +40,14 @@ class Rules:
             self._request += struct.pack("=Q", 3)  # TCP: bind and connect
         if self.version >= 6:
             self._request += struct.pack("=Q", 3)  # abstract sockets of, and signals to, processes outside
-        self._open: list[tuple[int, int]] = []
+        self.opened: list[tuple[int, int]] = []
         for path in dict.fromkeys(readable):
             if os.path.exists(path):  # noqa: PTH110 - no pathlib in the box
                 allowed = _READ if os.path.isdir(path) else _READ_FILE  # noqa: PTH112 - same
-                self._open.append((os.open(path, os.O_PATH | os.O_CLOEXEC), allowed))
+                self.opened.append((os.open(path, os.O_PATH | os.O_CLOEXEC), allowed))
         for path in devices:
             if os.path.exists(path):  # noqa: PTH110 - same
-                self._open.append((os.open(path, os.O_PATH | os.O_CLOEXEC), _DEVICE | (self._more & _TRUNCATE)))
+                self.opened.append((os.open(path, os.O_PATH | os.O_CLOEXEC), _DEVICE | (self._more & _TRUNCATE)))
 
     def enter(self, folder: str) -> None:
         """Bind the calling process, which has given up new privileges, to the rules and to one writable folder."""
@@ -56,7 +56,7 @@ class Rules:
         if rules < 0:
             raise OSError(ctypes.get_errno(), "Landlock refused the rules")
         own = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-        for fd, allowed in (*self._open, (own, _WRITE | (self._more & (_REFER | _TRUNCATE)))):
+        for fd, allowed in (*self.opened, (own, _WRITE | (self._more & (_REFER | _TRUNCATE)))):
             rule = struct.pack("=Qi", allowed & self._handled, fd)
             if libc.syscall(445, rules, 1, rule, ctypes.c_uint32(0)) != 0:
                 raise OSError(ctypes.get_errno(), "Landlock refused a rule")

@@ -1,0 +1,122 @@
+"""One run on the ranks there are, of completions that depend on their place in the whole batch only.
+
+Each rank answers for its own rows, so that one process and two see the same completions.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from accelerate.utils import gather_object
+from datasets import Dataset
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+rank = int(os.environ.get("RANK", "0"))
+
+
+def text(row):
+    return "ab3d5fgh"[: 1 + (5 * row) % 8] + "xyz"[row % 3] * (row % 4)
+
+
+def rollout(prompts, trainer):
+    tokenizer = trainer.processing_class
+    rows = range(rank * len(prompts), (rank + 1) * len(prompts))
+    return {
+        "prompt_ids": [tokenizer.encode(prompt) for prompt in prompts],
+        "completion_ids": [tokenizer.encode(text(row)) + [tokenizer.eos_token_id] * (row % 2) for row in rows],
+        "logprobs": None,
+        "row": list(rows),
+    }
+
+
+def letters(completions, row, **_):
+    # Rows 8 to 11 are one group without contrast; rows 2 and 7 cannot be scored.
+    return [
+        None if r in (2, 7) else 0.5 if 8 <= r < 12 else len(set(t)) / 3 for r, t in zip(row, completions, strict=True)
+    ]
+
+
+def late(completions, row, **_):
+    return [float(r % 3) if r < 8 else 1.0 for r in row]
+
+
+def steps(completion_ids, row, **_):
+    return [
+        [
+            (at, min(at + 2, len(ids)), None if (r + at) % 5 == 0 else float((r * 7 + at) % 3))
+            for at in range(0, len(ids) - 1, 2)
+        ]
+        for r, ids in zip(row, completion_ids, strict=True)
+    ]
+
+
+def run(folder, model, per_device, **settings):
+    scorer = steps if settings.get("advantage") in ("process", "mix") else None
+    config = GRPOPlusConfig(
+        output_dir=folder + "/out",
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        max_steps=1,
+        num_generations=4,
+        per_device_train_batch_size=per_device,
+        max_completion_length=16,
+        optim="sgd",
+        learning_rate=1.0,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        save_strategy="no",
+        logging_steps=1,
+        disable_tqdm=True,
+        gradient_checkpointing=False,
+        shuffle_dataset=False,
+        **settings,
+    )
+    data = Dataset.from_dict({"prompt": ["12+3=", "4=", "12+34+5="]})
+    trainer = GRPOPlusTrainer(
+        model,
+        [letters, late],
+        config,
+        data,
+        rollout_func=rollout,
+        step_scorer=scorer,
+    )
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    held = {}
+    inner = trainer._generate_and_score_completions
+
+    def keep(inputs):
+        held.update(inner(inputs))
+        return held
+
+    trainer._generate_and_score_completions = keep
+    trainer.train()
+    after = list(trainer.accelerator.unwrap_model(trainer.model).parameters())
+    gradient = torch.cat([(b - a.detach()).flatten() for a, b in zip(after, before, strict=True)])
+    advantages = gather_object([row.tolist() for row in held["advantages"].unsqueeze(-1).flatten(1)])
+    logged = {
+        k: v
+        for k, v in trainer.state.log_history[0].items()
+        if k.startswith(("advantages/", "steps/", "reward", "loss"))
+    }
+    return {
+        "world": trainer.accelerator.num_processes,
+        "advantages": advantages,
+        "logged": list(trainer._logs["advantages"]),
+        "gradient": gradient.tolist(),
+        "metrics": logged,
+    }
+
+
+if __name__ == "__main__":
+    folder, model, runs = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    found = {name: run(folder, model, 6, **settings) for name, settings in runs.items()}
+    if rank == 0:
+        Path(folder, "found.json").write_text(json.dumps(found))
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # gloo's own goodbye can wait for a rank that has left
