@@ -42,12 +42,14 @@ SEAMS: "Mapping[str, Sequence[str]]" = {
         "batch_size",
         "compute_entropy",
     ),
+    "_generate_single_turn": ("self", "prompt_ids"),
     "_prepare_inputs": ("self", "generation_batch"),
 }
 """Methods of ``GRPOTrainer`` that are overridden or called, and the parameters they must start with."""
 
 STATE = (
     "_buffered_inputs",
+    "_entropy_window_stats",
     "_last_world_entropy",
     "_logs",
     "_metrics",
@@ -67,6 +69,10 @@ STATE = (
     "use_adaptive_entropy",
 )
 """Attributes that ``GRPOTrainer`` sets on itself and that are read or written."""
+
+
+LOSS_STATE = ("_entropy_window_stats", "_last_world_entropy", "entropy_coef")
+"""Those of them that a pass forward and backward changes."""
 
 
 class UnsupportedTRLError(ImportError):
@@ -311,6 +317,22 @@ def _kind_of_run(trainer: Any) -> str | None:
         return SINGLE
     replicated = {DistributedType.MULTI_GPU, DistributedType.MULTI_CPU, DistributedType.MULTI_XPU}
     return REPLICATED if accelerator.distributed_type in replicated else None
+
+
+def parts_with_state(trainer: Any) -> list[Any]:
+    """What an objective keeps between micro-batches, and changes in a pass."""
+    return [] if trainer.update is None else trainer.update.parts_with_state()
+
+
+def adapter_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
+    """The quantisation and adapter configs among the trainer's arguments after ``eval_dataset``."""
+    import inspect
+
+    from trl import GRPOTrainer
+
+    names = list(inspect.signature(GRPOTrainer.__init__).parameters)[6:]
+    given = dict(zip(names, further, strict=False)) | dict(keywords)
+    return {name: given.get(name) for name in ("quantization_config", "peft_config")}
 
 
 def plain_model(trainer: Any, model: Any) -> Any:

@@ -43,6 +43,9 @@ class GRPOPlusConfig(GRPOConfig):
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
         engine_tokens_per_pass: most tokens of one forward and backward pass; None for no bound.
+        rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
+            and lets rows leave that have ended, wherever that has the same distribution.
+        rollout_rows: most rows drawn at once with ``auto``; None for as many as memory allows.
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, *MAPPINGS]  # noqa: SLF001, RUF012 - the host's own protocol
@@ -89,6 +92,14 @@ class GRPOPlusConfig(GRPOConfig):
     engine_tokens_per_pass: int | None = field(
         default=None,
         metadata={"help": "Most tokens of one forward and backward pass of the update; unset for no bound."},
+    )
+    rollout: Literal["stock", "auto"] = field(
+        default="stock",
+        metadata={"help": "How completions are drawn: auto reads prompts once and drops rows that ended."},
+    )
+    rollout_rows: int | None = field(
+        default=None,
+        metadata={"help": "Most rows drawn at once with rollout auto; unset for as many as memory allows."},
     )
 
     def __post_init__(self) -> None:

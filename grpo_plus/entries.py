@@ -114,6 +114,14 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
         value = values.get(key)
         if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
             problems.append(f"{where}: {key} is {value!r}, expected a mapping.")
+    kwargs = values.get("kwargs")
+    if isinstance(kwargs, Mapping):
+        problems += [
+            f"{where}: {key} stands in kwargs, but is a key of the entry itself: move it one level up."
+            for key in kwargs
+            if key in KEYS
+        ]
+        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in ("base", "self")]
     columns = values.get("columns")
     if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
         problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")

@@ -106,6 +106,10 @@ class ObjectiveLoss:
             self._log({"inner/skipped": 1.0})
         return skipped
 
+    def parts_with_state(self) -> list[Any]:
+        """What a pass changes, for whoever must undo one that failed."""
+        return [self.coefficient, self.inner, self._entropy]
+
     def finish(self, step: int) -> None:
         """Close a trained micro-batch; after the last one of an iteration it is decided whether to go on."""
         share = self.inner.finish(step)

@@ -44,6 +44,7 @@ def config_problems(config: Any) -> list[str]:
         refresh_problems,
         _verifier_problems,
         _engine_problems,
+        _rollout_problems,
     )
     return [problem for check in checks for problem in check(config)]
 
@@ -233,6 +234,12 @@ def _verifier_problems(config: Any) -> list[str]:
     from grpo_plus.entries import entry_problems
 
     return entry_problems(config)
+
+
+def _rollout_problems(config: Any) -> list[str]:
+    from grpo_plus.qlora.checks import rollout_problems
+
+    return rollout_problems(config)
 
 
 def _engine_problems(config: Any) -> list[str]:

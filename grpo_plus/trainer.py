@@ -14,6 +14,8 @@ from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
 from grpo_plus.loss import ObjectiveLoss
 from grpo_plus.problems import raise_all
+from grpo_plus.qlora.attach import Rollouts, retry_of
+from grpo_plus.qlora.guard import Guard
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
 from grpo_plus.resolve import resolve_advantage, resolve_objective, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
@@ -68,10 +70,12 @@ class GRPOPlusTrainer(GRPOTrainer):
             ]
         )
         self.verification.report_golds(train_dataset)
+        self.verification.warm()
         reward_funcs = self.verification.beside(reward_funcs)
         if "reward_processing_classes" in kwargs:
             given = kwargs["reward_processing_classes"]
             kwargs["reward_processing_classes"] = self.verification.processors_beside(given)
+        self.guard = Guard.before_loading(model, args, **_trl.adapter_arguments(further, kwargs))
         adapter = is_adapter(model, (*further, *kwargs.values()))
         with hidden_sync(args, hide=adapter):
             super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
@@ -85,6 +89,9 @@ class GRPOPlusTrainer(GRPOTrainer):
             unwrap=lambda model: _trl.plain_model(self, model),
         )
         self.engine.check(self.model)
+        self.guard.after_loading(self.model)
+        self.rollouts = Rollouts(self)
+        self.retry = retry_of(self, active=self.guard.active)
         self.update = None if self.objective is None else ObjectiveLoss(self.objective, self)
         self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
         self._rewards_NK: torch.Tensor | None = None
@@ -104,7 +111,16 @@ class GRPOPlusTrainer(GRPOTrainer):
         return output
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        return _trl.arranged(self, super()._prepare_inputs(generation_batch), self.engine.arrange)
+        prepare = super()._prepare_inputs
+        return self.retry.inputs(lambda: _trl.arranged(self, prepare(generation_batch), self.engine.arrange))
+
+    def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
+        with self.guard.sampling(self.model), self.rollouts.applied():
+            return super()._generate_single_turn(*arguments, **keywords)
+
+    def _load_from_checkpoint(self, *arguments: Any, **keywords: Any) -> None:
+        super()._load_from_checkpoint(*arguments, **keywords)
+        self.guard.resumed(self.model)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
         return self.engine.score(super()._get_per_token_logps_and_entropies, *arguments, **keywords)
@@ -122,7 +138,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         if self.update is not None and self.update.skips(step):
             _trl.pass_over_step(self)
             return torch.zeros((), device=self.accelerator.device)
-        loss: torch.Tensor = super().training_step(model, inputs, num_items_in_batch)
+        train = super().training_step
+        loss = self.retry.run(lambda: train(model, inputs, num_items_in_batch))
         if self.update is not None:
             self.update.finish(step)
         return loss

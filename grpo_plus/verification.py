@@ -222,6 +222,11 @@ class Verification:
             if column not in columns
         ]
 
+    def warm(self) -> None:
+        """Start the workers now, so that the first step does not wait for them."""
+        for live in self.live:
+            live.verifier.warm()
+
     def report_golds(self, train: Any) -> None:
         """Check the gold answers of the training data where a verifier knows how, and print those that are no use.
 

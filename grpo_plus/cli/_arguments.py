@@ -14,6 +14,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
 from grpo_plus.processes import planned
+from grpo_plus.qlora.defaults import Default, fill_parser
 from grpo_verifiers._suggest import nearest
 from grpo_verifiers.errors import VerifierError
 
@@ -59,7 +60,9 @@ class Parsed:
     model: ModelConfig
     mixture: DatasetMixtureConfig
     launch: tuple[str, ...]
+    processes: int | None
     folder: Path
+    filled: tuple[Default, ...] = ()
 
 
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
@@ -88,13 +91,15 @@ def parse(prog: str, arguments: Sequence[str]) -> Parsed:
         if path is not None:
             _apply_file(parser, path)
         launch, processes = _launch_arguments(parser, parser.parse_known_args(rest)[1])
+        # The process that only launches others must not wake the card up to ask what it is.
+        filled = fill_parser(parser, rest, getattr(parser, "_plus_given", ())) if is_rank() or not launch else []
         with anchored(folder), planned(None if is_rank() else processes):
             script, training, model, mixture, _ = parser.parse_args_into_dataclasses(
                 rest, return_remaining_strings=True, look_for_args_file=False
             )
     except (ValueError, TypeError, VerifierError) as error:
         raise UserError(_with_cause(error)) from error
-    return Parsed(script, training, model, mixture, launch, folder)
+    return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
 
 
 def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:
@@ -127,6 +132,7 @@ def _apply_file(parser: TrlParser, path: Path) -> None:
         hints = [_hint(key, known) for key in strange]
         raise UserError(f"{path}: " + " ".join(hints))
     parser.set_defaults_with_config(**values)
+    parser._plus_given = set(values)  # noqa: SLF001 - same
     given = [word for key, value in launch.items() for word in _as_flag(key, value, takes_value=flags[key])]
     parser._plus_launch = given  # noqa: SLF001 - our own note on our own parser
 

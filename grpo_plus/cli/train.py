@@ -37,8 +37,26 @@ def _launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
     os.environ[LAUNCHED] = "1"
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
-    launch_command(launch_command_parser().parse_args(given))
+    launch = launch_command_parser().parse_args(given)
+    if (parsed.processes or 1) > 1:
+        _spread_over_cpu(launch)
+    launch_command(launch)
     return 0
+
+
+def _spread_over_cpu(launch: Any) -> None:
+    """Have several CPU ranks started as several GPU ranks are: accelerate's own way is MPI, and one rank without it."""
+    import torch
+
+    from grpo_plus.options import read_yaml
+
+    kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
+    other = (launch.tpu, launch.use_deepspeed, launch.use_fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)
+    if any(other) or kind not in (None, False, "NO", "MULTI_CPU", "MULTI_GPU"):  # YAML reads a bare NO as false
+        return
+    if launch.cpu or kind == "MULTI_CPU" or not torch.accelerator.is_available():
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+        launch.cpu, launch.multi_gpu = False, True
 
 
 def _train(parsed: "Parsed") -> int:
@@ -48,6 +66,9 @@ def _train(parsed: "Parsed") -> int:
     from grpo_plus.problems import ConfigError
     from grpo_verifiers.errors import VerifierError
 
+    if parsed.filled and int(os.environ.get("RANK", "0")) == 0:
+        print("For a 4-bit base, options that were left unset:")
+        print("\n".join(f"  {default}" for default in parsed.filled))
     try:
         trainer = build_trainer(parsed)
     except (ConfigError, VerifierError) as error:

@@ -26,6 +26,7 @@ class Support:
         refusal: why TRL's own path must run unchanged, or None.
         packing: whether rows may be laid out anew, each with its own positions and a causal mask.
         sharing: whether completions may also share their prompt, which takes a ready-made mask.
+        joining: whether rows may stand behind one another in one, told apart by their positions alone.
         trimming: whether common padding columns may be dropped.
         window: attention window in tokens: a shared prompt is exact only for rows no longer than this.
         note: why the best layout is not possible, or None.
@@ -34,6 +35,7 @@ class Support:
     refusal: str | None = None
     packing: bool = False
     sharing: bool = False
+    joining: bool = False
     trimming: bool = False
     window: int | None = None
     note: str | None = None
@@ -62,7 +64,8 @@ def support_of(model: Any) -> Support:
     window = _window(text)
     if attention not in _MASKED:
         note = f"attention {attention!r} takes no ready-made mask, so completions cannot share their prompt"
-        return Support(packing=True, trimming=not absolute, note=note)
+        flash = str(attention).startswith("flash_attention")
+        return Support(packing=True, joining=flash, trimming=not absolute, note=note)
     if window is not None and window < LENGTH:
         note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
         return Support(packing=True, trimming=not absolute, note=note)

@@ -88,11 +88,13 @@ class Plan:
         layout: ``packed``, ``trimmed`` or ``stock``.
         passes: for ``packed``, the trees of each pass.
         cost: estimated operations.
+        joined: whether the trees of a pass stand behind one another, without padding.
     """
 
     layout: str
     passes: tuple[tuple[Tree, ...], ...] = ()
     cost: float = 0.0
+    joined: bool = False
 
 
 def split_passes(trees: Sequence[Tree], shape: Shape, *, most_tokens: int | None = None) -> list[list[Tree]]:
@@ -118,6 +120,7 @@ def choose(
     stock_rows: int,
     packing: bool,
     sharing: bool,
+    joining: bool,
     trimming: bool,
     single_pass: bool,
     forced: str = "auto",
@@ -132,6 +135,7 @@ def choose(
         stock_rows: how many rows TRL would run in their place, padded to all columns.
         packing: whether rows may be laid out anew at all.
         sharing: whether completions may share their prompt.
+        joining: whether rows may stand behind one another instead of padding each other.
         trimming: whether padding columns may be dropped.
         single_pass: whether everything must run in one pass (several processes must agree on their number).
         forced: a layout to take wherever it is possible, or ``auto``.
@@ -144,7 +148,11 @@ def choose(
     width = prompt + completion if trimming else rows.width
     ragged = any(rows.prompts[row] + rows.completions[row] < width for row in chosen)
     plans = [Plan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
-    if packing and forced != "trimmed":
+    if packing and joining and forced != "trimmed":
+        parts = _fill(grow(rows, chosen, 1), most_tokens)
+        cost = sum(shape.cost(1, tree.size, dense=False) - shape.overhead for part in parts for tree in part)
+        plans.append(Plan("packed", parts, cost + shape.overhead * len(parts), joined=True))
+    elif packing and forced != "trimmed":
         widest = max(_group_sizes(rows, chosen)) if sharing else 1
         for branches in _halvings(widest):
             trees = grow(rows, chosen, branches)
@@ -159,6 +167,19 @@ def choose(
         plans = [plan for plan in plans if plan.layout == forced] or plans
     best = min(plans, key=lambda plan: plan.cost)
     return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else Plan("stock", cost=stock)
+
+
+def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, ...], ...]:
+    """Passes as full as their bound allows."""
+    passes: list[list[Tree]] = []
+    tokens = 0
+    for tree in trees:
+        if not passes or (most_tokens is not None and tokens + tree.size > most_tokens):
+            passes.append([])
+            tokens = 0
+        passes[-1].append(tree)
+        tokens += tree.size
+    return tuple(tuple(part) for part in passes)
 
 
 def _group_sizes(rows: Rows, chosen: Sequence[int]) -> list[int]:

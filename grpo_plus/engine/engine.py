@@ -245,6 +245,7 @@ class Engine:
             stock_rows=stock_rows,
             packing=support.packing and facts.head is not None,
             sharing=support.sharing and (support.window is None or longest <= support.window),
+            joining=support.joining,
             trimming=support.trimming,
             single_pass=facts.kind != SINGLE,
             forced=self.layout,

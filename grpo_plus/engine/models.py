@@ -88,7 +88,14 @@ class Models:
             return
         sharing, attention = known.support.sharing, known.attention
         wrong = mismatch(
-            model, known.vocabulary, device, self._autocast, attention=attention, sharing=sharing, head=head
+            model,
+            known.vocabulary,
+            device,
+            self._autocast,
+            attention=attention,
+            sharing=sharing,
+            joining=known.support.joining,
+            head=head,
         )
         if wrong is None:
             return

@@ -69,6 +69,7 @@ class Packed:
         scored: flat positions in (T, L) of the scored tokens.
         target: flat positions in (B, C) that they belong to.
         branching: whether any tree has more than one branch; without one a plain causal mask is exact.
+        joined: whether the trees stand behind one another in a single row, told apart by positions that start anew.
     """
 
     input_ids: torch.Tensor
@@ -78,6 +79,7 @@ class Packed:
     scored: torch.Tensor
     target: torch.Tensor
     branching: bool
+    joined: bool = False
 
 
 def read_rows(input_ids_BS: torch.Tensor, attention_mask_BS: torch.Tensor, completion_width: int) -> Rows | None:
@@ -156,6 +158,26 @@ def lay_out(trees: Sequence[Tree], input_ids_BS: torch.Tensor, rows: Rows) -> Pa
         scored=torch.cat(scored).to(device),
         target=torch.cat(target).to(device),
         branching=any(len(tree.rows) > 1 for tree in trees),
+    )
+
+
+def join(packed: Packed) -> Packed:
+    """The same trees behind one another in one row without padding, for attention of variable length.
+
+    Each tree must have one branch: such attention keeps sequences apart, and knows of no tree.
+    """
+    assert not packed.branching
+    real = packed.branch != FILL
+    place = real.reshape(-1).cumsum(0) - 1
+    return Packed(
+        input_ids=packed.input_ids[real][None],
+        position_ids=packed.position_ids[real][None],
+        labels=packed.labels[real][None],
+        branch=packed.branch[real][None],
+        scored=place[packed.scored],
+        target=packed.target,
+        branching=False,
+        joined=True,
     )
 
 

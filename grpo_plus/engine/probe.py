@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
-from grpo_plus.engine.pack import grow, lay_out, read_rows
+from grpo_plus.engine.pack import grow, join, lay_out, read_rows
 
 _PROMPT, _LENGTHS = 7, (6, 4, 5)
 LENGTH = _PROMPT + max(_LENGTHS)
@@ -22,12 +22,30 @@ _COARSE = 3e-2
 
 
 def mismatch(
-    model: Any, vocabulary: int, device: torch.device, autocast: Autocast, *, attention: str, sharing: bool, head: Head
+    model: Any,
+    vocabulary: int,
+    device: torch.device,
+    autocast: Autocast,
+    *,
+    attention: str,
+    sharing: bool,
+    joining: bool,
+    head: Head,
 ) -> str | None:
     """Why packing is not exact for this model, or None.
 
     Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
     single tokens, a wrong mask or position moves all of them.
+
+    Args:
+        model: as it will be called.
+        vocabulary: number of token ids.
+        device: of the inputs.
+        autocast: makes the context of a pass.
+        attention: transformers' name of its attention.
+        sharing: whether rows are to share their prompt.
+        joining: whether rows are to stand behind one another.
+        head: how the model scores.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)
@@ -39,6 +57,7 @@ def mismatch(
     assert rows is not None
     ids, mask = ids.to(device), mask.to(device)
     packed = lay_out(grow(rows, range(len(_LENGTHS)), None if sharing else 1), ids, rows)
+    packed = join(packed) if joining else packed
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
     with torch.no_grad(), _without_dropout(model):

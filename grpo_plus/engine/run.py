@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from grpo_plus.engine.cost import Plan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
-from grpo_plus.engine.pack import Rows, lay_out
+from grpo_plus.engine.pack import Rows, join, lay_out
 from grpo_plus.engine.trim import trim
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
@@ -89,6 +89,7 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.input_ids, job.rows)
+            packed = join(packed) if plan.joined else packed
             score = partial(score_packed, job.model, packed, job.autocast, attention=job.known.attention, head=job.head)
             yield Scored(packed.target, *_bounded(job, score), packed.input_ids.numel())
         return

@@ -158,7 +158,7 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
     return [message]
 
 
-def config_problems(config: Any) -> list[str]:
+def rollout_problems(config: Any) -> list[str]:
     """What is wrong with the rollout fields of a config."""
     found = []
     if config.rollout not in ("stock", "auto"):

@@ -69,7 +69,9 @@ class Rollout:
             self._say("a prompt is empty")
             return None
         rows = self._most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
-        decoded = decode(model, prompts, sampling, most_rows=rows, device=ids.device)
+        # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
+        plain = model.get_base_model() if is_adapted(model) else model
+        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device)
         self._report(decoded)
         width = max(map(len, decoded.completions))
         filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]

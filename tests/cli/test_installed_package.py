@@ -92,7 +92,8 @@ def test_it_trains_on_two_launched_ranks(site, config, folder, clean_environment
         dynamo_backend="no",
         main_process_port=port,
     )
-    variables = clean_environment | {"PYTHONPATH": str(site), "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    path_first = os.pathsep.join([str(site), *filter(None, [clean_environment.get("PYTHONPATH")])])
+    variables = clean_environment | {"PYTHONPATH": path_first, "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path]
     log = folder / "log"
     with log.open("w") as file:

@@ -193,13 +193,13 @@ def test_verify_a_file_that_is_not_there_or_broken(cli, completions):
     assert "cannot be loaded" in err
 
 
-@pytest.mark.parametrize("golds", [["42", "\\frac{1}{2}", "3\\sqrt2"], ["42", "the answer is unclear", "7"]])
+@pytest.mark.parametrize("golds", [["42", "\\frac{1}{2}", "3\\sqrt2"], ["42", "\\frac{1}{", "7"]])
 def test_verify_checks_that_golds_accept_themselves(cli, completions, golds):
     (completions / "golds.jsonl").write_text("".join(json.dumps({"answer": gold}) + "\n" for gold in golds))
     code, out, err = cli("verify", completions / "golds.jsonl", "--verifier", "math", "--check-golds")
-    assert code == (0 if golds[1].startswith("\\frac") else 1), out + err
+    assert code == (0 if golds[1].endswith("}") else 1), out + err
     if code == 1:
-        assert "unclear" in out
+        assert "frac" in out
     code, _, err = cli("verify", completions / "golds.jsonl", "--verifier", "think_format", "--check-golds")
     assert code == 2
     assert "no gold answers" in err

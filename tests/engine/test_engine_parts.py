@@ -205,6 +205,7 @@ def plan(rows, chosen=None, *, single_pass=False, sharing=True, **keywords):
         stock_rows=len(rows.prompts),
         packing=True,
         sharing=sharing,
+        joining=False,
         trimming=True,
         single_pass=single_pass,
         **keywords,

@@ -187,6 +187,26 @@ def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say,
     assert math.isfinite(logged["loss"])
 
 
+def test_the_completions_table_holds_the_mean_and_beside_it_every_token(build, say, sums, tmp_path):
+    """Written by TRL after training steps and an evaluation of another size, so every column has one length."""
+    import pandas as pd
+
+    say(lambda prompt, row: TEXTS[row % 4])
+    trainer = build(
+        trainer={"step_scorer": scorer, "reward_funcs": [fixed(1, 0, 0, 0)], "eval_dataset": sums.select(range(2))},
+        advantage="process",
+        log_completions=True,
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=4,
+    )
+    trainer.train()
+    found = pd.read_parquet(tmp_path / "out" / "completions" / "completions_00001.parquet")
+    assert [len(row) for row in found["advantages_per_token"]] == LENGTHS * (len(found) // 4)
+    for mean, row, length in zip(found["advantage"], found["advantages_per_token"], LENGTHS * 2, strict=False):
+        assert mean == pytest.approx(sum(row) / length, abs=1e-5)
+
+
 def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
     """The gradient of a step with per-token advantages, against one written out from the model's own log-probs."""
     say(lambda prompt, row: TEXTS[row % 4])

@@ -116,12 +116,14 @@ def test_workers_of_user_checks_have_network_and_files_but_no_tokens_and_no_gpu(
     for name in ("HF_TOKEN", "MY_API_KEY", "AWS_ACCESS_KEY_ID", "WANDB_API_KEY", "DB_PASSWORD", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("HF_HOME", "/somewhere")
+    monkeypatch.setenv("GRPO_VERIFIERS_KEEP_ENV", "DB_PASSWORD, OTHER")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     allowed = [
         f"connect 127.0.0.1 {server}",
         f"write {tmp_path / 'new'}",
         "environment HF_HOME",
         "environment OPENAI_API_KEY",
+        "environment DB_PASSWORD",
     ]
     hidden = [
         "environment HF_TOKEN",
@@ -151,3 +153,13 @@ def test_secrets_are_known_by_their_names(name):
 )
 def test_what_is_no_secret_stays(name):
     assert clean_environment({name: "x"})[name] == "x"
+
+
+@LINUX
+def test_built_in_checks_run_confined_and_ones_own_do_not():
+    from grpo_verifiers import get_verifier
+
+    assert get_verifier("math").spec.confined
+    assert get_verifier("regex", pattern="x").spec.confined
+    assert get_verifier("exact", timeout=1.0).spec.confined
+    assert not get_verifier(probe).spec.confined

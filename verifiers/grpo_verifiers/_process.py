@@ -26,6 +26,9 @@ except ImportError as missing:  # Windows
         "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
     ) from missing
 
+KEEP_VARIABLE = "GRPO_VERIFIERS_KEEP_ENV"
+"""Names, separated by commas, of variables that workers of user checks keep although they look like secrets."""
+
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
 
 
@@ -57,7 +60,8 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _environment(kind: Kind, mark: str, folder: str) -> dict[str, str]:
-    env = _confine.clean_environment(os.environ, () if kind.confined else kind.env)
+    kept = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
+    env = _confine.clean_environment(os.environ, () if kind.confined else kept)
     env[MARK] = mark
     if folder:
         env.update(TMPDIR=folder, HOME=env.get("HOME", folder))
@@ -108,7 +112,8 @@ class WorkerProcess:
         self.pid = self._process.pid
         self.death_fd = _pidfd(self.pid)
         stage = {"memory": kind.memory, "folder": self.folder, "path": search_path()}
-        self.send(("boot", 0, "", stage))
+        with contextlib.suppress(WorkerGone):  # dead already: the scheduler hears of it as of any death
+            self.send(("boot", 0, "", stage))
 
     def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
         """Queue a message; True if it went out whole (else wait until the socket takes more, and ``flush``)."""

@@ -48,7 +48,8 @@ class Settings:
         memory: GiB of address space of a worker, 0 for no cap; None for the default.
         env: environment variables that workers of this check may see although they look like secrets.
         home: where a check of this package runs unless told otherwise; a timeout moves it to a worker process.
-        builtin: comes with this package: its workers are confined.
+        builtin: comes with this package: its workers are confined, unless ``confined`` says otherwise.
+        confined: False for a check that builds a sandbox of its own, which confinement would forbid.
         raw: wants the completions as TRL has them: chats as lists of messages.
         fast: see ``builtins``.
         golds: see ``builtins``.
@@ -65,6 +66,7 @@ class Settings:
     env: tuple[str, ...] = ()
     home: Isolation | None = None
     builtin: bool = False
+    confined: bool = True
     raw: bool = False
     fast: str | None = None
     option_checks: str | None = None
@@ -136,7 +138,6 @@ class FunctionVerifier(Verifier):
         self._gate: Any = None
         self.__doc__ = fn.__doc__
         self.__module__ = getattr(fn, "__module__", __name__)
-        self.__wrapped__ = fn
 
     # -- settings
 
@@ -293,7 +294,7 @@ class FunctionVerifier(Verifier):
 
         memory = self.settings.memory
         cap = default_memory() if memory is None else int(memory * (1 << 30)) or None
-        confined = self.settings.builtin and not self.settings.env
+        confined = self.settings.builtin and self.settings.confined
         return make_spec(self.fn, confined=confined, memory=cap, env=self.settings.env, plugins=self.settings.plugins)
 
     def __reduce__(self) -> tuple[Any, ...]:

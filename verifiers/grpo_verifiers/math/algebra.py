@@ -17,7 +17,7 @@ def equal(gold: str, answer: str) -> Outcome:
 
     Both have to be understood to their last character, and neither may be large or deep.
     """
-    if not harmless(answer) or len(gold) > MAX_GOLD:
+    if not harmless(answer, gold) or len(gold) > MAX_GOLD:
         return False, "the answer cannot be compared"
     try:
         left, right = _parsed(gold), _parsed(answer)

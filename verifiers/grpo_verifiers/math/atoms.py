@@ -148,6 +148,8 @@ class Atoms(Brackets):
             return ("/", self.argument(), self.argument())
         if name == "sqrt":
             return self.root()
+        if name == "underline":
+            return self.argument()
         if name == "binom":
             return ("binom", self.argument(), self.argument())
         if name in {"pi", "infty"}:

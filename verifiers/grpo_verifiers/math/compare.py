@@ -4,6 +4,8 @@ Every comparison gives True, False or None (undecided: an algebra system has to 
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
 
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
@@ -38,7 +40,12 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if "cup" in (gold[0], answer[0]):
         gold, answer = relations.as_union(gold), relations.as_union(answer)
     if gold[0] == "rel" or answer[0] == "rel":
-        return relations.compare_relations(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
+        return relations.compare_relations(
+            gold,
+            answer,
+            lambda g, a: compare(g, a, options, leaf),
+            lambda left, right: compare(left, right, as_it_stands(options), leaf),
+        )
     gold, gold_unit = quantity(gold)
     answer, unit = quantity(answer)
     if (wrong := _unit_problem(gold_unit, unit, options)) is not None:
@@ -46,6 +53,12 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
         return _structures(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
     return _infinite(gold, answer) or leaf(gold, answer, options)
+
+
+@lru_cache(maxsize=64)
+def as_it_stands(options: Options) -> Options:
+    """The options without demands on how far something is worked out."""
+    return replace(options, evaluated=False, reduced=False)
 
 
 def _infinite(gold: Node, answer: Node) -> Outcome | None:
@@ -181,7 +194,7 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Callable[[
                 maybe.append(index)
         else:
             if not maybe:
-                return False, f"{show(item)} is missing"
+                return False, f"{show(item).replace('the answer', 'a value')} is missing"
             undecided.append((item, maybe))
     if not undecided:
         return True, ""

@@ -29,27 +29,29 @@ def is_final(node: Node) -> bool:
     return False
 
 
-def open_to_algebra(gold: Node, answer: str) -> bool:
+def open_to_algebra(gold: Node, gold_text: str, answer: str) -> bool:
     """Whether an answer that this grammar cannot read may still be shown to an algebra system.
 
     Only for golds with variables or sets, where notations are many; and only what is short, shallow and neither
     prose nor a restatement of the question.
     """
-    if not (names(gold) or gold[0] in {"span", "paren", "cup", "cap", "minus", "rel"}):
+    if gold[0] == "v" or not (names(gold) or gold[0] in {"span", "paren", "cup", "cap", "minus", "rel"}):
         return False
-    return harmless(answer)
+    return harmless(answer, gold_text)
 
 
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _UNDONE = re.compile(
-    r"\\(?:int|iint|oint|sum|prod|lim|frac\s*\{\s*d|partial|det|gcd|lcm|mod|pmod|bmod|boxed|phantom)(?![a-z])"
+    r"\\(?:int|iint|oint|sum|prod|lim|partial|det|gcd|lcm|p?mod|bmod|boxed|fbox|phantom|to|[rR]ightarrow|implies|iff"
+    r"|approx|[cl]?dots|mapsto|l?or|vee|land|wedge|color|tag|hspace|llap|rlap|cancel|def|newcommand)(?![a-z])|\\\\|&|;|\b(?:or|and|not)\b"
 )
 _SAFE = re.compile(r"[\sa-zA-Z0-9\\{}()\[\]|+*/^_=<>,.:;!&'-]*\Z")
 
 
-def harmless(text: str) -> bool:
-    """Whether a text is small enough for a parser that was not made for hostile input."""
-    if len(text) > 300 or not _SAFE.match(text) or _UNDONE.search(text):
+def harmless(text: str, gold: str) -> bool:
+    """Whether an answer is small and plain enough for a parser that was not made for hostile input."""
+    # signs of equality only where the gold has them, too
+    if text.count("=") > gold.count("=") or len(text) > 300 or not _SAFE.match(text) or _UNDONE.search(text):
         return False
     depth = deepest = 0
     for char in text:
@@ -105,6 +107,8 @@ def undone(node: Node) -> str:
             value = None
         if value is not None:
             return "arithmetic that is not carried out"
+        if node[0] == "*" and sum(is_final(part) for part in node[1:]) > 1:
+            return "a product of numbers that is not carried out"
         sums = [part for part in node[1:] if isinstance(part, tuple) and part and part[0] in {"+", "pm"}]
         if (node[0] == "*" and len(sums) > 1) or (node[0] == "^" and node[1][0] in {"+", "pm"}):
             return "a product of sums that is not multiplied out"

@@ -12,6 +12,7 @@ from grpo_verifiers.math.leaf import Leaf, Outcome, quick
 from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.read import read, read_prose, undelimited, with_decimal_point
+from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.verdict import Status, Verdict
@@ -52,10 +53,11 @@ def _judged(completion: str, answer: Any, options: Options) -> tuple[Verdict | N
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
     """The verdict over all statements of a completion: every one has to be right."""
-    if len(found.answers) > 1 and gold.node is not None and gold.node[0] in {"list", "set"}:
-        # one box for each of several answers
-        found = Found((_joined(found.answers, gold, options, decide_one),), found.asides)
-    undecided = False
+    if len(found.answers) > 1 and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
+        parts = _parts(found.answers, gold, options, decide_one)
+        if parts is None:
+            return None
+        found = Found(parts, found.asides)
     outcomes: list[tuple[Outcome | None, str]] = []
     for text in found.answers:
         try:
@@ -100,7 +102,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         letter = option_of(text) or text.strip(" ().")
         if letter == (gold.option or gold.node[1]):
             return True, ""
-    text, node = _read(text, gold.node, options)
+    text, node = _read(text, gold.node, gold.text, options)
     if node is None:
         return None, "outside this grammar"
     outcome, reason = compare(gold.node, node, options, leaf)
@@ -111,7 +113,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
     return outcome, reason
 
 
-def _read(text: str, gold: Node, options: Options) -> tuple[str, Node | None]:
+def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str, Node | None]:
     try:
         node = read(text)
         if node[0] != "text" or gold[0] == "text" or " " not in node[1]:
@@ -124,19 +126,22 @@ def _read(text: str, gold: Node, options: Options) -> tuple[str, Node | None]:
         problem = error
     if (inner := read_prose(text, with_last_number=options.last_number)) is not None:
         return inner
-    if not open_to_algebra(gold, text):
+    if not open_to_algebra(gold, gold_text, text):
         raise problem
     return text, None
 
 
-def _joined(answers: tuple[str, ...], gold: Gold, options: Options, decide_one: Decide) -> str:
-    """Several boxes as one list, unless the last of them is the whole list already."""
+def _parts(answers: tuple[str, ...], gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
+    """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
     try:
-        if decide_one(answers[-1], gold.text, options)[0] is True:
-            return answers[-1]
+        last = decide_one(answers[-1], gold.text, options)[0]
     except ParseError:
-        pass
-    return ", ".join(undelimited(answer) for answer in answers)
+        last = False
+    if last is None:
+        return None
+    items = answers[:-1] if last else answers
+    joined = ", ".join(undelimited(item) for item in items)
+    return (joined, answers[-1]) if last else (joined,)
 
 
 def _contradicts(text: str, gold: Gold, options: Options) -> bool:

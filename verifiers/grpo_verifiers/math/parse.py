@@ -152,8 +152,8 @@ class _Parser(Atoms):
                 before = factors[-1]
                 if _is_mixed(before, right, self.tokens, self.at):
                     factors[-1] = ("mixed", before, right)
-                elif token.kind == "num" and adjoining.kind == "num":
-                    raise ParseError("two numbers side by side")
+                elif token.kind == "num" and adjoining.text not in {")", "]", "}"}:
+                    raise ParseError("a number right after another factor")
                 else:
                     factors.append(right)
             elif token.kind == "text" or (token.kind == "word" and is_unit_word(token.text)):

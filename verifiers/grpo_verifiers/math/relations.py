@@ -4,10 +4,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from grpo_verifiers.math.canon import canon
-from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational, same
+from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
 from grpo_verifiers.math.leaf import Outcome, show
 from grpo_verifiers.math.numeric import real_value
-from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import INFINITY, Node
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
@@ -65,19 +64,28 @@ def group_assignments(node: Node) -> Node:
     return ("list", *(("paren", *(value for _, value in row)) for row in rows))
 
 
-def compare_relations(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:
-    """Compare two answers of which at least one is a relation."""
+def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
+    """Compare two answers of which at least one is a relation.
+
+    Args:
+        gold: the gold answer.
+        answer: the model's answer.
+        equal: compares parts by all policies.
+        same_value: compares the members of a chain, which may be left as they are.
+    """
     if gold[0] != "rel":
+        if _renames(gold, answer):
+            return False, "one name for another"
         if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
             return _set_of(answer, gold, equal, gold_is_set=True)
         value, problem = _stated(answer)
-        return (False, problem) if value is None else _with_checks(value, answer, gold, equal)
+        return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
     if gold[2] == "in":
         if answer[0] != "rel":
             return equal(gold[1][1], answer)
         if answer[2] == "in":
             return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
-        return compare_relations(gold[1][1], answer, options, equal)
+        return compare_relations(gold[1][1], answer, equal, same_value)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
@@ -89,10 +97,17 @@ def compare_relations(gold: Node, answer: Node, options: Options, equal: Equal) 
         if _names(pair[0], answer[1][0])[0] is False:
             return False, "another variable"
         value, problem = _stated(answer)
-        return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal)
+        return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
     if answer[2] == "in":
         return _set_of(gold, answer[1][1], equal, gold_is_set=False)
     return _relations(gold, answer, equal)
+
+
+def _renames(gold: Node, answer: Node) -> bool:
+    """Whether an answer such as ``D = C`` names two options or two words."""
+    first = answer[1][0]
+    named = gold[0] == "text" or (gold[0] == "v" and gold[1].isupper())
+    return bool(named and first[0] == gold[0] and first != gold)
 
 
 def _both(first: Outcome, second: Outcome) -> Outcome:
@@ -108,7 +123,7 @@ def _names(left: Node, right: Node) -> Outcome:
 def _stated(node: Node) -> tuple[Node | None, str]:
     r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
     terms, ops = node[1], ops_of(node)
-    if ops == ("in",) and is_name(terms[0]):
+    if ops == ("in",) and is_name(terms[0]) and _is_set(terms[1]):
         return terms[1], ""
     if not set(ops) <= {"=", "~="}:
         return None, "a relation where a value is expected"
@@ -118,7 +133,13 @@ def _stated(node: Node) -> tuple[Node | None, str]:
     return members[exact - 1], ""
 
 
-def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal) -> Outcome:
+def _is_set(node: Node) -> bool:
+    return node[0] in {"span", "paren", "set", "cup", "cap", "minus"} or (
+        node[0] == "v" and node[1].startswith("mathbb")
+    )
+
+
+def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value: Equal) -> Outcome:
     """Compare the stated value, and every link of the chain that led to it: ``41 = 42`` states nothing."""
     outcome, reason = equal(gold, value)
     if outcome is False:
@@ -129,24 +150,25 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal) -> Outcome:
     start = 1 if is_name(terms[0]) else 0
     for index in range(start, len(ops)):
         left, right = terms[index], terms[index + 1]
-        linked = _linked(left, right, ops[index])
+        linked = _linked(left, right, ops[index], same_value)
         if linked is False:
-            return False, f"{show(left)} is not {show(right)}: a false equation"
+            sides = show(left), show(right)
+            return (
+                False,
+                "a false equation" if "the answer" in sides else f"{sides[0]} is not {sides[1]}: a false equation",
+            )
         if linked is None:
             outcome = None
     return outcome, reason
 
 
-def _linked(left: Node, right: Node, op: str) -> bool | None:
-    if op == "~=":
-        a, b = real_value(left), real_value(right)
-        return None if a is None or b is None else abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
-    try:
-        return same(canon(left), canon(right))
-    except (TooBigError, UndefinedError):
-        return False
-    except NotAlgebraicError:
-        return None
+def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
+    if op == "=":
+        return same_value(left, right)[0]
+    a, b = (real_value(node[1] if node[0] in {"unit", "deg", "currency"} else node) for node in (left, right))
+    if a is None or b is None:
+        return left == right
+    return abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
 
 
 def _set_of(relation: Node, other: Node, equal: Equal, *, gold_is_set: bool) -> Outcome:

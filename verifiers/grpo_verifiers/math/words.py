@@ -14,7 +14,7 @@ phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Om
 """
 GREEK = frozenset(_GREEK_LIST.split())
 _ACCENTS_LIST = """
-overline bar vec hat widehat tilde overrightarrow dot underline mathbb
+overline bar vec hat widehat tilde overrightarrow dot mathbb
 """
 ACCENTS = frozenset(_ACCENTS_LIST.split())
 CONNECTIVES = frozenset({"and", "or", ",", "&", ", and", ", or", "and/or", ";"})
@@ -25,7 +25,8 @@ sat sun
 SHORT_WORDS = frozenset(_SHORT_WORDS.split())
 ATOM_COMMANDS = (
     FUNCTIONS | GREEK | ACCENTS
-    | {"frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle", "emptyset"}
+    | {"underline", "frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle"}
+    | {"emptyset"}
 )  # fmt: skip
 _BASE_NAMES = "two three four five six seven eight nine ten eleven twelve"
 BASES = {name: value for value, name in enumerate(_BASE_NAMES.split(), start=2)}

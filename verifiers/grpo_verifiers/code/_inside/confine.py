@@ -46,9 +46,10 @@ class Stage:
         self._landlock: landlock.Rules | None = None
         self._seccomp = None
         self._base_tasks = 0
+        self._base_memory = 0
         if self.level == "full":
             self._own_namespaces()
-        elif self.level == "process":
+        else:
             _must(_libc.prctl(_SUBREAPER, 1, 0, 0, 0), "adopting orphans")
             if self._uid is None:
                 self._base_tasks = _tasks_of(os.getuid()) + 256
@@ -83,6 +84,14 @@ class Stage:
             _, status = os.waitpid(pid, 0)
             os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
         _must(_libc.mount(b"none", b"/", None, ctypes.c_ulong(_PRIVATE), None), "a private mount tree")
+        self._self_fd = os.pidfd_open(os.getpid())
+
+    def finish(self) -> None:
+        """After everything is imported: measure, and give up what only the setting up needed."""
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
+            self._base_memory = int(file.read().split()[0]) * resource.getpagesize()
+        if self.level != "full":
+            return
         # Over the /proc that was needed above: programs see none at all.
         _must(
             _libc.mount(b"tmpfs", b"/proc", b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV | 1), b"size=4k,mode=0555"),
@@ -90,7 +99,6 @@ class Stage:
         )
         for number in range(64):
             _libc.prctl(_DROP_BOUNDING, number, 0, 0, 0)  # those that do not exist fail
-        self._self_fd = os.pidfd_open(os.getpid())
 
     def folder(self) -> str:
         """A private folder for the next program."""
@@ -119,11 +127,10 @@ class Stage:
 
     def keep_only(self, first: int) -> None:
         """In the child: close every descriptor from ``first`` on, but those that Landlock still needs."""
-        kept = sorted(fd for fd, _ in self._landlock.opened) if self._landlock else []
-        for fd in kept:
+        for fd in sorted(fd for fd, _ in self._landlock.opened) if self._landlock else ():
             os.closerange(first, fd)
             first = fd + 1
-        os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[1] if not kept else max(kept[-1] + 4096, 65536))
+        os.closerange(first, 1 << 20)
 
     def enter(
         self, folder: str, limits: dict[int, tuple[int, int]], memory: int, processes: int, disk: int
@@ -140,7 +147,7 @@ class Stage:
         os.environ.update(HOME=folder, TMPDIR=folder)
         for kind, pair in limits.items():
             _cap(kind, pair)
-        _cap(resource.RLIMIT_AS, (memory, memory))
+        _cap(resource.RLIMIT_AS, (memory + self._base_memory, memory + self._base_memory))
         if self.level == "none":
             return
         # The zygote and the process above it count too.
@@ -174,21 +181,29 @@ class Stage:
         """After a program: end what it left behind, remove its folder. Level full needs neither."""
         if self.level == "full":
             return
-        while True:
-            below = _children()
+        while below := _children():
+            if self.level == "process" and self._uid is not None:
+                _kill_all_of(self._uid)
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in below:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
             for pid in below:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-            for pid in below:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            try:
-                # Orphans of those just killed come here in turn, until there is no child left.
-                while os.waitpid(-1, 0 if below else os.WNOHANG)[0]:
-                    below = below[1:]
-            except ChildProcessError:
-                break
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)  # its own children are ours from here on, and the next round's
         wipe(folder)
+
+
+def _kill_all_of(uid: int) -> None:
+    """Kill every process of a user that only this box has, in one step that no fork can outrun."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def _children() -> list[int]:

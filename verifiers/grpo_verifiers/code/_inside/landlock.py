@@ -1,6 +1,7 @@
 """File and network rules of programs (Landlock): read the interpreter, write the private folder, nothing else."""
 
 import ctypes
+import fcntl
 import os
 import struct
 from collections.abc import Iterable
@@ -44,10 +45,10 @@ class Rules:
         for path in dict.fromkeys(readable):
             if os.path.exists(path):  # noqa: PTH110 - no pathlib in the box
                 allowed = _READ if os.path.isdir(path) else _READ_FILE  # noqa: PTH112 - same
-                self.opened.append((os.open(path, os.O_PATH | os.O_CLOEXEC), allowed))
+                self.opened.append((_open_high(path), allowed))
         for path in devices:
             if os.path.exists(path):  # noqa: PTH110 - same
-                self.opened.append((os.open(path, os.O_PATH | os.O_CLOEXEC), _DEVICE | (self._more & _TRUNCATE)))
+                self.opened.append((_open_high(path), _DEVICE | (self._more & _TRUNCATE)))
 
     def enter(self, folder: str) -> None:
         """Bind the calling process, which has given up new privileges, to the rules and to one writable folder."""
@@ -64,6 +65,14 @@ class Rules:
             raise OSError(ctypes.get_errno(), "Landlock could not be entered")
         os.close(rules)
         os.close(own)
+
+
+def _open_high(path: str) -> int:
+    """Above the descriptors that a program is given."""
+    low = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 20)
+    os.close(low)
+    return high
 
 
 def _libc() -> ctypes.CDLL:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .values import NoValueError, check, decode, dump, encode
 
-MAX_MESSAGE = 4 << 20
+MAX_MESSAGE = 1 << 20
 _MAX_TEXT = 300
 
 
@@ -123,9 +123,7 @@ def _run_tests(channel: socket.socket, tests: list[str]) -> None:
             exec(code, space)  # noqa: S102 - the test, in a box of its own
         except _UncrossableError as error:
             _send(channel, ["test", "uncrossable", str(error)])
-        except AssertionError as error:
-            _send(channel, ["test", "fail", _told(error)])
-        except BaseException as error:  # noqa: BLE001 - the program's exception, or one that its value caused
+        except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
             _send(channel, ["test", "fail" if calls[0] else "broken", _told(error)])
         else:
             _send(channel, ["test", "pass" if calls[0] else "idle", ""])
@@ -133,6 +131,10 @@ def _run_tests(channel: socket.socket, tests: list[str]) -> None:
 
 class _UncrossableError(BaseException):
     """A test hands the program something that cannot cross; not for its ``except Exception`` to swallow."""
+
+
+class _RefusedError(BaseException):
+    """The program's value cannot cross; not for the test to handle either."""
 
 
 class ProgramError(Exception):
@@ -155,7 +157,7 @@ def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., 
             return decode(reply[1])
         if reply[0] == "raised":
             raise _exception(reply[1])(reply[2])
-        raise ProgramError(reply[1])
+        raise _RefusedError(reply[1])
 
     stub.__name__ = stub.__qualname__ = name
     return stub

@@ -5,6 +5,7 @@ further message starts one program, with that program's descriptors; the answer 
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -32,6 +33,7 @@ def main(control_fd: int, parent_fd: int) -> None:
         sys.path += plan["path"]
         for name in plan["preload"]:
             importlib.import_module(name)
+        stage.finish()
     except Exception as error:  # noqa: BLE001 - all of it is for the parent to report
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:2000]}).encode())
         return
@@ -122,30 +124,34 @@ def _run(
 
 def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> None:
     """In the forked child: take the program's place and run it."""
-    os.setsid()
     roles = dict(zip(job["fds"], fds, strict=True))
-    # Out of the way of the standard descriptors before anything is put there.
+    # Out of the way of the low descriptors before anything is put there.
     moved = {role: _high(fd) for role, fd in roles.items()}
-    for number, role in ((0, "stdin"), (1, "stdout")):
-        if role in moved:
-            os.dup2(moved[role], number)
-    channel_fd = os.dup2(moved["channel"], 3, inheritable=False)
-    stage.keep_only(4)
-    channel = socket.socket(fileno=channel_fd)
-    limits = {
-        resource.RLIMIT_CPU: (int(job["cpu"]), int(job["cpu"]) + 1),
-        resource.RLIMIT_FSIZE: (job["disk"], job["disk"]),
-        resource.RLIMIT_NOFILE: (job["files"], job["files"]),
-        resource.RLIMIT_CORE: (0, 0),
-        resource.RLIMIT_MEMLOCK: (0, 0),
-        resource.RLIMIT_MSGQUEUE: (0, 0),
-    }
-    stage.enter(folder, limits, job["memory"], job["processes"], job["disk"])
+    try:
+        os.setsid()
+        for number, role in ((0, "stdin"), (1, "stdout")):
+            if role in moved:
+                os.dup2(moved[role], number)
+        channel = socket.socket(fileno=os.dup2(moved["channel"], 3, inheritable=False))
+        setup = os.dup2(moved["setup"], 4, inheritable=False)
+        moved["setup"] = setup
+        stage.keep_only(5)
+        limits = {
+            resource.RLIMIT_CPU: (int(job["cpu"]), int(job["cpu"]) + 1),
+            resource.RLIMIT_FSIZE: (job["disk"], job["disk"]),
+            resource.RLIMIT_NOFILE: (job["files"], job["files"]),
+            resource.RLIMIT_CORE: (0, 0),
+            resource.RLIMIT_MEMLOCK: (0, 0),
+            resource.RLIMIT_MSGQUEUE: (0, 0),
+        }
+        stage.enter(folder, limits, job["memory"], job["processes"], job["disk"])
+    except BaseException as error:  # noqa: BLE001 - told to the parent while nothing but our own code has run
+        os.write(moved["setup"], f"{type(error).__name__}: {error}"[:1000].encode("utf-8", "replace"))
+        os._exit(1)
+    os.close(setup)  # from here on nobody can claim that the box had failed
     gc.enable()
     program.serve(channel)
 
 
 def _high(fd: int) -> int:
-    import fcntl
-
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)

@@ -1,0 +1,69 @@
+"""What the README and the example files say is what the project does."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(not (ROOT / "README.md").exists(), reason="the sources are not here")
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.yaml"))
+CPU = ("--use_cpu", "true", "--bf16", "false", "--fp16", "false", "--report_to", "none")
+
+
+def blocks(language):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def read(path, *flags):
+    from grpo_plus.cli._arguments import parse
+
+    return parse("grpo-plus train", [str(path), *CPU, *flags])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_config_can_be_read(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    parsed = read(ROOT / "examples" / name)
+    assert parsed.model.model_name_or_path
+    assert parsed.training.output_dir
+    assert parsed.script.dataset_name
+
+
+def test_the_two_commands_of_the_readme():
+    for which, expected in (("run", "examples/first_run.py"), ("tests", "-m pytest")):
+        command = [sys.executable, str(ROOT / ".ci" / "readme"), which]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        (line,) = done.stdout.splitlines()
+        assert line.startswith("python3 -m venv .venv && .venv/bin/pip install")
+        assert expected in line
+        assert "sudo" not in line
+
+
+def test_the_configs_of_the_readme_can_be_read(tmp_path):
+    assert blocks("yaml")
+    for number, text in enumerate(blocks("yaml")):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text, encoding="utf-8")
+        for plugin in re.findall(r"\./(\w+\.py)", text):
+            (tmp_path / plugin).write_text("")
+        flags = () if "output_dir" in text else ("--output_dir", str(tmp_path / "out"))
+        assert read(path, *flags).training.output_dir
+
+
+def test_the_python_of_the_readme_compiles():
+    assert blocks("python")
+    for text in blocks("python"):
+        compile(text, "README.md", "exec")
+
+
+def test_the_readme_names_every_built_in_estimator():
+    from grpo_plus.advantages import advantages
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for entry in advantages.entries():
+        if entry.way == "built-in":
+            assert f"`{entry.name}`" in text, entry.name

@@ -1,0 +1,20 @@
+"""A verifier entry's own keys are not options of the verifier."""
+
+import pytest
+
+from grpo_plus.entries import read_entries
+
+
+@pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name"])
+def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
+    entries, problems = read_entries([{"name": "math", "kwargs": {key: 1}}])
+    assert entries == []
+    assert problems == [
+        f"verifiers[0] (math): {key} stands in kwargs, but is a key of the entry itself: move it one level up."
+    ]
+
+
+def test_isolation_is_an_option_like_any_other():
+    (entry,), problems = read_entries([{"name": "exact", "kwargs": {"isolation": "process"}}])
+    assert problems == []
+    assert entry.build().describe()["isolation"] == "process"
