@@ -2,9 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors import VerifierError
+
+if TYPE_CHECKING:
+    from grpo_verifiers.registry import Registry
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -23,7 +27,8 @@ def run(arguments: Sequence[str]) -> int:
         load_plugins(options.plugins)
         console = Console()
         width = max(console.width, 100) if not console.is_terminal else None
-        for registry in (advantages, objectives, *piece_registries.values(), REGISTRY):
+        registries: list["Registry[Any]"] = [advantages, objectives, *piece_registries.values(), REGISTRY]
+        for registry in registries:
             table = Table("name", "way", "where from", title=f"{registry.kind}s", title_justify="left")
             for entry in registry.entries():
                 table.add_row(entry.name, entry.way, entry.source)

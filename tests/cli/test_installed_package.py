@@ -86,14 +86,10 @@ def test_it_trains_on_two_launched_ranks(site, config, folder, clean_environment
         verifiers=[{"name": "third_party_check"}],
         per_device_train_batch_size=2,
         num_processes=2,
-        multi_gpu=True,
-        num_machines=1,
-        mixed_precision="no",
-        dynamo_backend="no",
         main_process_port=port,
     )
     path_first = os.pathsep.join([str(site), *filter(None, [clean_environment.get("PYTHONPATH")])])
-    variables = clean_environment | {"PYTHONPATH": path_first, "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    variables = clean_environment | {"PYTHONPATH": path_first, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path]
     log = folder / "log"
     with log.open("w") as file:

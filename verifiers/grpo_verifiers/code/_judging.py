@@ -63,8 +63,8 @@ def _stdio(question: Question, slot: Slot, test: StdioTest) -> Result:
         message = {"mode": "command", "source": question.source, "file": language.file, "argv": found[0]}
         limits = replace(limits, memory=limits.memory + language.memory)
     stdin = test.stdin.encode("utf-8", "surrogatepass")
-    with Program(slot.box(question.plan), limits, stdin=stdin, capture=True) as program:
-        told = program.ask(message)  # its words about itself: for people
+    with Program(slot.box(question.plan), limits, [message], stdin=stdin, capture=True) as program:
+        told = program.receive()  # its words about itself: for people
         program.wait()
     if program.end != "exit":
         return _ended(program)
@@ -77,9 +77,9 @@ def _stdio(question: Question, slot: Slot, test: StdioTest) -> Result:
     return Result("wrong", f"printed {said(output)}, expected {said(test.stdout)}{note}")
 
 
-def _load(question: Question, program: Program) -> Result | None:
-    """Load a program to be called; the result of all its tests where that fails."""
-    reply = program.ask({"mode": "calls", "source": question.source})
+def _load(program: Program) -> Result | None:
+    """What became of loading a program to be called; the result of all its tests where that failed."""
+    reply = program.receive()
     if reply == ["loaded"]:
         return None
     if not isinstance(reply, list) or len(reply) < 2:
@@ -93,11 +93,14 @@ def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Re
     if not tests:
         return []
     results: list[Result] = []
-    with Program(slot.box(question.plan), question.limits) as program:
-        failed = _load(question, program)
+    asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for test in tests]
+    # All questions are sent at once: the program is not waited for between them, and ends after the last.
+    messages = [{"mode": "calls", "source": question.source}, *asked]
+    with Program(slot.box(question.plan), question.limits, messages, last=True) as program:
+        failed = _load(program)
         for test in tests:
             if failed is None:
-                reply = program.ask({"name": test.function, "args": test.args, "kwargs": test.kwargs})
+                reply = program.receive()
                 if reply is None:
                     failed = _ended(program)
                 else:
@@ -147,12 +150,12 @@ def _apart(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]
         return []
     results: list[Result] = []
     limits = replace(question.limits, wall=2 * question.limits.wall + 1, cpu=2 * question.limits.cpu + 1)
-    with Program(slot.box(question.plan), question.limits) as program:
-        failed = _load(question, program)
+    loading = [{"mode": "calls", "source": question.source}]
+    with Program(slot.box(question.plan), question.limits, loading) as program:
+        failed = _load(program)
         if failed is not None:
             return [failed] * len(codes)
-        with Program(slot.box(question.plan, "tests"), limits) as tests:
-            tests.send({"mode": "tests", "tests": list(codes)})
+        with Program(slot.box(question.plan, "tests"), limits, [{"mode": "tests", "tests": list(codes)}]) as tests:
             for at, _ in enumerate(codes, 1):
                 results.append(_one_apart(at, tests, program))
                 if tests.end or program.end:
@@ -209,11 +212,12 @@ def _in_process(question: Question, slot: Slot, codes: Sequence[str]) -> list[Re
     if not codes:
         return []
     results: list[Result] = []
-    with Program(slot.box(question.plan), question.limits) as program:
-        failed = _load(question, program)
-        for code in codes:
+    messages = [{"mode": "calls", "source": question.source}, *({"code": code} for code in codes)]
+    with Program(slot.box(question.plan), question.limits, messages, last=True) as program:
+        failed = _load(program)
+        for _ in codes:
             if failed is None:
-                reply = program.ask({"code": code})
+                reply = program.receive()
                 if reply is None:
                     failed = _ended(program)
                 elif reply == ["pass"]:

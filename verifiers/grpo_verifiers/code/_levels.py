@@ -94,8 +94,8 @@ def _try(level: Level) -> str:
     except (BoxError, OSError) as error:
         return f"does not start: {error}"
     try:
-        with Program(box, Limits()) as program:
-            loaded = program.ask({"mode": "calls", "source": _ESCAPES})
+        with Program(box, Limits(), [{"mode": "calls", "source": _ESCAPES}]) as program:
+            loaded = program.receive()
             reply = program.ask({"name": "escapes", "args": ["l"], "kwargs": ["d"]}) if loaded == ["loaded"] else loaded
     except BoxError as error:
         return f"starts, but {error}"

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from grpo_verifiers._process import off_stdio, socket_pair
@@ -36,25 +37,38 @@ _WHY = {
 class Program:
     """A program running in a box. Use as a context: at its end nothing of the program is left."""
 
-    def __init__(self, box: Box, limits: Limits, *, stdin: bytes | None = None, capture: bool = False) -> None:
+    def __init__(
+        self,
+        box: Box,
+        limits: Limits,
+        messages: Sequence[Any],
+        *,
+        last: bool = False,
+        stdin: bytes | None = None,
+        capture: bool = False,
+    ) -> None:
         """Start it.
 
         Args:
             box: where; it holds one program at a time.
             limits: what it may use.
+            messages: what to tell it first: they are there when it starts.
+            last: nothing will be sent after those.
             stdin: bytes of its standard input; None for an empty one.
             capture: collect its standard output.
         """
         self.end = ""
         self.output = bytearray()
         self._box, self._limits = box, limits
-        self._out = bytearray()
+        self._out = bytearray(b"".join(map(dump, messages)))
+        self._last = last
         self._in = bytearray()
         self._started = time.monotonic()
         self._looked = self._started
         self._fault = ""
         self._channel, channel = socket_pair()
         self._channel.setblocking(False)
+        self._push()
         self._fds: list[int] = []
         theirs = [channel.fileno()]
         roles = {"channel": channel.fileno()}
@@ -120,6 +134,7 @@ class Program:
     def ask(self, message: Any) -> Any:
         """Send, and receive."""
         self.send(message)
+        self._push()
         return self.receive()
 
     def wait(self) -> None:
@@ -202,8 +217,8 @@ class Program:
 
     def _move(self, events: int) -> None:
         try:
-            if self._out and events & select.POLLOUT:
-                del self._out[: self._channel.send(self._out)]
+            if events & select.POLLOUT:
+                self._push()
             while len(self._in) <= MAX_MESSAGE + 4:
                 data = self._channel.recv(1 << 18)
                 if not data:
@@ -216,6 +231,15 @@ class Program:
             pass
         except OSError:
             self._channel.close()
+
+    def _push(self) -> None:
+        """Send as much as the channel takes."""
+        with contextlib.suppress(OSError):  # full, or closed: the reading side finds out which
+            if self._out:
+                del self._out[: self._channel.send(self._out)]
+            if self._last and not self._out:
+                self._channel.shutdown(socket.SHUT_WR)
+                self._last = False
 
     def _close(self) -> None:
         self._channel.close()
