@@ -15,10 +15,12 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
 from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: E402 - same
 from grpo_plus.entries import anchored_entry  # noqa: E402 - same
+from grpo_plus.numbers import number_problems  # noqa: E402 - same
 from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
-from grpo_plus.problems import ConfigError  # noqa: E402 - same
+from grpo_plus.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_plus.processes import planned_processes  # noqa: E402 - same
 from grpo_plus.resolve import config_problems  # noqa: E402 - same
+from grpo_verifiers.errors import PluginError  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
 ADVANTAGE_FLAGS = ("band", "credit", "ddof", "eps", "outcome_weight", "parts", "scale", "steps_from")
@@ -104,7 +106,8 @@ class GRPOPlusConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
-        problems: list[str] = []
+        wrong_numbers = number_problems(self)
+        problems: list[Problem] = [*wrong_numbers]
         for name in MAPPINGS:
             try:
                 setattr(self, name, mapping(name, getattr(self, name)))
@@ -121,15 +124,19 @@ class GRPOPlusConfig(GRPOConfig):
         if isinstance(keywords.get("parts"), dict):
             self.advantage_kwargs = anchor_parts(keywords, config_folder())
         self.objective_kwargs = absolute_pieces(mapping("objective_kwargs", self.objective_kwargs))
-        load_plugins(self.plugins)
+        for plugin in self.plugins:
+            try:
+                load_plugins([plugin])
+            except PluginError as error:
+                problems.append(error)
         self._accept_consistent_batch_sizes()
         problems += config_problems(self)
-        try:
-            super().__post_init__()
-        except (ValueError, TypeError) as error:
-            problems.append(str(error))
-        if problems:
-            raise ConfigError(dict.fromkeys(problems))
+        if not wrong_numbers:  # of defaults in their place, the host would say what nobody wrote
+            try:
+                super().__post_init__()
+            except (ValueError, TypeError) as error:
+                problems.append(str(error))
+        raise_all(problems)
 
     @property
     def world_size(self) -> int:
@@ -166,10 +173,10 @@ class GRPOPlusConfig(GRPOConfig):
         return cls(**values)
 
 
-def _listed(name: str, value: Any, problems: list[str]) -> list[Any]:
+def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
     if value is None:
         return []
-    if isinstance(value, str | dict):
+    if isinstance(value, str) or (isinstance(value, dict) and name == "verifiers"):
         return [value]
     if not isinstance(value, list | tuple):
         problems.append(f"{name} is {value!r}, expected a list.")

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.anchors import absolute
 from grpo_plus.options import numbers
+from grpo_plus.problems import Problem
 from grpo_verifiers._suggest import unknown
-from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors import PluginError, VerifierError
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -81,12 +83,15 @@ def anchored_entry(item: Any) -> Any:
     return item
 
 
-def entry_problems(config: Any) -> list[str]:
+def entry_problems(config: Any) -> list[Problem]:
     """Everything wrong with the verifiers of a config."""
-    entries, problems = read_entries(config.verifiers)
+    entries, wrong = read_entries(config.verifiers)
+    problems: list[Problem] = [*wrong]
     for entry in entries:
         try:
             problems += entry.build().check()
+        except PluginError as error:
+            problems.append(error)
         except VerifierError as error:
             problems.append(f"verifier {entry.label!r}: {error}")
     weighted = [entry.label for entry in entries if entry.weight is not None]
@@ -106,8 +111,8 @@ def _plain(name: str) -> str:
 def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
     problems = []
     weight, timeout = values.get("weight"), values.get("timeout")
-    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or weight != weight):  # noqa: PLR0124 - NaN
-        problems.append(f"{where}: weight is {weight!r}, expected a number.")
+    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight)):
+        problems.append(f"{where}: weight is {weight!r}, expected a finite number.")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
         problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
     for key in ("kwargs", "columns"):

@@ -104,7 +104,7 @@ class KeywordAction(argparse.Action):
                     raise TypeError(f"{option_string} sets a key inside {key!r}, which is {inner!r}")  # noqa: TRY301
             inner[path[-1]] = numbers(yaml.load(text, StrictLoader))  # noqa: S506 - a subclass of the safe loader
         except (ValueError, TypeError, yaml.YAMLError) as error:
-            raise argparse.ArgumentError(self, str(error)) from error
+            raise argparse.ArgumentError(None, f"argument {option_string}: {error}") from error
         setattr(namespace, self.dest, whole)
 
 

@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable
 
+from grpo_verifiers.errors import PluginError
+
+Problem = str | PluginError
+"""What is wrong, in words; or a plug-in that cannot be imported, with its own traceback as the cause."""
+
 
 class ConfigError(ValueError):
     """A config that cannot run as it is written; the message lists every problem found."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
+    def __init__(self, problems: Iterable[Problem]) -> None:
         """Number the problems when there are several."""
-        self.problems = tuple(problems)
+        self.problems = tuple(dict.fromkeys(map(str, problems)))
         if len(self.problems) == 1:
             text = self.problems[0]
         else:
@@ -16,12 +21,21 @@ class ConfigError(ValueError):
             text = "\n".join([f"the config has {len(self.problems)} problems:", *lines])
         super().__init__(text)
 
-    def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple[str, ...]]]:
-        return (ConfigError, (self.problems,))
+    def __reduce__(self) -> "tuple[type[ConfigError], tuple[tuple[str, ...]]]":
+        return (type(self), (self.problems,))
 
 
-def raise_all(problems: Iterable[str]) -> None:
+class BrokenPluginError(ConfigError, PluginError):
+    """A config with a plug-in that cannot be imported among its problems; the plug-in's traceback is the cause."""
+
+
+def raise_all(problems: Iterable[Problem]) -> None:
     """Raise a `ConfigError` unless ``problems`` is empty."""
-    found = list(dict.fromkeys(problems))
+    found = list(problems)
+    broken = [problem for problem in found if isinstance(problem, PluginError)]
+    if broken:
+        causes = [problem.__cause__ for problem in broken if isinstance(problem.__cause__, Exception)]
+        several = ExceptionGroup("several plug-ins cannot be imported", causes) if len(causes) > 1 else None
+        raise BrokenPluginError(found) from several or next(iter(causes), None)
     if found:
         raise ConfigError(found)

@@ -6,9 +6,11 @@ from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.inner import stop_problems
+from grpo_plus.problems import Problem
+from grpo_plus.processes import planned_processes
 from grpo_plus.reference import refresh_problems
 from grpo_verifiers._suggest import unknown
-from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors import PluginError, VerifierError
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
@@ -36,9 +38,9 @@ OBJECTIVE_FIELDS = {
 """Fields of TRL that an objective of ours replaces, and what says the same here."""
 
 
-def config_problems(config: Any) -> list[str]:
+def config_problems(config: Any) -> list[Problem]:
     """Everything that is wrong with our part of a config."""
-    checks: tuple[Callable[[Any], list[str]], ...] = (
+    checks: tuple[Callable[[Any], Sequence[Problem]], ...] = (
         _advantage_problems,
         _objective_problems,
         refresh_problems,
@@ -46,7 +48,13 @@ def config_problems(config: Any) -> list[str]:
         _engine_problems,
         _rollout_problems,
     )
-    return [problem for check in checks for problem in check(config)]
+    problems: list[Problem] = []
+    for check in checks:
+        try:
+            problems += check(config)
+        except PluginError as error:
+            problems.append(error)
+    return problems
 
 
 def resolve_advantage(config: Any) -> "tuple[Estimator, dict[str, Any]] | None":
@@ -145,7 +153,7 @@ def _default(spec: Any) -> Any:
 
 def _advantage_problems(config: Any) -> list[str]:
     if config.advantage is None:
-        return _unread("advantage", config.advantage_kwargs)
+        return _unread("advantage", config.advantage_kwargs) + _own_advantage_problems(config)
     from grpo_plus.advantages import check_advantage_kwargs
 
     problems = check_advantage_kwargs(config.advantage, dict(config.advantage_kwargs or {}))
@@ -157,6 +165,19 @@ def _advantage_problems(config: Any) -> list[str]:
             f"advantages. Remove {name}; what says the same is {ADVANTAGE_FIELDS[name]}."
         )
     return problems
+
+
+def _own_advantage_problems(config: Any) -> list[str]:
+    """Values that TRL's own advantages do not know, which it would say only once the model is loaded."""
+    allowed = {
+        "scale_rewards": (True, False, "group", "batch", "none"),
+        "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    }
+    return [
+        f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}."
+        for name, choices in allowed.items()
+        if (value := getattr(config, name)) not in choices
+    ]
 
 
 def _single_generation(config: Any) -> list[str]:
@@ -180,13 +201,16 @@ def _step_source_problems(config: Any) -> list[str]:
     return []
 
 
-def _objective_problems(config: Any) -> list[str]:
+def _objective_problems(config: Any) -> Sequence[Problem]:
     if config.objective is None:
-        return _unread("objective", config.objective_kwargs)
-    from grpo_plus.objectives import check_objective
+        negative = [name for name in ("epsilon", "epsilon_high") if (getattr(config, name) or 0) < 0]
+        return _unread("objective", config.objective_kwargs) + [
+            f"{name} is {getattr(config, name)!r}, expected at least 0." for name in negative
+        ]
+    from grpo_plus.objectives.compose import objective_problems
     from grpo_plus.objectives.fields import field_problems
 
-    problems = check_objective(
+    problems = objective_problems(
         config.objective,
         objective_keywords(config),
         beta=config.beta,
@@ -198,7 +222,7 @@ def _objective_problems(config: Any) -> list[str]:
         assert objective is not None
         problems += field_problems(objective, config)
         if objective.stop_fraction is not None:
-            problems += stop_problems(config, world=int(os.environ.get("WORLD_SIZE", "1")))
+            problems += stop_problems(config, world=planned_processes() or int(os.environ.get("WORLD_SIZE", "1")))
     for name in changed_fields(config, tuple(OBJECTIVE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) is TRL's and would be ignored, since objective is "
@@ -226,7 +250,7 @@ def _advantage_per(config: Any) -> str:
     return next((kind for kind in ("step", "token") if kind in kinds), "completion")
 
 
-def _verifier_problems(config: Any) -> list[str]:
+def _verifier_problems(config: Any) -> Sequence[Problem]:
     if not config.verifiers:
         if config.verifier_column is not None:
             return [f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from."]

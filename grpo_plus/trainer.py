@@ -67,6 +67,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             [
                 *step_problems(self.step_sources, scorer=step_scorer is not None, labels=labels),
                 *self.verification.dataset_problems(train_dataset, eval_dataset),
+                *self.verification.weight_problems(args.reward_weights, reward_funcs),
             ]
         )
         self.verification.report_golds(train_dataset)
@@ -115,12 +116,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         return self.retry.inputs(lambda: _trl.arranged(self, prepare(generation_batch), self.engine.arrange))
 
     def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
-        with self.guard.sampling(self.model), self.rollouts.applied():
+        with self.rollouts.applied(), self.guard.sampling(self.model):
             return super()._generate_single_turn(*arguments, **keywords)
-
-    def _load_from_checkpoint(self, *arguments: Any, **keywords: Any) -> None:
-        super()._load_from_checkpoint(*arguments, **keywords)
-        self.guard.resumed(self.model)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
         return self.engine.score(super()._get_per_token_logps_and_entropies, *arguments, **keywords)

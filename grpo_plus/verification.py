@@ -153,6 +153,18 @@ class Verification:
         own = list(given) if isinstance(given, list | tuple) else [given]
         return [*own, *(None for _ in self.live)]
 
+    def weight_problems(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[str]:
+        """``reward_weights`` of another number than the rewards, which are told in their order."""
+        if weights is None or not self.live:
+            return []
+        names = [_reward_name(func) for func in self.beside(reward_funcs)]
+        if len(weights) == len(names):
+            return []
+        said = f"reward_weights holds {len(weights)} weights ({weights}), but there are {len(names)} rewards"
+        return [
+            f"{said}, in this order: {', '.join(names)}. Give one for each, or let the verifiers' entries have weights."
+        ]
+
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
         """TRL's reward weights with the verifiers' own put in."""
         weights_K = weights_K.clone()
@@ -303,6 +315,12 @@ class Verification:
                 ]
             )
         return spans
+
+
+def _reward_name(func: Any) -> str:
+    """As TRL names it in its logs: a function by its name, a model by the end of its path."""
+    path = func if isinstance(func, str) else getattr(getattr(func, "config", None), "_name_or_path", None)
+    return str(path).split("/")[-1] if path is not None else getattr(func, "__name__", type(func).__name__)
 
 
 def _decode(tokenizer: Any) -> Decode:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +13,7 @@ from grpo_plus.anchors import anchored
 from grpo_plus.cli import UserError
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
+from grpo_plus.problems import ConfigError, raise_all
 from grpo_plus.processes import planned
 from grpo_plus.qlora.defaults import Default, fill_parser
 from grpo_verifiers._suggest import nearest
@@ -44,11 +45,22 @@ class PlusScriptArguments(ScriptArguments):
     )
 
     def __post_init__(self) -> None:
-        """Read the prompt mapping and refuse keys that nothing reads."""
+        """Read the prompt mapping, and refuse keys that nothing reads."""
+        raise_all(prompt_problems(self.prompt))
         self.prompt = mapping("prompt", self.prompt)
-        for key, value in self.prompt.items():
-            if key not in ("column", "system") or not isinstance(value, str):
-                raise ValueError(f"prompt has {key}: {value!r}; it takes the keys column and system, each a string.")
+
+
+def prompt_problems(given: Any) -> list[str]:
+    """What is wrong with the prompt mapping."""
+    try:
+        prompt = mapping("prompt", given)
+    except ValueError:
+        return [f"prompt is {given!r}, expected a mapping, like {{column: question, system: Think first.}}."]
+    return [
+        f"prompt has {key}: {value!r}; it takes the keys column and system, each a string."
+        for key, value in prompt.items()
+        if key not in ("column", "system") or not isinstance(value, str)
+    ]
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ class Parsed:
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
 """Set for the processes that ``train`` starts through accelerate, which read the same arguments again."""
 
-GROUPS = (PlusScriptArguments, GRPOPlusConfig, ModelConfig, DatasetMixtureConfig)
+GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig)
 
 
 def make_parser(prog: str) -> TrlParser:
@@ -84,21 +96,26 @@ def parse(prog: str, arguments: Sequence[str]) -> Parsed:
             problems (all of them).
     """
     parser = make_parser(prog)
+    parser.error = _raise_user_error  # its own prints a usage and ends the process
     rest, path = _config_path(list(arguments))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt"))
     folder = path.resolve().parent if path else Path.cwd()
+    problems: list[str] = []
     try:
-        if path is not None:
-            _apply_file(parser, path)
-        launch, processes = _launch_arguments(parser, parser.parse_known_args(rest)[1])
+        file = _File() if path is None else _apply_file(parser, path)
+        namespace, extra = parser.parse_known_args(rest)
+        problems += [*file.problems, *prompt_problems(namespace.prompt)]
+        launch, processes = _launch_arguments(parser, [*file.launch, *extra])
         # The process that only launches others must not wake the card up to ask what it is.
-        filled = fill_parser(parser, rest, getattr(parser, "_plus_given", ())) if is_rank() or not launch else []
+        filled = fill_parser(parser, rest, file.keys) if is_rank() or not launch else []
         with anchored(folder), planned(None if is_rank() else processes):
-            script, training, model, mixture, _ = parser.parse_args_into_dataclasses(
+            training, script, model, mixture, _ = parser.parse_args_into_dataclasses(
                 rest, return_remaining_strings=True, look_for_args_file=False
             )
     except (ValueError, TypeError, VerifierError) as error:
-        raise UserError(_with_cause(error)) from error
+        raise UserError(_with_cause(error, problems)) from error
+    if problems:
+        raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
 
 
@@ -116,25 +133,66 @@ def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:
     return arguments, Path(path).expanduser() if path is not None else None
 
 
-def _apply_file(parser: TrlParser, path: Path) -> None:
+@dataclass(frozen=True)
+class _File:
+    """What a YAML file holds beside values that the parser now knows.
+
+    Attributes:
+        launch: words for ``accelerate launch``.
+        keys: the options that the file sets.
+        problems: of its keys and values.
+    """
+
+    launch: tuple[str, ...] = ()
+    keys: frozenset[str] = frozenset()
+    problems: tuple[str, ...] = ()
+
+
+def _apply_file(parser: TrlParser, path: Path) -> _File:
     values = read_yaml(path)
-    environment = values.pop("env", {})
-    if not isinstance(environment, dict):
-        raise UserError(f"{path}: env is {environment!r}, expected a mapping of variable names to values.")
-    os.environ.update({str(name): str(value) for name, value in environment.items()})
+    problems = _set_environment(values.pop("env", None))
     # YAML reads a bare `no` as false, and these fields mean the word.
     values = {key: "no" if value is False and key.endswith("_strategy") else value for key, value in values.items()}
     known = _destinations(parser)
-    launch = {key: value for key, value in values.items() if key not in known}
     flags = _launch_flags()
-    strange = [key for key in launch if key not in flags]
-    if strange:
-        hints = [_hint(key, known) for key in strange]
-        raise UserError(f"{path}: " + " ".join(hints))
-    parser.set_defaults_with_config(**values)
-    parser._plus_given = set(values)  # noqa: SLF001 - same
-    given = [word for key, value in launch.items() for word in _as_flag(key, value, takes_value=flags[key])]
-    parser._plus_launch = given  # noqa: SLF001 - our own note on our own parser
+    launch = {key: value for key, value in values.items() if key not in known and key in flags}
+    problems += [_hint(key, known) for key in values if key not in known and key not in flags]
+    ours = {key: value for key, value in values.items() if key in known}
+    unreadable = _unreadable(parser, ours)
+    parser.set_defaults_with_config(**{key: value for key, value in ours.items() if key not in unreadable})
+    for key in ("accelerate_config", "config_file"):
+        if isinstance(launch.get(key), str) and (path.parent / launch[key]).is_file():
+            launch[key] = str((path.parent / launch[key]).resolve())
+    words = [word for key, value in launch.items() for word in _as_flag(key, value, takes_value=flags[key])]
+    return _File(tuple(words), frozenset(values), (*problems, *unreadable.values()))
+
+
+def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
+    """Options whose text is no number, or whatever they take, each with what is wrong."""
+    readers = {action.dest: action.type for action in parser._actions if callable(action.type)}  # noqa: SLF001 - argparse has no public list
+    found = {}
+    for key, value in values.items():
+        if isinstance(value, str) and key in readers:
+            try:
+                readers[key](value)
+            except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+                found[key] = f"{key} is {value!r}, which cannot be read: {error}"
+    return found
+
+
+def _set_environment(given: Any) -> list[str]:
+    """Set the variables of the file's ``env``; returns what is wrong with it."""
+    if given is None:
+        return []
+    if not isinstance(given, dict):
+        return [f"env is {given!r}, expected a mapping of variable names to values."]
+    problems = [
+        f"env has {name}: {value!r}, expected a string, a number, true or false."
+        for name, value in given.items()
+        if not isinstance(value, str | int | float)
+    ]
+    os.environ.update({str(name): str(value) for name, value in given.items() if isinstance(value, str | int | float)})
+    return problems
 
 
 def _hint(key: str, known: set[str]) -> str:
@@ -167,7 +225,7 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
     return [f"--{key}", text] if takes_value else [f"--{key}"]
 
 
-def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
+def _launch_arguments(parser: TrlParser, given: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
     """Arguments of ``accelerate launch``, as in ``trl grpo``, and how many processes they ask for, if they say.
 
     Raises:
@@ -175,9 +233,10 @@ def _launch_arguments(parser: TrlParser, extra: Sequence[str]) -> tuple[tuple[st
     """
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
-    given = [*getattr(parser, "_plus_launch", []), *extra]
     if not given:
         return (), None
+    name = "--accelerate_config"
+    given = [word for each in given for word in (each.split("=", 1) if each.startswith(f"{name}=") else [each])]
     try:
         launch = resolve_accelerate_config_argument(given)
     except ValueError as error:
@@ -216,11 +275,13 @@ def _raise_user_error(message: str) -> NoReturn:
     raise UserError(message)
 
 
-def _with_cause(error: BaseException) -> str:
-    """The message of an error, with the traceback of the plug-in that caused it."""
+def _with_cause(error: BaseException, before: Sequence[str]) -> str:
+    """All problems in one message, with the traceback of the plug-in that caused one of them."""
     import traceback
 
+    found = error.problems if isinstance(error, ConfigError) else (str(error),)
+    text = str(ConfigError([*before, *found]))
     cause = error.__cause__
     if isinstance(error, ImportError) and cause is not None:
-        return f"{error}\n" + "".join(traceback.format_exception(cause))
-    return str(error)
+        return f"{text}\n" + "".join(traceback.format_exception(cause))
+    return text

@@ -25,9 +25,12 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--lengths", help="completion lengths in tokens, by commas (default: all 10)")
     options, rest = parser.parse_known_args(list(arguments))
     rewards = _numbers("--rewards", options.rewards)
-    lengths = (
-        [int(value) for value in _numbers("--lengths", options.lengths)] if options.lengths else [10] * len(rewards)
-    )
+    if any(value in (float("inf"), float("-inf")) for value in rewards):
+        raise UserError(f"--rewards is {options.rewards!r}, expected finite numbers (nan: the reward does not apply).")
+    given = _numbers("--lengths", options.lengths) if options.lengths else [10.0] * len(rewards)
+    if not all(value >= 1 and value.is_integer() for value in given):
+        raise UserError(f"--lengths is {options.lengths!r}, expected whole numbers of at least 1.")
+    lengths = [int(value) for value in given]
     if len(lengths) != len(rewards):
         raise UserError(f"--lengths has {len(lengths)} values, but --rewards has {len(rewards)}: give one for each.")
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")

@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
         load_plugins(options.plugins)
         console = Console()
         width = max(console.width, 100) if not console.is_terminal else None
-        registries: list["Registry[Any]"] = [advantages, objectives, *piece_registries.values(), REGISTRY]
+        registries: list[Registry[Any]] = [advantages, objectives, *piece_registries.values(), REGISTRY]
         for registry in registries:
             table = Table("name", "way", "where from", title=f"{registry.kind}s", title_justify="left")
             for entry in registry.entries():

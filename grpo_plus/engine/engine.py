@@ -77,11 +77,7 @@ class Engine:
             EngineError: names the setting, the reason and what to set instead.
         """
         facts = self._facts()
-        if self.tokens_per_pass is not None and facts.kind != SINGLE:
-            raise EngineError(
-                f"engine_tokens_per_pass is {self.tokens_per_pass}, but it works on a single device only: its backward "
-                "passes run inside one another, which distributed wrappers do not follow. Leave it unset."
-            )
+        self._check_single(facts)
         if self.layout in {"auto", "stock"} and self.tokens_per_pass is None:
             return
         support = self._models.of(model).support
@@ -93,6 +89,13 @@ class Engine:
         if reason is not None:
             wanted = "engine_tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
+
+    def _check_single(self, facts: Facts) -> None:
+        if self.tokens_per_pass is not None and facts.kind != SINGLE:
+            raise EngineError(
+                f"engine_tokens_per_pass is {self.tokens_per_pass}, but it works on a single device only: its backward "
+                "passes run inside one another, which distributed wrappers do not follow. Leave it unset."
+            )
 
     def arrange(self, buffer: Any) -> None:
         """Reorder TRL's buffer of micro-batches in place, once for each generation batch."""
@@ -149,19 +152,18 @@ class Engine:
             compute_entropy: whether entropies are asked for.
             **further: multimodal inputs and the router's loss; with any of them TRL's method runs as it is.
         """
+        arguments = (model, input_ids, attention_mask, logits_to_keep)
         if self.layout == "stock":
-            arguments = (model, input_ids, attention_mask, logits_to_keep)
             return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
         facts = self._facts()
+        self._check_single(facts)
         known = self._models.of(model)
         reason = facts.refusal() or known.support.refusal or _beyond_text(further)
         rows = None if reason else read_rows(input_ids, attention_mask, logits_to_keep)
         if rows is None or min(rows.prompts) == 0:
             reason = reason or "a row has no prompt, or padding inside its prompt or completion"
-            if self.tokens_per_pass is not None:
-                raise EngineError(f"engine_tokens_per_pass cannot be kept: {reason}. Leave it unset.")
-            self._notes.say(f"TRL's own path runs: {reason}")
-            arguments = (model, input_ids, attention_mask, logits_to_keep)
+            unbounded = "" if self.tokens_per_pass is None else ", and engine_tokens_per_pass does not bind it"
+            self._notes.say(f"TRL's own path runs{unbounded}: {reason}")
             return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
         if self.layout != "trimmed" and facts.head is not None:
             self._models.try_out(model, input_ids.device, head=facts.head, forced=self.layout == "packed")

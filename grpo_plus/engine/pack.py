@@ -3,7 +3,8 @@
 A tree is the first P-1 tokens of a prompt, then for each completion a branch: its own copy of the prompt's last token
 and the completion without its last token, from which nothing is predicted. A branch sees the shared part and itself, at
 the positions it would have alone, so its log-probabilities and their gradient are those of the unpacked row. (Tree
-attention as in Cai et al. 2024, Medusa, there used for decoding.)
+attention as in Cai et al. 2024, Medusa, there used for decoding.) Under dropout the branches share the prompt's draw:
+each is still a draw of its own row, so the mean gradient is the same, but they are no longer independent.
 """
 
 from collections.abc import Callable, Sequence

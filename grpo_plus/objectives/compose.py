@@ -9,9 +9,9 @@ from grpo_plus.objectives.pieces import Kind, Piece, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_plus.options import numbers
-from grpo_plus.problems import raise_all
+from grpo_plus.problems import Problem, raise_all
 from grpo_verifiers._suggest import unknown
-from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors import PluginError, VerifierError
 from grpo_verifiers.registry import Registry, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +38,16 @@ objectives: Registry[Preset] = Registry(
     adopt=_adopt,
 )
 """Every objective there is, by name."""
+
+
+def _preset(part: str | Callable[..., Any], base: Path | None) -> Preset:
+    """What a name or a function stands for."""
+    if isinstance(part, str) or not callable(part):
+        return objectives.get(part, base=base)
+    for entry in objectives.entries():
+        if entry.way == "registered" and (known := objectives.get(entry.name)).fn is part:
+            return known
+    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)
 
 
 @overload
@@ -112,7 +122,7 @@ def register_objective(
 
 
 def build_objective(
-    name: str,
+    name: str | Callable[..., Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
     beta: float,
@@ -122,7 +132,7 @@ def build_objective(
     """The objective of a config.
 
     Args:
-        name: a preset, a registered objective, or a reference to a function.
+        name: a preset, a registered objective, a reference to a function, or the function.
         kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, and the
             keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
@@ -138,7 +148,7 @@ def build_objective(
 
 
 def check_objective(
-    name: str,
+    name: str | Callable[..., Any],
     kwargs: Mapping[str, Any] | None = None,
     *,
     beta: float,
@@ -156,6 +166,27 @@ def check_objective(
         base: as for `build_objective`.
         use_bias_correction_kl: same.
     """
+    problems = objective_problems(
+        name,
+        kwargs,
+        beta=beta,
+        advantage_per=advantage_per,
+        base=base,
+        use_bias_correction_kl=use_bias_correction_kl,
+    )
+    return [str(problem) for problem in problems]
+
+
+def objective_problems(
+    name: str | Callable[..., Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    beta: float,
+    advantage_per: str = "completion",
+    base: Path | None = None,
+    use_bias_correction_kl: bool = True,
+) -> list[Problem]:
+    """The same, where a function or piece that cannot be imported stands as the error itself, with its traceback."""
     composition = _Composition(name, kwargs or {}, beta, base, use_bias_correction_kl)
     return composition.problems + composition.advantage_problems(advantage_per)
 
@@ -163,9 +194,16 @@ def check_objective(
 class _Composition:
     """The parts of an objective while they are put together; collects problems instead of raising at the first."""
 
-    def __init__(self, name: str, kwargs: Mapping[str, Any], beta: float, base: Path | None, corrected: bool) -> None:
-        self.problems: list[str] = []
-        self.what = f"the objective {name!r}"
+    def __init__(
+        self,
+        name: str | Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        beta: float,
+        base: Path | None,
+        corrected: bool,
+    ) -> None:
+        self.problems: list[Problem] = []
+        self.what = f"the objective {name if isinstance(name, str) else getattr(name, '__qualname__', name)!r}"
         self.beta = beta
         self.base = base
         self.parts: dict[str, Part] = {}
@@ -175,9 +213,9 @@ class _Composition:
             self.problems.append(f"{self.what} does not exist on purpose: {_NOT_HERE[name]}.")
             return
         try:
-            self.preset = objectives.get(name, base=base)
+            self.preset = _preset(name, base)
         except (VerifierError, TypeError) as error:
-            self.problems.append(str(error))
+            self.problems.append(error if isinstance(error, PluginError) else str(error))
             return
         self.kwargs = {key: numbers(value) for key, value in kwargs.items()}
         self._choose()
@@ -217,12 +255,13 @@ class _Composition:
             and given != preset.surrogate
         ):
             default_ratio = "token"
-        chosen = {
-            "surrogate": surrogate,
-            "ratio": self._piece("ratio", *self._named("ratio", default_ratio)),
-            "reduce": self._piece("reduce", *self._named("reduce", preset.reduce)),
-        }
-        self.parts = {kind: part for kind, part in chosen.items() if part is not None}
+        self.parts = {} if surrogate is None else {"surrogate": surrogate}
+        default_reduce = "token_mean" if self._is("target") else preset.reduce
+        defaults: dict[Kind, str] = {"ratio": default_ratio, "reduce": default_reduce}
+        for kind, default in defaults.items():
+            part = self._piece(kind, *self._named(kind, default))
+            if part is not None:
+                self.parts[kind] = part
 
     def _named(self, kind: str, default: Any) -> tuple[Any, dict[str, Any]]:
         """The name of a piece and the keywords beside it, from ``name`` or ``{name: …, keyword: …}``."""
@@ -237,7 +276,7 @@ class _Composition:
         try:
             return Part(piece_registries[kind].get(name, base=self.base), keywords)
         except (VerifierError, TypeError) as error:
-            self.problems.append(f"{self.what}: {error}")
+            self.problems.append(error if isinstance(error, PluginError) else f"{self.what}: {error}")
             return None
 
     def _spread_keywords(self) -> None:
@@ -289,7 +328,7 @@ class _Composition:
         return part is not None and part.piece.kind == "surrogate" and part.piece.name == surrogate
 
     def _choose_kl(self, corrected: bool) -> None:
-        spec = self.kwargs.get("kl", self.preset.kl)
+        spec = self.kwargs.get("kl", None if self._is("target") else self.preset.kl)
         off = spec is None or (isinstance(spec, str) and spec.lower() == "none")
         if isinstance(self.beta, int | float) and self.beta < 0:
             self.problems.append(f"beta is {self.beta!r}, expected at least 0: it would reward divergence.")
@@ -361,9 +400,9 @@ class _Composition:
             )
         self.stop_fraction = float(share)
 
-    def advantage_problems(self, advantage_per: str) -> list[str]:
+    def advantage_problems(self, advantage_per: str) -> list[Problem]:
         """Why this composition does not go with advantages per step or token, which end up on tokens."""
-        problems = []
+        problems: list[Problem] = []
         if advantage_per in ("step", "token"):
             for kind in ("ratio", "surrogate"):
                 part = self.parts.get(kind)

@@ -85,14 +85,14 @@ def parse_schedule(spec: Any) -> tuple[Schedule, list[str]]:
     name, keywords = (
         (spec.get("name"), {k: v for k, v in spec.items() if k != "name"}) if _is_mapping(spec) else (spec, {})
     )
-    if name not in SCHEDULES:
+    if not isinstance(name, str) or name not in SCHEDULES:
         return Constant(), [f"kl: {unknown('schedule', name, SCHEDULES)}"]
     made = SCHEDULES[name]
     problems = check_keywords(f"the KL schedule {name!r}", made, keywords)
     problems += [
-        f"the KL schedule {name!r}: {key} is {value!r}, expected more than 0."
+        f"the KL schedule {name!r}: {key} is {value!r}, expected a finite number of more than 0."
         for key, value in keywords.items()
-        if isinstance(value, int | float) and not value > 0
+        if isinstance(value, int | float) and not 0 < value < float("inf")
     ]
     return (Constant() if problems else made(**keywords)), problems
 

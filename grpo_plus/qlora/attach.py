@@ -26,6 +26,7 @@ class Rollouts:
         self._trainer = trainer
         wanted = getattr(trainer.args, "rollout", "stock") == "auto"
         sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+        self._lists: dict[str, list[float]] = {}
         self._rollout: Rollout | None = None
         if wanted and not sharded:
             self._rollout = Rollout(trainer.args.rollout_rows, self._report)
@@ -34,13 +35,14 @@ class Rollouts:
         """Around the drawing of completions."""
         if self._rollout is None:
             return nullcontext()
+        # Asked for now: which lists are those of the present mode shows by the model, which samples in another one.
+        self._lists = _trl.metrics_of(self._trainer)
         return self._rollout.applied(self._trainer.accelerator.unwrap_model(self._trainer.model_wrapped))
 
     def _report(self, cost: Decoded) -> None:
-        metrics = _trl.metrics_of(self._trainer)
-        metrics["rollout/row_steps"].append(float(cost.row_steps))
-        metrics["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
-        metrics["rollout/prefills"].append(float(cost.prefills))
+        self._lists["rollout/row_steps"].append(float(cost.row_steps))
+        self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
+        self._lists["rollout/prefills"].append(float(cost.prefills))
 
 
 def retry_of(trainer: Any, *, active: bool) -> Retry:

@@ -66,7 +66,7 @@ class Guard:
         return cls(active=True, kept=Kept.of(model, trainable_only=True))
 
     def after_loading(self, model: nn.Module) -> None:
-        """Put right what the host does to the adapters of a quantised model; also after a checkpoint was read.
+        """Put right what the host does to the adapters of a quantised model.
 
         Args:
             model: the model with its adapters.
@@ -80,11 +80,6 @@ class Guard:
             self._kept = None
         float32_trainables(model)
         raise_all(_trainability_problems(model))
-
-    def resumed(self, model: nn.Module) -> None:
-        """Hold what a checkpoint brought in float32 as well."""
-        if self.active:
-            float32_trainables(model)
 
     @contextmanager
     def sampling(self, model: nn.Module) -> Iterator[None]:

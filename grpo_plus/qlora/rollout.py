@@ -80,7 +80,7 @@ class Rollout:
     def _say(self, reason: str) -> None:
         if reason not in self._said:
             self._said.add(reason)
-            logger.info("Rollouts run through the model's own generate: %s.", reason)
+            logger.warning("Rollouts run through the model's own generate: %s.", reason)
 
 
 def refusal(model: Any) -> str | None:

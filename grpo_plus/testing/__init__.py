@@ -8,14 +8,18 @@ if TYPE_CHECKING:
     from grpo_plus.testing.advantages import advantage_checks as advantage_checks
     from grpo_plus.testing.advantages import check_advantage as check_advantage
     from grpo_plus.testing.contract import parametrize_with_checks as parametrize_with_checks
+    from grpo_plus.testing.objectives import check_objective as check_objective
+    from grpo_plus.testing.objectives import objective_checks as objective_checks
     from grpo_plus.testing.tiny import make_tiny_model as make_tiny_model
     from grpo_plus.testing.tiny import make_tiny_tokenizer as make_tiny_tokenizer
 
 _NAMES = {
     "advantage_checks": "grpo_plus.testing.advantages",
     "check_advantage": "grpo_plus.testing.advantages",
+    "check_objective": "grpo_plus.testing.objectives",
     "make_tiny_model": "grpo_plus.testing.tiny",
     "make_tiny_tokenizer": "grpo_plus.testing.tiny",
+    "objective_checks": "grpo_plus.testing.objectives",
     "parametrize_with_checks": "grpo_plus.testing.contract",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

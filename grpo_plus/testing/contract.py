@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 Part = Any
 """A name, a function or a part itself; or a pair of that and its keywords."""
 
-KITS = {"advantage": "grpo_plus.testing.advantages:KIT"}
+KITS = {
+    "advantage": "grpo_plus.testing.advantages:KIT",
+    "objective": "grpo_plus.testing.objectives:KIT",
+}
 """Kind of part to the kit that checks it."""
 
 

@@ -37,6 +37,19 @@ not_callable = 3
 '''
 
 
+@pytest.fixture(autouse=True)
+def _parts_of_this_test_only(tmp_path):
+    """What plug-in files of a test registered is gone after it."""
+    yield
+    from grpo_plus.advantages import advantages
+    from grpo_verifiers.verifying import REGISTRY
+
+    for registry in (advantages, REGISTRY):
+        for entry in registry.entries():
+            if entry.way == "registered" and str(tmp_path) in entry.source:
+                registry.unregister(entry.name)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A folder with data and reward functions beside the config."""

@@ -43,14 +43,19 @@ def test_the_two_commands_of_the_readme():
         assert "sudo" not in line
 
 
-def test_the_configs_of_the_readme_can_be_read(tmp_path):
+def test_the_configs_of_the_readme_can_be_read_beside_its_plugins(tmp_path):
+    """Code that names its file is written there and registers its parts, which the configs may name."""
+    files = {match[1]: text for text in blocks("python") if (match := re.match(r"# (\w+\.py)\n", text))}
+    assert files
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    plugins = [str(tmp_path / name) for name in files]
     assert blocks("yaml")
     for number, text in enumerate(blocks("yaml")):
         path = tmp_path / f"{number}.yaml"
         path.write_text(text, encoding="utf-8")
-        for plugin in re.findall(r"\./(\w+\.py)", text):
-            (tmp_path / plugin).write_text("")
-        flags = () if "output_dir" in text else ("--output_dir", str(tmp_path / "out"))
+        flags = () if "plugins:" in text else ("--plugins", *plugins)
+        flags += () if "output_dir:" in text else ("--output_dir", str(tmp_path / "out"))
         assert read(path, *flags).training.output_dir
 
 

@@ -68,7 +68,6 @@ def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, fol
         assert code == 0, err
         found.append([step["advantages/abs_mean"] for step in logs(out)])
     _, plain, _ = cli("train", config(plugins=["./mine.py"], advantage="twice_center"))
-    advantages.unregister("twice_center")
     assert found[0] == found[1]
     assert found[0][0] == pytest.approx(2 * logs(plain)[0]["advantages/abs_mean"], rel=1e-3)
 

@@ -165,3 +165,28 @@ def test_a_row_longer_than_the_ceiling_runs_alone_and_says_so(bench, caplog):
     with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
         bench.check(bench.batch(completions=(8, 12)), engine="auto", old=0.3, engine_tokens_per_pass=4)
     assert "runs in one pass although engine_tokens_per_pass is 4" in caplog.text
+
+
+def test_a_ceiling_set_later_is_still_refused_across_processes(bench):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(bench.model())
+    engine = Engine(
+        "auto", None, facts=lambda: Facts(kind="sharded"), autocast=lambda: None, unwrap=lambda model: model
+    )
+    engine.tokens_per_pass = 100
+    ids = torch.ones(2, 5, dtype=torch.long)
+    with pytest.raises(EngineError, match="single device only"):
+        engine.score(None, model, ids, ids, 2)
+
+
+def test_a_row_that_cannot_be_read_goes_to_trl(bench, caplog):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(bench.model())
+    engine = Engine("auto", 50, facts=Facts, autocast=lambda: None, unwrap=lambda model: model)
+    ids = torch.ones(2, 6, dtype=torch.long)
+    for mask in ([[1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1]], [[1, 1, 1, 1, 0, 1], [1, 1, 1, 1, 1, 1]]):
+        with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+            assert engine.score(lambda *_, **__: "TRL's", model, ids, torch.tensor(mask), 3) == "TRL's"
+    assert caplog.text.count("engine_tokens_per_pass does not bind it: a row has no prompt, or padding inside") == 1

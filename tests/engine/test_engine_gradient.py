@@ -226,17 +226,3 @@ def test_half_precision_is_no_further_from_the_truth_than_trl(bench):
             found = bench.gradient(bench.trainer(engine, model=model, bf16=True), batch, old=0.3)[0]
             distances.append(bench.distance(found, truth))
         assert distances[1] < 1.1 * distances[0] + 1e-6
-
-
-def test_a_compiled_model(bench):
-    batch = bench.batch(completions=(4, 12), groups=2, dead=())
-    whole = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
-    truth = bench.gradient(bench.trainer(**whole), batch)[0]
-    trainer = bench.trainer("packed", torch_compile=True, torch_compile_backend="eager", **whole)
-    compiled = trainer.accelerator.prepare(trainer.model)
-    assert type(compiled).__name__ == "OptimizedModule"
-    inner = trainer.compute_loss
-    trainer.compute_loss = lambda _, inputs: inner(compiled, inputs)
-    found, _, reports = bench.gradient(trainer, batch)
-    assert bench.distance(found, truth) < 1e-5
-    assert reports[0]["engine/layout"] == 2.0

@@ -1,10 +1,14 @@
 """Defaults of a 4-bit command line: for what was left unset only, and through TRL's own parser."""
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from trl import ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli import main
 from grpo_plus.qlora.defaults import Device, fill_parser, four_bit_defaults
+from grpo_plus.testing import make_tiny_model
 
 AMPERE, TURING, CPU = Device("cuda", bf16=True), Device("cuda", bf16=False), Device("cpu", bf16=False)
 UNSET = {
@@ -90,3 +94,27 @@ def test_a_run_that_is_not_4_bit_is_as_trl_has_it(tmp_path):
     assert training.learning_rate == 1e-6
     assert model.lora_target_modules is None
     assert model.dtype == "float32"
+
+
+def test_a_4_bit_run_from_the_command_line(tmp_path, capsys):
+    make_tiny_model(tmp_path / "model", architecture="llama", hidden=64, layers=1)
+    (tmp_path / "data.jsonl").write_text('{"prompt": "1+1="}\n{"prompt": "2+2="}\n')
+    (tmp_path / "reward.py").write_text(
+        "def size(completions, **_):\n    return [float(len(c)) for c in completions]\n"
+    )
+    (tmp_path / "run.yaml").write_text(
+        f"model_name_or_path: {tmp_path / 'model'}\ndataset_name: {tmp_path / 'data.jsonl'}\n"
+        f"output_dir: {tmp_path / 'out'}\nreward_funcs: [./reward.py:size]\nload_in_4bit: true\nuse_cpu: true\n"
+        "max_steps: 1\nnum_generations: 2\nper_device_train_batch_size: 2\nmax_completion_length: 4\nreport_to: none\n"
+        "logging_steps: 1\nlearning_rate: 3e-4\n"
+    )
+    assert main(["train", str(tmp_path / "run.yaml"), "--lora_r", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "use_peft: true" in text
+    assert "rollout: auto" in text
+    assert "learning_rate: " not in text.split("{")[0]
+    assert "rollout/row_steps_saved" in text
+    adapter = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert {value.dtype for value in adapter.values()} == {torch.float32}
+    assert {min(value.shape) for value in adapter.values()} == {4}
+    assert len(adapter) == 14

@@ -134,6 +134,15 @@ class TestPrecision:
             if value.requires_grad:
                 torch.testing.assert_close(finals[name], value, rtol=1e-5, atol=1e-6)
 
+    def test_a_checkpoint_of_the_host_in_bfloat16_is_resumed_in_float32(self, folder, tmp_path):
+        args = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+        trainer(folder, config(tmp_path, **args), GRPOTrainer).train()
+        again = trainer(folder, config(tmp_path, **args))
+        again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
+        assert dtypes(again.model) == {torch.float32}
+        state = [v for s in again.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
+        assert {value.dtype for value in state} == {torch.float32}
+
     @pytest.mark.parametrize(
         ("changes", "part"),
         [

@@ -158,7 +158,7 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
 class TestFallback:
     def said(self, model, caplog, **keywords):
         wanted = config(2, [5])
-        with caplog.at_level(logging.INFO), Rollout(None, pytest.fail).applied(model):
+        with caplog.at_level(logging.WARNING), Rollout(None, pytest.fail).applied(model):
             inputs = padded([[5, 6]])
             model.generate(**{**inputs, "generation_config": wanted, **keywords})
         return caplog.text

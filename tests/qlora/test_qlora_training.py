@@ -122,6 +122,20 @@ def test_a_4_bit_model_learns_and_its_base_stays_as_it_is(folder, tmp_path, seed
     assert all(0 <= share < 1 for share in saved)
 
 
+def test_an_evaluation_in_between_changes_nothing_of_the_training(folder, tmp_path):
+    settings = {"max_steps": 1, "max_grad_norm": 0.0, "rollout": "auto", "per_device_eval_batch_size": 4}
+    plain, expected = build(folder, tmp_path, **settings)
+    plain.train()
+    run, found = build(folder, tmp_path, **settings)
+    before = base_bytes(run.model)
+    metrics = run.evaluate(ROWS.select(range(4)))
+    assert "eval_rollout/row_steps_saved" in metrics
+    torch.manual_seed(run.args.seed)
+    run.train()
+    assert_same_gradients(expected.steps, found.steps)
+    assert all(torch.equal(one, other) for one, other in zip(before, base_bytes(run.model), strict=True))
+
+
 class Fails:
     """Runs out of memory in the middle of a backward pass, as long as a pass has more rows than it can take."""
 

@@ -112,7 +112,7 @@ def test_wrong_keywords_of_an_estimator(kwargs, expected):
         ({"engine": "stock", "engine_tokens_per_pass": 64}, "engine is 'stock': remove one"),
         ({"engine_tokens_per_pass": True}, "expected a positive integer"),
         ({"verifiers": [{"label": "x"}]}, "has no name"),
-        ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a number"),
+        ({"verifiers": [{"name": "math", "weight": "much"}]}, "expected a finite number"),
         ({"verifiers": [{"name": "math", "timeout": 0}]}, "expected a positive number of seconds"),
         (
             {"verifiers": [{"name": "math", "columns": {"answer": 3}}]},

@@ -1,5 +1,6 @@
 """What is submitted to workers together, and the place where its outcomes arrive."""
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Batch:
         self.timeout = timeout
         self._outcomes: list[Outcome | None] = [None] * len(payloads)
         self._left = len(payloads)
+        self._owner = os.getpid()
         self._done = threading.Event()
         if not payloads:
             self._done.set()
@@ -50,7 +52,12 @@ class Batch:
 
         Raises:
             TimeoutError: not all are there in time.
+            RuntimeError: another process has submitted it, and only that one gets the answers.
         """
+        if self._owner != os.getpid() and not self._done.is_set():
+            raise RuntimeError(
+                "these checks were submitted before this process was forked: collect them in its parent."
+            )
         if not self._done.wait(timeout):
             raise TimeoutError(f"{self._left} of {len(self._outcomes)} checks are still running after {timeout} s")
         return [outcome for outcome in self._outcomes if outcome is not None]

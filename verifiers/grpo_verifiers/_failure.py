@@ -25,7 +25,7 @@ def told(error: BaseException) -> dict[str, Any]:
     lines = traceback.format_exception(type(error), error, trace, limit=-12) if trace is not None else []
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
+    except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
         message = "(its message cannot be shown)"
     return {
         "type": type(error).__name__,

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import math
 import pickle
+import secrets
 import selectors
 import threading
 import time
@@ -37,7 +38,7 @@ class _Worker:
     item: Item | None = None
     loading: CheckSpec | None = None
     loaded: set[str] = field(default_factory=set)
-    number: int = 0
+    ticket: int = 0
 
 
 @dataclass(eq=False)
@@ -221,9 +222,9 @@ class Scheduler:
         if spec.key not in worker.loaded:
             self._load(worker, spec)
             return
-        head = ("run", worker.number + 1, spec.key, item.batch.timeout)
         worker.state = "sending"
-        self._send(worker, head, item.batch.payloads[item.index], SEND_SECONDS)
+        payload = item.batch.payloads[item.index]
+        self._ask(worker, "run", spec.key, item.batch.timeout, payload, limit=SEND_SECONDS)
 
     def _load(self, worker: _Worker, spec: CheckSpec) -> None:
         worker.state, worker.loading = "loading", spec
@@ -231,14 +232,14 @@ class Scheduler:
         while len(worker.pool.specs) > KEPT_SPECS:
             del worker.pool.specs[next(iter(worker.pool.specs))]
         # With the search path of now: a notebook may have extended it since the worker started.
-        head = ("load", worker.number + 1, spec.key, search_path())
-        self._send(worker, head, pickle.dumps(spec), LOAD_SECONDS)
+        self._ask(worker, "load", spec.key, search_path(), pickle.dumps(spec), limit=LOAD_SECONDS)
 
-    def _send(self, worker: _Worker, head: tuple[Any, ...], payload: bytes, limit: float) -> None:
-        worker.number += 1
+    def _ask(self, worker: _Worker, kind: str, key: str, extra: Any, payload: bytes, *, limit: float) -> None:
+        # What an earlier check left running could count on to the next number, and answer for an item not its own.
+        worker.ticket = secrets.randbits(62)
         worker.deadline = time.monotonic() + limit
         try:
-            if worker.process.send(head, payload):
+            if worker.process.send((kind, worker.ticket, key, extra), payload):
                 self._sent(worker)
             else:
                 self._selector.modify(worker.process.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
@@ -269,7 +270,7 @@ class Scheduler:
 
     def _receive(self, worker: _Worker) -> None:
         for reply in worker.process.receive():
-            if reply.get("id") != worker.number or worker.state in {"idle", "sending"}:
+            if reply.get("id") != worker.ticket or worker.state in {"idle", "sending"}:
                 raise WorkerGone("it answered what nobody asked")
             if worker.state == "booting":
                 self._booted(worker, reply)
@@ -346,6 +347,7 @@ class Scheduler:
 
     def _expire(self) -> None:
         now = time.monotonic()
+        overdue: list[_Worker] = []
         for pool in self._pools.values():
             for worker in list(pool.workers):
                 late = worker.state != "idle" and now >= worker.deadline
@@ -360,17 +362,25 @@ class Scheduler:
                 if gone:
                     self._lost(worker, "it ended")
                 elif worker in pool.workers and worker.state != "idle" and time.monotonic() >= worker.deadline:
-                    self._late(worker)
+                    overdue.append(worker)
+                    self._tell(worker)
+        for worker in overdue:
+            self._late(worker)
 
-    def _late(self, worker: _Worker) -> None:
-        item, pool = worker.item, worker.pool
+    @staticmethod
+    def _tell(worker: _Worker) -> None:
+        """The answers first: killing many at once must not make those behind them later than they are."""
+        item = worker.item
         if worker.state == "running" and item is not None:
             worker.item = None
             limit = item.batch.timeout
-            # The answer first: killing many at once must not make those behind them later than they are.
-            item.batch.put(item.index, Outcome("timeout", message=f"killed after {limit:g} s", seconds=limit))
+            took = limit + time.monotonic() - worker.deadline
+            item.batch.put(item.index, Outcome("timeout", message=f"killed after {limit:g} s", seconds=took))
+
+    def _late(self, worker: _Worker) -> None:
+        if worker.state == "running":
             self._bury(worker)
-            self._start(pool)
+            self._start(worker.pool)
         elif worker.state == "loading":
             self._unloadable(worker, f"it takes longer than {LOAD_SECONDS:g} s")
             self._bury(worker)

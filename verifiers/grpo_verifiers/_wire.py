@@ -122,7 +122,9 @@ def _row(value: Any) -> list[Any]:
                 f"returned a Verdict with {len(value.steps)} steps, which is too many: at most {MAX_STEPS}"
             )
         steps = [[step.start, step.end, step.score] for step in value.steps]
-        return [value.score, value.status.value, value.detail[:MAX_DETAIL], steps]
+        # Made anew: what a subclass or object.__setattr__ put into a frozen Verdict was never looked at.
+        made = Verdict(value.score, value.status, value.detail[:MAX_DETAIL])
+        return [made.score, made.status.value, made.detail, steps]
     if value is None or isinstance(value, bool | int | float) or _is_scalar(value):
         try:
             made = Verdict(None if value is None else float(value))
@@ -142,7 +144,7 @@ def _is_scalar(value: Any) -> bool:
 def _short(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the message it was for
+    except BaseException:  # noqa: BLE001 - a broken __repr__ must not hide the message it was for
         text = "..."
     return f"{text[:200]} ({type(value).__name__})"
 

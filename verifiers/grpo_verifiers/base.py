@@ -58,6 +58,7 @@ class Verifier(ABC):
     @abstractmethod
     def start(
         self,
+        /,
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None = None,
@@ -99,6 +100,7 @@ class Verifier(ABC):
 
     def verify(
         self,
+        /,
         completion: Any,
         prompt: Any = None,
         *,
@@ -112,6 +114,7 @@ class Verifier(ABC):
 
     def verify_batch(
         self,
+        /,
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None = None,
@@ -122,6 +125,7 @@ class Verifier(ABC):
 
     def __call__(
         self,
+        /,
         prompts: Sequence[Any] | None = None,
         completions: Sequence[Any] = (),
         completion_ids: Sequence[Any] | None = None,

@@ -41,6 +41,7 @@ TRAITS: dict[str, Mapping[str, Any]] = {
         "isolation": "inline",
         "timeout": 3600.0,
         "max_concurrency": 4096,
+        "pure": True,
         "option_checks": "grpo_verifiers.code:OPTIONS_CHECKS",
     },
     "exact": _INLINE,

@@ -113,6 +113,7 @@ class Composite(Verifier):
 
     def start(
         self,
+        /,
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None = None,
@@ -190,6 +191,7 @@ class _Gated(Composite):
 
     def start(
         self,
+        /,
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None = None,
@@ -277,6 +279,7 @@ class Route(Composite):
 
     def start(
         self,
+        /,
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None = None,

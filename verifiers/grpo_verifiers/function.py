@@ -314,6 +314,7 @@ class FunctionVerifier(Verifier):
 
     def start(
         self,
+        /,
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None = None,

@@ -144,7 +144,8 @@ class Box:
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
             *("--hostname", "box", *root, *binds, "--perms", "0755", "--dir", "/box", "--ro-bind", str(_FOLDER / "_inside"), "/box/_inside"),
             *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--tmpfs", "/tmp"),  # noqa: S108 - the box's
-            *("--remount-ro", "/", "--chdir", "/", "--"),
+            # Without a process of bubblewrap's own in between, which would be left for others to reap.
+            *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
         ]
 
     @property

@@ -8,11 +8,12 @@ from typing import Any, Literal
 from grpo_verifiers.code._box import BoxError, Level, Plan
 from grpo_verifiers.code._extract import last_block
 from grpo_verifiers.code._judging import Question, judge
-from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
+from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot, shared_pool
+from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._results import Result, verdict_of
-from grpo_verifiers.code._tests import TestsError, read_tests
+from grpo_verifiers.code._tests import BadTestsError, read_tests
 from grpo_verifiers.code.languages import available, language_of
 from grpo_verifiers.text._final import final_text
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
@@ -68,7 +69,7 @@ async def code(
     require("code", _value_problems(**options))
     try:
         read = read_tests(tests)
-    except TestsError as error:
+    except BadTestsError as error:
         return Verdict(None, Status.ERROR, str(error))
     tongue = language_of(language)
     source = last_block(final_text(completion, think), tongue.names)
@@ -96,12 +97,27 @@ async def code(
     future: Future[list[Result]] = shared_pool().submit(work)
     try:
         results = await asyncio.wrap_future(future)
-    except TestsError as error:
+    except BadTestsError as error:
         return Verdict(None, Status.ERROR, str(error))
     except BoxError as error:
-        raise SandboxError(f"code: the sandbox failed twice in a row: {error}") from error
+        return await _after_failure(error, lowest, highest)
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
+
+
+async def _after_failure(error: BoxError, lowest: Level, highest: Level) -> Verdict:
+    """Whose doing it was that two boxes in a row failed on a program: a program that does nothing tells."""
+
+    def try_nothing(slot: Slot) -> None:
+        with Program(slot.box(Plan(choose(lowest, highest))), Limits(), [{"mode": "calls", "source": ""}]) as program:
+            if program.receive() != ["loaded"]:
+                raise BoxError(f"an empty program {program.why}")
+
+    try:
+        await asyncio.wrap_future(shared_pool().submit(try_nothing))
+    except BoxError as again:
+        raise SandboxError(f"code: the sandbox does not work: {again}\n{probe().story()}") from again
+    return Verdict(0.0, Status.ERROR, f"broke its box twice: {error}"[:400])
 
 
 def check_options(**options: Any) -> list[str]:

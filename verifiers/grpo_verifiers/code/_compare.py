@@ -100,4 +100,5 @@ def _same_line(wanted: str, got: str, tolerance: float) -> bool:
 def _same_word(wanted: str, got: str, tolerance: float) -> bool:
     if not _FLOAT.fullmatch(wanted) or not _NUMBER.fullmatch(got):
         return False
-    return math.isclose(float(wanted), float(got), rel_tol=tolerance, abs_tol=_ABSOLUTE if tolerance else 0.0)
+    a, b = float(wanted), float(got)
+    return math.isfinite(a) and math.isclose(a, b, rel_tol=tolerance, abs_tol=_ABSOLUTE if tolerance else 0.0)

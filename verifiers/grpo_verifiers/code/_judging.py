@@ -7,13 +7,13 @@ from typing import Any
 
 from grpo_verifiers.code._box import BoxError, Plan
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._inside.values import NoValueError, check
+from grpo_verifiers.code._inside.values import check
 from grpo_verifiers.code._levels import SandboxError
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot
 from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._results import Result, said
-from grpo_verifiers.code._tests import CallTest, CodeTest, StdioTest, Test, TestsError
+from grpo_verifiers.code._results import Result, said, spelled
+from grpo_verifiers.code._tests import CallTest, CodeTest, StdioTest, Test, BadTestsError
 from grpo_verifiers.code.languages import Language
 
 _CALLS_IN_TESTS = 100_000
@@ -37,13 +37,13 @@ def judge(question: Question, slot: Slot) -> list[Result]:
 
     Raises:
         BoxError: the box failed.
-        TestsError: a test that cannot be run, whatever the program.
+        BadTestsError: a test that cannot be run, whatever the program.
     """
     results: dict[int, Result] = {}
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
-        raise TestsError("programs of this language are tested with stdin and stdout only")
+        raise BadTestsError("programs of this language are tested with stdin and stdout only")
     for at, test in enumerate(question.tests):
         if isinstance(test, StdioTest):
             results[at] = _stdio(question, slot, test)
@@ -113,10 +113,13 @@ def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Re
 def _judge_value(test: CallTest, reply: Any, tolerance: float) -> Result:
     value, problem = _value(reply)
     if problem:
-        return Result("raised" if reply[:1] == ["raised"] else "wrong", f"{test.function} {problem}")
-    if same_value(test.expected, value, tolerance):
-        return Result("pass")
-    return Result("wrong", f"{test.function} returned {said(value)}, expected {said(test.expected)}")
+        return Result("wrong", f"{test.function} {problem}")
+    try:
+        if same_value(test.expected, value, tolerance):
+            return Result("pass")
+    except Exception:  # noqa: BLE001 - a stranger's data must never become a failure of ours, which would score None
+        return Result("wrong", f"{test.function} returned what cannot be compared")
+    return Result("wrong", f"{test.function} returned {spelled(value)}, expected {spelled(test.expected)}")
 
 
 def _value(reply: Any) -> tuple[Any, str]:
@@ -126,7 +129,7 @@ def _value(reply: Any) -> tuple[Any, str]:
         if kind == "value" and len(rest) == 1:
             try:
                 check(rest[0])
-            except (NoValueError, RecursionError):
+            except Exception:  # noqa: BLE001 - as above
                 return None, "answered with a malformed value"
             return rest[0], ""
         if kind == "missing":
@@ -198,13 +201,13 @@ def _outcome(at: int, kind: str, why: str) -> Result:
     if kind == "fail":
         return Result("wrong", f"failed ({said(why)})")
     if kind == "uncrossable":
-        raise TestsError(
+        raise BadTestsError(
             f"test {at} {why}, which cannot cross to the program: rewrite the test, or choose assert_mode='in_process', "
             "which trusts the program"
         )
     if kind == "idle":
-        raise TestsError(f"test {at} never calls the program: anything would pass it")
-    raise TestsError(f"test {at} is broken: {said(why)}")
+        raise BadTestsError(f"test {at} never calls the program: anything would pass it")
+    raise BadTestsError(f"test {at} is broken: {said(why)}")
 
 
 def _in_process(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]:

@@ -65,7 +65,7 @@ class Pool:
         future: Future[Any] = Future()
         self._jobs.put((future, job))
         with self._lock:
-            if not self._idle and len(self._slots) < self._size:
+            if self._idle < self._jobs.qsize() and len(self._slots) < self._size:
                 slot = Slot()
                 self._slots.append(slot)
                 thread = threading.Thread(target=self._work, args=(slot,), name="grpo-code", daemon=True)

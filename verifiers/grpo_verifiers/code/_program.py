@@ -211,6 +211,7 @@ class Program:
                 self.output += data
                 if len(self.output) > self._limits.output:
                     self._stop_for("output")
+                    self._stdout = -1  # what else it prints stays in the pipe, and holds it up
                     break
             else:
                 self._stdout = -1

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from grpo_verifiers.text._final import show
 from grpo_verifiers.verdict import Status, Verdict
@@ -11,6 +11,7 @@ from grpo_verifiers.verdict import Status, Verdict
 Kind = Literal["pass", "wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]
 _MARKS = {"pass": "+", "timeout": "t", "limit": "l"}
 _SHOWN = 200
+_BRACKETS = {"l": "[]", "t": "()", "s": "{}", "z": ("frozenset({", "})")}
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,20 @@ def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdi
 def said(text: object) -> str:
     """What a program said, for a message."""
     return show(text, 200)
+
+
+def spelled(tree: Any) -> str:
+    """A tree of values as Python would write it, cut. Built as text: a stranger's values are not hashed here."""
+    return show(_spell(tree), 200)[1:-1]
+
+
+def _spell(tree: Any) -> str:
+    if not isinstance(tree, list):
+        return repr(tree)
+    tag, *rest = tree
+    if tag == "d":
+        return "{" + ", ".join(f"{_spell(key)}: {_spell(item)}" for key, item in rest) + "}"
+    if tag in _BRACKETS:
+        left, right = _BRACKETS[tag]
+        return left + ", ".join(map(_spell, rest)) + right
+    return " ".join(str(item)[:100] for item in rest)

@@ -17,7 +17,7 @@ _SHAPES = (
 MAX_TESTS = 10_000
 
 
-class TestsError(ValueError):
+class BadTestsError(ValueError):
     """Tests that say nothing about a program; the dataset's fault, never a completion's."""
 
 
@@ -53,68 +53,68 @@ def read_tests(value: Any) -> list[Test]:
     """The tests of one row, given as a list of mappings or as the same in JSON.
 
     Raises:
-        TestsError: missing, or of no known shape.
+        BadTestsError: missing, or of no known shape.
     """
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise TestsError(f"tests is a text that is no JSON ({error}): {show(value)}") from error
+            raise BadTestsError(f"tests is a text that is no JSON ({error}): {show(value)}") from error
     if hasattr(value, "tolist"):  # a column of arrays
         value = value.tolist()
     if isinstance(value, Mapping) or not isinstance(value, Sequence):
-        raise TestsError(f"tests is {show(value)}, expected a list of tests")
+        raise BadTestsError(f"tests is {show(value)}, expected a list of tests")
     if not value:
-        raise TestsError("tests is empty: a program without a test can be neither right nor wrong")
+        raise BadTestsError("tests is empty: a program without a test can be neither right nor wrong")
     if len(value) > MAX_TESTS:
-        raise TestsError(f"{len(value)} tests, expected at most {MAX_TESTS}")
+        raise BadTestsError(f"{len(value)} tests, expected at most {MAX_TESTS}")
     return [_read(index, test) for index, test in enumerate(value, 1)]
 
 
 def _read(index: int, test: Any) -> Test:
     if not isinstance(test, Mapping):
-        raise TestsError(f"test {index} is {show(test)}, {_SHAPES}")
+        raise BadTestsError(f"test {index} is {show(test)}, {_SHAPES}")
     given = {key: item for key, item in test.items() if item is not None}
     unknown = sorted(str(key) for key in given if key not in _KEYS)
     if unknown:
-        raise TestsError(f"test {index} has unknown keys {', '.join(map(repr, unknown))}; {_SHAPES}")
+        raise BadTestsError(f"test {index} has unknown keys {', '.join(map(repr, unknown))}; {_SHAPES}")
     keys = set(given)
     if "stdout" in keys and keys <= {"stdin", "stdout"}:
         return StdioTest(_text(index, given, "stdin"), _text(index, given, "stdout"))
     if keys == {"code"}:
         code = _text(index, given, "code")
         if not code.strip():
-            raise TestsError(f"test {index}: code is empty")
+            raise BadTestsError(f"test {index}: code is empty")
         return CodeTest(code)
     wanted = keys & {"expected", "expected_repr"}
     if "function" in keys and len(wanted) == 1 and not keys & {"stdin", "stdout", "code"}:
         return _call(index, given)
     if "function" in keys and not wanted:
-        raise TestsError(
+        raise BadTestsError(
             f"test {index} of function {show(given['function'])} has no expected value (a None counts as absent: "
             "write expected_repr: 'None')"
         )
-    raise TestsError(f"test {index} has the keys {', '.join(map(repr, sorted(keys))) or 'none'}; {_SHAPES}")
+    raise BadTestsError(f"test {index} has the keys {', '.join(map(repr, sorted(keys))) or 'none'}; {_SHAPES}")
 
 
 def _call(index: int, given: Mapping[str, Any]) -> CallTest:
     function = given["function"]
     if not isinstance(function, str) or not all(part.isidentifier() for part in function.split(".")):
-        raise TestsError(f"test {index}: function is {show(function)}, expected a name")
+        raise BadTestsError(f"test {index}: function is {show(function)}, expected a name")
     if "args" in given and "args_repr" in given:
-        raise TestsError(f"test {index} has both args and args_repr, expected one")
+        raise BadTestsError(f"test {index} has both args and args_repr, expected one")
     args = _literal(index, given, "args_repr") if "args_repr" in given else _plain(given.get("args", []))
     kwargs = _plain(given.get("kwargs", {}))
     if not isinstance(args, list | tuple):
-        raise TestsError(f"test {index}: the arguments are {show(args)}, expected a list")
+        raise BadTestsError(f"test {index}: the arguments are {show(args)}, expected a list")
     if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
-        raise TestsError(f"test {index}: kwargs is {show(kwargs)}, expected names and values")
+        raise BadTestsError(f"test {index}: kwargs is {show(kwargs)}, expected names and values")
     kwargs = {key: item for key, item in kwargs.items() if item is not None}
     expected = _literal(index, given, "expected_repr") if "expected_repr" in given else _plain(given["expected"])
     try:
         return CallTest(function, encode(list(args)), encode(kwargs), encode(expected))
     except NoValueError as error:
-        raise TestsError(f"test {index} holds {error}, expected built-in values") from error
+        raise BadTestsError(f"test {index} holds {error}, expected built-in values") from error
 
 
 def _plain(value: Any) -> Any:
@@ -129,11 +129,11 @@ def _literal(index: int, given: Mapping[str, Any], key: str) -> Any:
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
-        raise TestsError(f"test {index}: {key} is {show(text)}, expected a Python literal such as '(1, {{2}})'") from error
+        raise BadTestsError(f"test {index}: {key} is {show(text)}, expected a Python literal such as '(1, {{2}})'") from error
 
 
 def _text(index: int, given: Mapping[str, Any], key: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str):
-        raise TestsError(f"test {index}: {key} is {show(value)}, expected a text")
+        raise BadTestsError(f"test {index}: {key} is {show(value)}, expected a text")
     return value

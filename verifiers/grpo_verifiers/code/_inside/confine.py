@@ -90,6 +90,9 @@ class Stage:
         """After everything is imported: measure, and give up what only the setting up needed."""
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
             self._base_memory = int(file.read().split()[0]) * resource.getpagesize()
+        # Should memory run out all the same, then a program is to go, and not the trainer.
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - same
+            file.write("1000")
         if self.level != "full":
             return
         # Over the /proc that was needed above: programs see none at all.

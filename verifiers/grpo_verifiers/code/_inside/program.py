@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .values import NoValueError, check, decode, dump, encode
+from .values import NoValueError, TooDeepError, check, decode, dump, encode
 
 MAX_MESSAGE = 1 << 20
 _MAX_TEXT = 300
@@ -145,6 +145,8 @@ def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., 
     def stub(*args: Any, **kwargs: Any) -> Any:
         try:
             message = ["call", name, encode(args), encode(kwargs)]
+        except TooDeepError:
+            raise  # only values of the program's own making nest like that
         except NoValueError as error:
             raise _UncrossableError(f"passes {error} to {name}") from None
         calls[0] += 1

@@ -19,11 +19,16 @@ class NoValueError(ValueError):
     """Something that is no exact built-in value, or no encoding of one."""
 
 
+class TooDeepError(NoValueError):
+    """Built-in values, nested too deeply."""
+
+
 def encode(value: Any, depth: int = 0) -> Any:
     """The tree of a value.
 
     Raises:
         NoValueError: an object of any other class, a subclass of a built-in one included.
+        TooDeepError: nested too deeply.
     """
     kind = type(value)
     if value is None or kind is bool or kind is str:
@@ -37,7 +42,7 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is bytes:
         return ["b", value.hex()]
     if depth >= MAX_DEPTH:
-        raise NoValueError(f"a value nested more than {MAX_DEPTH} deep")
+        raise TooDeepError(f"a value nested more than {MAX_DEPTH} deep")
     tag = _SEQUENCES.get(kind)
     if tag is not None:
         return [tag, *(encode(item, depth + 1) for item in value)]
@@ -80,6 +85,8 @@ def check(tree: Any, depth: int = 0) -> None:
     if kind is not list or not tree or depth > MAX_DEPTH:
         raise NoValueError("a malformed value")
     tag, *rest = tree
+    if type(tag) is not str:
+        raise NoValueError("a malformed value")
     if tag == "d":
         for pair in rest:
             if type(pair) is not list or len(pair) != 2:

@@ -118,7 +118,7 @@ def _run(
         ending["status"] = status
         ending["seconds"] = time.monotonic() - started
         if ending["end"] == "exit" and os.WIFSIGNALED(status) and os.WTERMSIG(status) in {9, signal.SIGXCPU}:
-            ending["end"] = "timeout" if ending["cpu"] >= job["cpu"] else "killed"
+            ending["end"] = "timeout" if ending["cpu"] >= 0.9 * job["cpu"] else "killed"
     return ending
 
 

@@ -1,0 +1,287 @@
+"""The contract of objectives, as checks that any objective, built in or not, can be put through.
+
+All checks look at what `Objective.loss` gives, and at its gradient with respect to the log-probabilities, which is what
+trains.
+"""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.objectives.batch import Counts, TokenBatch
+from grpo_plus.objectives.compose import build_objective, objective_problems
+from grpo_plus.objectives.objective import Objective, Unreduced
+from grpo_plus.testing.contract import Check, Part, Subject, label_of, run_checks
+
+_ROWS, _TOKENS = 5, 7
+_PADDING = 3
+_FAR = 1000.0
+
+
+def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, **keywords: Any) -> None:
+    """Put an objective through the whole contract.
+
+    Args:
+        part: a name or reference, or a function ``(batch, *, keywords)`` (registered or not).
+        beta: the coefficient of the KL term.
+        **keywords: what a config would have in ``objective_kwargs``.
+
+    Raises:
+        AssertionError: lists every check that failed.
+    """
+    run_checks(KIT.resolve((part, {**keywords, "beta": beta})), KIT.checks())
+
+
+def objective_checks() -> list[Check]:
+    """The checks of the contract of objectives."""
+    return KIT.checks()
+
+
+@dataclass(frozen=True)
+class Built:
+    """An objective under test, and what it was built from."""
+
+    what: Any
+    objective: Objective
+    beta: float
+
+
+def sample_batch(built: Built, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> TokenBatch:
+    """What a micro-batch may hold: uneven rows, one without any trained token, advantages of both signs and 0."""
+    random = torch.Generator().manual_seed(seed)
+
+    def draw() -> Tensor:
+        return torch.randn(_ROWS, _TOKENS, generator=random, dtype=torch.float64)
+
+    old = -draw().abs() - 0.1
+    mask = torch.arange(_TOKENS) < torch.tensor([[7], [3], [0], [5], [1]])
+    sign = torch.where(draw() > 0, 1.0, -1.0) * (draw() > -0.5)
+    weights = torch.where((sign != 0) & mask, 0.5 + draw().abs(), 0.0)
+    tokens = weights.sum() if built.objective.makes_targets else mask.sum()
+    tensors = {
+        "logps": old + 0.2 * draw(),
+        "old_logps": old,
+        "advantages": torch.tensor([[1.5], [-0.5], [1.0], [0.0], [-2.0]], dtype=torch.float64),
+        "ref_logps": old + 0.3 * draw(),
+        "target_logps": old * torch.where(sign > 0, 0.5, 2.0),
+        "target_sign": sign,
+        "target_weights": weights,
+    }
+    return TokenBatch(
+        **{name: tensor.to(dtype) for name, tensor in tensors.items()},
+        mask=mask,
+        counts=Counts(completions=_ROWS, tokens=tokens.to(dtype), prompts=2),
+        beta=built.beta,
+        prompt_tokens=torch.tensor([10, 10, 10, 6, 6]),
+        max_completion_length=_TOKENS,
+    )
+
+
+def _changed(batch: TokenBatch, change: "Callable[[Tensor], Tensor]") -> TokenBatch:
+    """The batch with every tensor of the tokens or of the completions replaced."""
+    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    return replace(batch, **{name: change(value) for name, value in tensors.items() if isinstance(value, Tensor)})
+
+
+def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced]:
+    """The loss, its gradient with respect to the log-probabilities, and what it came from."""
+    logps = batch.logps.clone().requires_grad_()
+    objective: Objective = subject.part.objective
+    try:
+        loss, unreduced = objective.loss(replace(batch, logps=logps))
+        (gradient,) = torch.autograd.grad(loss, logps, allow_unused=True) if loss.requires_grad else (None,)
+    except Exception as error:
+        raise AssertionError(f"raised {type(error).__name__}: {error}") from error
+    return loss.detach(), torch.zeros_like(logps) if gradient is None else gradient, unreduced
+
+
+def _same(got: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-5) -> None:
+    scale = float(wanted.abs().max()) if wanted.numel() else 0.0
+    if not torch.allclose(got, wanted, rtol=tolerance, atol=tolerance * max(scale, 1e-8)):
+        raise AssertionError(f"{what}: got {got.tolist()}, expected {wanted.tolist()}")
+
+
+def _finite(loss: Tensor, gradient: Tensor, what: str) -> None:
+    if not bool(loss.isfinite()) or not bool(gradient.isfinite().all()):
+        raise AssertionError(f"{what}: the loss is {loss.item()}, its gradient {gradient.tolist()}")
+
+
+def check_shape_and_dtype(subject: Subject) -> None:
+    """A finite scalar in the precision of the batch, a gradient for every trained token, and usable metrics."""
+    for dtype in (torch.float32, torch.float64):
+        batch = sample_batch(subject.part, dtype=dtype)
+        loss, gradient, unreduced = _run(subject, batch)
+        if loss.shape != () or loss.dtype is not dtype:
+            raise AssertionError(f"the loss is {loss.dtype} of shape {tuple(loss.shape)}, expected a {dtype} scalar")
+        if unreduced.values.shape != batch.mask.shape:
+            raise AssertionError(f"values have shape {tuple(unreduced.values.shape)}, expected {(_ROWS, _TOKENS)}")
+        _finite(loss, gradient, "a usual batch")
+        if not bool(gradient.any()):
+            raise AssertionError(
+                "the gradient is 0 everywhere: the log-probabilities of the policy are not in the loss"
+            )
+        for name, metric in unreduced.metrics.items():
+            if metric.values.shape not in ((_ROWS, _TOKENS), (_ROWS, 1)):
+                raise AssertionError(
+                    f"the metric {name!r} has shape {tuple(metric.values.shape)}, expected one a token"
+                )
+
+
+def check_float64(subject: Subject) -> None:
+    """Float32 gives what float64 gives, up to rounding."""
+    single, double = (_run(subject, sample_batch(subject.part, dtype=d))[1] for d in (torch.float32, torch.float64))
+    _same(single.double(), double, "the gradient in float32 against float64", 1e-4)
+
+
+def check_ignores_masked_tokens(subject: Subject) -> None:
+    """Whatever stands outside the mask, NaN included, changes nothing and gets a gradient of exactly 0."""
+    batch = sample_batch(subject.part)
+    loss, gradient, _ = _run(subject, batch)
+    names = ("logps", "old_logps", "ref_logps", "target_logps")
+    for garbage in (float("nan"), float("inf"), -1e30):
+        changed = {name: getattr(batch, name).masked_fill(~batch.mask, garbage) for name in names}
+        other_loss, other_gradient, _ = _run(subject, replace(batch, **changed))
+        if bool((other_gradient[~batch.mask] != 0).any()):
+            raise AssertionError(f"tokens outside the mask that are {garbage} get a gradient")
+        _same(other_gradient, gradient, f"{garbage} outside the mask")
+        _same(other_loss, loss, f"{garbage} outside the mask")
+
+
+def check_nothing_to_train(subject: Subject) -> None:
+    """A micro-batch without any trained token has loss 0 and gradient 0."""
+    batch = sample_batch(subject.part)
+    loss, gradient, _ = _run(subject, replace(batch, mask=torch.zeros_like(batch.mask)))
+    if float(loss) != 0 or bool((gradient != 0).any()):
+        raise AssertionError(f"a fully masked batch gives loss {loss.item()} and gradient {gradient.tolist()}")
+
+
+def check_extreme_logps(subject: Subject) -> None:
+    """A policy far from the one that sampled, on either side, gives finite numbers."""
+    batch = sample_batch(subject.part)
+    for shift in (_FAR, -_FAR):
+        for name in ("old_logps", "ref_logps"):
+            moved = replace(batch, **{name: getattr(batch, name) + shift})
+            loss, gradient, _ = _run(subject, moved)
+            _finite(loss, gradient, f"{name} {shift:+g} nats away")
+
+
+def check_leaves_batch_alone(subject: Subject) -> None:
+    """The batch is the same afterwards."""
+    batch = sample_batch(subject.part)
+    held = {f.name: value for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)}
+    before = {name: value.clone() for name, value in held.items()}
+    _run(subject, batch)
+    for name, value in held.items():
+        if not torch.equal(value, before[name]):
+            raise AssertionError(f"batch.{name} was changed in place")
+
+
+def check_split_invariance(subject: Subject) -> None:
+    """Cut into micro-batches in any way, with padding or without, a batch gives the same loss and gradient."""
+    batch = sample_batch(subject.part)
+    loss, gradient, _ = _run(subject, batch)
+    for cuts in ([1] * _ROWS, [2, 3], [4, 1]):
+        rows = torch.arange(_ROWS).split(cuts)
+        found = [_run(subject, _changed(batch, lambda value, kept=some: value[kept])) for some in rows]
+        _same(torch.cat([part for _, part, _ in found]), gradient, f"the gradient of micro-batches of {cuts} rows")
+        _same(torch.stack([part for part, _, _ in found]).sum(), loss, f"the loss of micro-batches of {cuts} rows")
+
+    def wider(value: Tensor) -> Tensor:
+        grows = value.dim() == 2 and value.shape[1] == _TOKENS
+        return torch.nn.functional.pad(value, (0, _PADDING)) if grows else value
+
+    _same(_run(subject, _changed(batch, wider))[1][:, :_TOKENS], gradient, "the gradient of a batch with more padding")
+
+
+def check_advantages_per_token(subject: Subject) -> None:
+    """The same advantage written on each token of a completion is that advantage of the completion."""
+    batch = sample_batch(subject.part)
+    spread = replace(batch, advantages=batch.advantages.expand(_ROWS, _TOKENS).clone())
+    _same(_run(subject, spread)[1], _run(subject, batch)[1], "advantages of shape (B, T) against (B, 1)")
+
+
+def check_zero_advantage_zero_gradient(subject: Subject) -> None:
+    """Completions with advantage 0 add exactly nothing, as declared: the engine leaves them out."""
+    batch = sample_batch(subject.part)
+    for shift in (0.0, 1.0, -1.0):
+        moved = replace(batch, advantages=torch.zeros_like(batch.advantages), old_logps=batch.old_logps + shift)
+        gradient = _run(subject, moved)[1]
+        if bool((gradient != 0).any()):
+            raise AssertionError(f"advantages of 0 give the gradient {gradient.tolist()}, but 0 is declared")
+
+
+def check_deterministic(subject: Subject) -> None:
+    """The same batch gives the same bits again, whatever the random state."""
+    batch = sample_batch(subject.part)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = _run(subject, batch)[1]
+        torch.manual_seed(2)
+        second = _run(subject, batch)[1]
+    if not torch.equal(first, second):
+        raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+
+
+def check_pickles(subject: Subject) -> None:
+    """The objective survives pickling, as other processes need."""
+    try:
+        again = pickle.loads(pickle.dumps(subject.part.objective))  # noqa: S301 - made in this line
+    except Exception as error:
+        raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
+    batch = sample_batch(subject.part)
+    other = replace(subject, part=replace(subject.part, objective=again))
+    _same(_run(other, batch)[1], _run(subject, batch)[1], "after pickling")
+
+
+def check_unknown_keyword_raises(subject: Subject) -> None:
+    """A keyword that the objective does not have is refused, not swallowed."""
+    unheard_of = {**subject.keywords, "no_such_keyword": 1}
+    if not objective_problems(subject.part.what, unheard_of, beta=subject.part.beta):
+        raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
+
+
+def _per_token(subject: Subject) -> bool:
+    objective: Objective = subject.part.objective
+    return not (objective.ratio.piece.per_completion or objective.surrogate.piece.per_completion)
+
+
+def _idle_at_zero(subject: Subject) -> bool:
+    objective: Objective = subject.part.objective
+    return objective.zero_advantage_means_zero_gradient
+
+
+class _ObjectiveKit:
+    """The kit for objectives."""
+
+    def resolve(self, part: Part) -> Subject:
+        """The subject that a name, a function, or a pair of that and keywords (``beta`` among them) stands for."""
+        what, given = part if isinstance(part, tuple) else (part, {})
+        keywords = {name: value for name, value in given.items() if name != "beta"}
+        beta = given.get("beta", 0.0)
+        objective = build_objective(what, keywords, beta=beta)
+        shown = {name: value for name, value in given.items() if name != "beta" or value}
+        return Subject(Built(what, objective, beta), keywords, label_of(objective.name, shown))
+
+    def checks(self) -> list[Check]:
+        """All checks, whether or not they apply to a given subject."""
+        return [
+            Check("shape_and_dtype", check_shape_and_dtype),
+            Check("float64", check_float64),
+            Check("ignores_masked_tokens", check_ignores_masked_tokens),
+            Check("nothing_to_train", check_nothing_to_train),
+            Check("extreme_logps", check_extreme_logps),
+            Check("leaves_batch_alone", check_leaves_batch_alone),
+            Check("split_invariance", check_split_invariance),
+            Check("advantages_per_token", check_advantages_per_token, _per_token),
+            Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
+            Check("deterministic", check_deterministic),
+            Check("pickles", check_pickles),
+            Check("unknown_keyword_raises", check_unknown_keyword_raises),
+        ]
+
+
+KIT = _ObjectiveKit()
