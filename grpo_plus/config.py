@@ -24,7 +24,12 @@ from grpo_verifiers.errors import PluginError  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
 ADVANTAGE_FLAGS = ("band", "credit", "ddof", "eps", "outcome_weight", "parts", "scale", "steps_from")
-OBJECTIVE_FLAGS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction")
+OBJECTIVE_FLAGS = (
+    *("ratio", "surrogate", "kl", "reduce", "stop_fraction"),
+    *("epsilon_low", "epsilon_high", "epsilon_max", "delta", "dual", "temperature_pos", "temperature_neg"),
+    *("k_pos", "k_neg", "lambda_pos", "lambda_neg", "good_exponent", "bad_exponent", "length"),
+)
+"""Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = ("advantage_kwargs", "objective_kwargs")
 
 

@@ -14,9 +14,8 @@ def number_problems(config: Any) -> list[str]:
     Each such field is set to its default, so that all other checks can go on.
     """
     problems = []
-    hints = typing.get_type_hints(type(config))
     for spec in fields(config):
-        kinds = {kind for kind in (typing.get_args(hints[spec.name]) or (hints[spec.name],)) if kind is not NoneType}
+        kinds = {kind for kind in (typing.get_args(spec.type) or (spec.type,)) if kind is not NoneType}
         value = getattr(config, spec.name, None)
         if not spec.init or value is None or not kinds or not kinds <= {int, float} or _is_number(value, kinds):
             continue

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_verifiers._suggest import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.qlora.fit import Fit
@@ -30,6 +31,11 @@ def run(arguments: Sequence[str]) -> int:
     for name in ("num_generations", "max_completion_length", "prompt_length", "micro_batch", "prompts", "lora_r"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
+    from transformers.training_args import OptimizerNames
+
+    known = [name.value for name in OptimizerNames]
+    if options.optim not in known:
+        raise UserError(unknown("optimizer", options.optim, known))
     if options.vram is not None and options.vram <= 0:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
     from grpo_plus.qlora.fit import DoesNotFitError, fit

@@ -41,11 +41,13 @@ class Decoded:
         completions: tokens of each, the one that ended it included.
         row_steps: rows times steps that were run, prefills aside.
         prefills: prompts that were read.
+        places: rows that were in flight at most; fewer than were asked for once memory has run out.
     """
 
     completions: list[list[int]] = field(default_factory=list)
     row_steps: int = 0
     prefills: int = 0
+    places: int = 0
 
     @property
     def stock_row_steps(self) -> int:
@@ -64,6 +66,9 @@ def decode(
 ) -> Decoded:
     """Complete every prompt.
 
+    Where memory runs out, all rows in flight are read again with what they hold so far, half as many at once. No row is
+    drawn a second time: to discard rows when they grow long would favour short ones.
+
     Args:
         model: a causal language model with a plain growing cache that takes positions.
         prompts: token ids, one entry for each completion; equal ones are read once.
@@ -71,40 +76,59 @@ def decode(
         most_rows: how many rows may be in flight; None for all.
         device: where the model's inputs go.
     """
-    result = Decoded([[] for _ in prompts])
+    result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
     chain = processors(sampling)
     stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
     first: dict[tuple[int, ...], int] = {}
     for row, prompt in enumerate(prompts):
         first.setdefault(tuple(prompt), row)
     waiting = sorted(range(len(prompts)), key=lambda row: first[tuple(prompts[row])])  # equal prompts side by side
-    places = len(prompts) if most_rows is None else max(1, most_rows)
+    flying: list[int] = []
     batch: Batch | None = None
-    while waiting or batch is not None:
-        free = places - (len(batch.rows) if batch is not None else 0)
-        if waiting and (batch is None or free >= max(1, places // 4)):
-            taken, waiting = waiting[:free], waiting[free:]
-            fresh = _read(model, [prompts[row] for row in taken], taken, pad=sampling.pad, device=device)
-            result.prefills += len({tuple(prompts[row]) for row in taken})
-            batch = fresh if batch is None else _join(batch, fresh)
-        assert batch is not None
-        tokens_R = next_tokens(chain, sampling, batch.seen, batch.logits)
-        ended_R = torch.isin(tokens_R, stops)
-        ended = ended_R.tolist()
-        for place, (row, token) in enumerate(zip(batch.rows, tokens_R.tolist(), strict=True)):
-            result.completions[row].append(token)
-            ended[place] = ended[place] or len(result.completions[row]) >= sampling.most
-        alive = [place for place, over in enumerate(ended) if not over]
-        if not alive:
-            batch = None
-            continue
-        if len(alive) < len(ended):
-            index = torch.tensor(alive, device=device)
-            _keep(batch, index)
-            tokens_R = tokens_R[index]
-        _advance(model, batch, tokens_R)
-        result.row_steps += len(batch.rows)
+    while waiting or flying:
+        full = False
+        try:
+            free = result.places - len(flying)
+            if waiting and (batch is None or free >= max(1, result.places // 4)):
+                taken, waiting = waiting[:free], waiting[free:]
+                flying = flying + taken
+                contexts = [[*prompts[row], *result.completions[row]] for row in taken]
+                batch = _join(batch, _read(model, contexts, taken, pad=sampling.pad, device=device))
+                result.prefills += len(set(map(tuple, contexts)))
+            assert batch is not None
+            tokens_R = next_tokens(chain, sampling, batch.seen, batch.logits)
+            alive = _append(result, batch.rows, tokens_R, stops, sampling.most)
+            flying = [batch.rows[place] for place in alive]
+            if not alive:
+                batch = None
+                continue
+            if len(alive) < len(tokens_R):
+                index = torch.tensor(alive, device=device)
+                _keep(batch, index)
+                tokens_R = tokens_R[index]
+            _advance(model, batch, tokens_R)
+            result.row_steps += len(batch.rows)
+        except torch.OutOfMemoryError:
+            if len(flying) < 2:
+                raise
+            full = True
+        if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass
+            result.places = len(flying) // 2
+            waiting, flying, batch = flying + waiting, [], None
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
     return result
+
+
+def _append(result: Decoded, rows: list[int], tokens_R: torch.Tensor, stops: torch.Tensor, most: int) -> list[int]:
+    """Note one token for each row; gives the places of the rows that go on."""
+    ended = torch.isin(tokens_R, stops).tolist()
+    alive = []
+    for place, (row, token) in enumerate(zip(rows, tokens_R.tolist(), strict=True)):
+        result.completions[row].append(token)
+        if not ended[place] and len(result.completions[row]) < most:
+            alive.append(place)
+    return alive
 
 
 def _read(model: Any, prompts: Sequence[Sequence[int]], rows: list[int], *, pad: int, device: Any) -> Batch:
@@ -161,8 +185,10 @@ def _keep(batch: Batch, index: torch.Tensor) -> None:
         layer.values = layer.values[index][..., start:, :].contiguous()
 
 
-def _join(batch: Batch, fresh: Batch) -> Batch:
-    """Put new rows beside those in flight, each padded left to the longer of the two."""
+def _join(batch: Batch | None, fresh: Batch) -> Batch:
+    """Put new rows beside those in flight, if there are any, each padded left to the longer of the two."""
+    if batch is None:
+        return fresh
     width = max(batch.mask.shape[1], fresh.mask.shape[1])
     for old, new in zip(batch.cache.layers, fresh.cache.layers, strict=True):
         old.keys = torch.cat([_wide(old.keys, width), _wide(new.keys, width)])

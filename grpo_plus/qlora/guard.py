@@ -57,8 +57,10 @@ class Guard:
             return cls(active=False)
         if isinstance(model, str):
             asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
-            chosen = {"dtype": str(compute_dtype(asked, args)).removeprefix("torch.")}
-            args.model_init_kwargs = {**chosen, **(args.model_init_kwargs or {})}
+            given = dict(args.model_init_kwargs or {})
+            if "dtype" not in given and "torch_dtype" not in given:  # the second is its former name
+                given["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
+            args.model_init_kwargs = given
             _check_memory(model, args, peft_config, capacity or capacity_of(args.device), four_bit=request.bits == 4)
             return cls(active=True)
         raise_all(_trainability_problems(model) if is_adapted(model) else [])

@@ -72,6 +72,14 @@ class Rollout:
         # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
         plain = model.get_base_model() if is_adapted(model) else model
         decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device)
+        if decoded.places < min(rows or len(prompts), len(prompts)):
+            self._most_rows = decoded.places
+            logger.warning(
+                "Out of memory while drawing completions; the rows in flight were read again, and from now on at most "
+                "%d are drawn at once. To start that way, set rollout_rows: %d.",
+                decoded.places,
+                decoded.places,
+            )
         self._report(decoded)
         width = max(map(len, decoded.completions))
         filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]

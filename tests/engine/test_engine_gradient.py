@@ -154,11 +154,11 @@ def test_absolute_positions(bench):
             assert not found[row, length:].any()
 
 
-@pytest.mark.parametrize("window", [8, 64])
+@pytest.mark.parametrize("window", [8, 14, 64])
 def test_sliding_windows(bench, window):
-    # Rows have up to 21 tokens: the narrow window cuts them, and no prompt is shared; the wide one never acts.
+    # Rows have up to 21 tokens: the narrow windows cut them, and no prompt is shared; the wide one never acts.
     model = bench.model("mistral", sliding_window=window)
-    reports = bench.check(bench.batch(dead=()), model=model, old=0.3)
+    reports = bench.check(bench.batch(dead=(), prompts=(6, 9), completions=(4, 12)), model=model, old=0.3)
     saved = sum(report["engine/tokens_saved"] for report in reports) / len(reports)
     assert saved > 0.3 if window == 64 else saved < 0.3
 

@@ -68,6 +68,10 @@ def main(folder):
     bench = Bench(Path(folder))
     bench._models[("qwen2", "[]")] = f"{folder}/model"
     whole = bench.batch(rows=4, groups=8, completions=(1, 12), dead=(4, 5, 6, 7), seed=3)  # the second rank has no work
+    # Nor has it anything to score in its first pass without gradient, which the other rank waits for under FSDP.
+    whole["completion_mask"][16:20] = 0
+    whole["completion_ids"][16:20] = 0
+    whole["num_items_in_batch"] = whole["completion_mask"].sum()
     rows = 32 // world
     batch = {k: v[rank * rows : (rank + 1) * rows] if v.dim() else v for k, v in whole.items()}
     if world == 1:

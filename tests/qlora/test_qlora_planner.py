@@ -177,6 +177,13 @@ def test_the_known_sizes_fit_the_known_cards():
     assert weights(eight, Settings()) / GIB == pytest.approx(5.656, abs=1e-3)
 
 
+def test_a_stored_quantisation_does_not_change_the_shape():
+    plain = qwen3("1.7B")
+    stored = qwen3("1.7B")
+    stored.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    assert shape_of(stored) == shape_of(plain)
+
+
 class TestFit:
     SHAPE = ModelShape(
         name="m", layers=36, hidden=4096, intermediate=12288, vocabulary=151936, heads=32, kv_heads=8, head_dim=128,
@@ -268,6 +275,7 @@ class TestCommand:
             (["--vram", "0"], "--vram is 0"),
             (["--num-generations", "0"], "--num-generations is 0"),
             (["--lora_r", "-1"], "--lora-r is -1"),
+            (["--optim", "paged_adam_8bit"], "paged_adamw_8bit"),
         ],
     )
     def test_impossible_numbers_are_named(self, arguments, words, config, capsys):

@@ -155,6 +155,73 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
     assert max(model.passes) <= (rows or 64)
 
 
+class TestOutOfMemory:
+    @pytest.mark.parametrize("limit", [1, 3, 7])
+    def test_no_row_is_lost_or_drawn_twice(self, limit):
+        lengths = [9, 4, 30, 17, 17, 2, 25, 11]
+
+        class Narrow(Countdown):
+            def forward(self, input_ids, past_key_values, **keywords):
+                if input_ids.shape[0] > limit:
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                return super().forward(input_ids, past_key_values, **keywords)
+
+        sampling = Sampling(stops=(0,), most=40, pad=0, draw=False)
+        cost = decode(Narrow(30), [[length] for length in lengths], sampling)
+        assert cost.completions == [list(range(length - 1, -1, -1)) for length in lengths]
+        assert cost.places <= limit
+
+    @settings(max_examples=15, deadline=None)
+    @given(at=st.integers(0, 11), layer=st.integers(0, 1), copies=st.integers(1, 2))
+    def test_rows_go_on_where_they_were(self, at, layer, copies):
+        """The failure comes in the middle of a pass, when some layers have grown their cache and others have not."""
+        model = MODELS["llama"]
+        wanted, inputs = config(9, [6]), padded([[5, 7], [8, 9, 5], [11, 12, 12]] * copies)
+        stock = model.generate(**inputs, generation_config=wanted)
+        passes, costs = [0], []
+
+        def fail(*_):
+            passes[0] += 1
+            if passes[0] == at + 1:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        handle = model.model.layers[layer].mlp.register_forward_hook(fail)
+        try:
+            with Rollout(None, costs.append).applied(model):
+                ours = model.generate(**inputs, generation_config=wanted)
+        finally:
+            handle.remove()
+        assert completions(ours, 3, {6}) == completions(stock, 3, {6})
+
+    def test_fewer_rows_are_drawn_from_then_on(self, caplog):
+        model, costs = MODELS["llama"], []
+        wanted, inputs = config(4, []), padded([[5, 7]] * 8)
+
+        def fail(module, arguments, output):
+            if output.shape[0] > 4:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        handle = model.model.layers[0].mlp.register_forward_hook(fail)
+        rollout = Rollout(None, costs.append)
+        try:
+            with rollout.applied(model):
+                for _ in range(2):
+                    model.generate(**inputs, generation_config=wanted)
+        finally:
+            handle.remove()
+        assert caplog.text.count("set rollout_rows: 4") == 1
+        assert [cost.places for cost in costs] == [4, 4]
+
+    def test_a_single_row_that_does_not_fit_is_an_error(self):
+        def fail(*_):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+        model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
+        model.model.layers[0].register_forward_hook(fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0))
+
+
 class TestFallback:
     def said(self, model, caplog, **keywords):
         wanted = config(2, [5])

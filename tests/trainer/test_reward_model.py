@@ -57,7 +57,7 @@ def test_a_reward_model_counts_with_its_weight(build, data, say, capture, judge,
         given["reward_processing_classes"] = AutoTokenizer.from_pretrained(judge)
     trainer = build(
         trainer=given,
-        verifiers=["exact", {"name": "regex", "kwargs": {"pattern": "[0-9]"}}],
+        verifiers=["exact", {"name": "regex", "kwargs": {"pattern": "(?s).*[0-9].*"}}],
         reward_weights=[0.25, 2.0, -1.0],
         advantage="raw",
         max_steps=1,
@@ -85,7 +85,7 @@ def test_a_reward_model_by_path_in_a_config_file(judge, tiny_model, tmp_path, mo
     values = {
         "model_name_or_path": tiny_model, "dataset_name": "./data.jsonl", "output_dir": str(tmp_path / "out"),
         "reward_model_name_or_path": str(judge), "reward_funcs": ["./mine.py:mine"],
-        "verifiers": [{"name": "regex", "kwargs": {"pattern": "[0-9]"}}], "reward_weights": [0.5, 1.0, 3.0],
+        "verifiers": [{"name": "regex", "kwargs": {"pattern": "(?s).*[0-9].*"}}], "reward_weights": [0.5, 1.0, 3.0],
         "advantage": "raw", "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8,
         "max_completion_length": 8, "log_completions": True, "logging_steps": 1, "report_to": "none", "use_cpu": True,
         "bf16": False, "save_strategy": "no", "disable_tqdm": True,

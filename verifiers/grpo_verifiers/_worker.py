@@ -27,7 +27,8 @@ def _silence() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
-    os.close(nowhere)
+    if nowhere > 2:
+        os.close(nowhere)
 
 
 def _silence_again() -> None:
