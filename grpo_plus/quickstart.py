@@ -79,7 +79,7 @@ def dataset() -> "DatasetDict":
     splits: dict[str, Any] = {}
     source = chains(seed=1)
     for name in ("test", "train"):
-        rows = []
+        rows: list[dict[str, str]] = []
         while len(rows) < ROWS[name]:
             chain = next(source)
             if chain.question not in seen:

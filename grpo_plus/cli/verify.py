@@ -22,17 +22,21 @@ CHUNK = 256
 def run(arguments: Sequence[str]) -> int:
     """Score every row; the exit code is 1 when any row could not be judged or any gold does not accept itself."""
     options = _options(arguments)
+    import datasets
+
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_verifiers import get_verifier
     from grpo_verifiers.runner import close_shared_runners
     from grpo_verifiers.verifying import load_plugins
 
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
     try:
         load_plugins(options.plugin)
         verifier = get_verifier(
             options.verifier,
             columns=dict(_pair(pair, "--column") for pair in options.column),
-            **({"timeout": options.timeout} if options.timeout else {}),
+            **({"timeout": options.timeout} if options.timeout is not None else {}),
             **{key: _literal(value) for key, value in (_pair(pair, "--option") for pair in options.option)},
         )
         problems = verifier.check()

@@ -1,4 +1,8 @@
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -137,6 +141,23 @@ def test_verify_scores_a_file(cli, completions, kind):
     assert "correct" in out
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_verify_draws_its_progress_on_a_terminal_only(completions, terminal, clean_environment):
+    command = [sys.executable, "-m", "grpo_plus.cli", "verify", "done.parquet", "--verifier", "exact"]
+    command += ["--completion-column", "text", "--column", "answer=gold"]
+    master, end = pty.openpty()
+    done = subprocess.run(
+        command, cwd=completions, env={**clean_environment, "TERM": "xterm"}, stdout=subprocess.PIPE,
+        stderr=end if terminal else subprocess.PIPE, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    os.close(end)
+    drawn = os.read(master, 1 << 16).decode() if terminal else done.stderr
+    os.close(master)
+    assert ("verifying" in drawn) == terminal
+    assert terminal or not drawn
+    assert "verifying" not in done.stdout
+
+
 def test_verify_counts_what_could_not_be_judged_in_its_exit_code(cli, completions):
     (completions / "odd.py").write_text(
         "from grpo_verifiers import verifier\n\n"
@@ -171,6 +192,7 @@ def test_verify_counts_what_could_not_be_judged_in_its_exit_code(cli, completion
         (("--verifier", "exact", "--column", "gold"), "--column is 'gold', expected KEY=VALUE"),
         (("--verifier", "exact", "--option", "colour=red"), "colour"),
         (("--verifier", "exact", "--split", "test"), "unknown split 'test'"),
+        (("--verifier", "exact", "--timeout", "0"), "timeout is 0.0"),
         (("--verifier", "exact", "--plugin", "./none.py"), "does not exist"),
     ],
 )

@@ -230,3 +230,9 @@ def test_golds_are_checked_by_whichever_part_can():
     assert all_of("exact", "numeric").check_golds(rows) is None
     with pytest.raises(ColumnError, match=r"unknown column 'answer'.*Did you mean 'answers'"):
         get_verifier("math").check_golds({"answers": ["1"]})
+
+
+@pytest.mark.parametrize("threshold", ["1", None, float("nan"), True])
+def test_a_threshold_that_nothing_could_pass_is_refused(threshold):
+    with pytest.raises(KeywordError, match="threshold is"):
+        gated(says("a"), says("b"), threshold=threshold)

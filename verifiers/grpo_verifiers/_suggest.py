@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+MOST = 60
+"""Names that a message lists: a module may have hundreds."""
+
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The most similar of ``names``, or None when nothing comes close."""
@@ -16,4 +19,5 @@ def unknown(kind: str, name: object, names: Iterable[str]) -> str:
     known = sorted(names)
     close = nearest(str(name), known)
     hint = f" Did you mean {close!r}?" if close else ""
-    return f"unknown {kind} {name!r}.{hint} There is: {', '.join(known) or 'nothing'}."
+    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
+    return f"unknown {kind} {name!r}.{hint} There is: {', '.join(known[:MOST]) or 'nothing'}{more}."

@@ -183,6 +183,8 @@ class _Gated(Composite):
 
     def __init__(self, parts: Sequence[Verifier], threshold: float, label: str | None, *, lazy: bool) -> None:
         super().__init__(parts, label)
+        if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not math.isfinite(threshold):
+            raise KeywordError(f"gated: threshold is {threshold!r}, expected a finite number.")
         self.threshold = threshold
         self.lazy = lazy
 

@@ -50,10 +50,24 @@ def test_files_outside_are_out_of_reach(box, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("the expected values")
     secret.chmod(0o644)
-    paths = [str(secret), "/etc/passwd", "/etc/hostname", __file__, "/root/.bashrc", "/proc/self/environ", "/proc/1/cmdline"]
-    assert answer(box, "def f(*ps): return [tried(lambda: open(p).read()) for p in ps]", *paths) == ["l", *["denied"] * len(paths)]
+    paths = [
+        str(secret),
+        "/etc/passwd",
+        "/etc/hostname",
+        __file__,
+        "/root/.bashrc",
+        "/proc/self/environ",
+        "/proc/1/cmdline",
+    ]
+    assert answer(box, "def f(*ps): return [tried(lambda: open(p).read()) for p in ps]", *paths) == [
+        "l",
+        *["denied"] * len(paths),
+    ]
     listing = ["/", "/proc", "/home", "/tmp/..", str(tmp_path), "/etc", "/root"]
-    assert answer(box, "def f(*ps): return [tried(lambda: os.listdir(p)) for p in ps]", *listing) == ["l", *["denied"] * len(listing)]
+    assert answer(box, "def f(*ps): return [tried(lambda: os.listdir(p)) for p in ps]", *listing) == [
+        "l",
+        *["denied"] * len(listing),
+    ]
     link = "def f(p):\n    os.symlink(p, 'link')\n    return tried(lambda: open('link').read())"
     assert answer(box, link, str(secret)) == "denied"
 
@@ -129,7 +143,7 @@ def f(*pids):
 
 def test_a_sibling_program_is_out_of_reach(level):
     first, second = Box(Plan(level)), Box(Plan(level))
-    secret = "secret = 'a sibling''s value'\nimport time\ndef f():\n    time.sleep(2)\n    return secret"
+    secret = "secret = 'a sibling''s value'\nimport time\ndef f():\n    time.sleep(1)\n    return secret"
     got = []
     thread = threading.Thread(target=lambda: got.append(answer(first, secret)))
     try:
@@ -150,12 +164,54 @@ def f(*pids):
     assert got == ["a siblings value"]
 
 
-@pytest.mark.parametrize("call", ["unshare(0x10000000)", "unshare(0x20000)", "mount(b'none', b'/tmp', b'tmpfs', 0, None)", "chroot(b'/tmp')", "setns(0, 0)", "setresuid(0, 0, 0)", "syscall(435, None, 0)", "keyctl(0, 0)", "bpf(0, 0, 0)"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "unshare(0x10000000)",
+        "unshare(0x20000)",
+        "mount(b'none', b'/tmp', b'tmpfs', 0, None)",
+        "chroot(b'/tmp')",
+        "setns(0, 0)",
+        "setresuid(0, 0, 0)",
+        "syscall(435, None, 0)",
+        "keyctl(0, 0)",
+        "bpf(0, 0, 0)",
+    ],
+)
 def test_the_kernels_far_corners_are_closed(box, call):
     name = call.partition("(")[0]
     if name in {"keyctl", "bpf"}:
         call = f"syscall({ {'keyctl': 250, 'bpf': 321}[name] }, 0, 0, 0)"
     assert answer(box, f"def f(): return libc.{call}") == -1
+
+
+def test_signals_cannot_be_sent_around_the_corner(box):
+    source = "import fcntl\ndef f(pid):\n    r, w = os.pipe()\n    return [tried(lambda: fcntl.fcntl(r, each, pid)) for each in (8, 10, 15)] + [libc.ioctl(r, 0x8901, ctypes.byref(ctypes.c_int(pid)))]"
+    assert answer(box, source, os.getpid()) == ["l", "denied", "denied", "denied", -1]
+
+
+def test_attributes_of_files_outside_cannot_be_changed(level, tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    target.write_text("x" * 10)
+    target.chmod(0o666)
+    tmp_path.chmod(0o777)
+    before = target.stat()
+    box = Box(Plan(level))
+    source = "def f(p): return [tried(a) for a in (lambda: os.chmod(p, 0), lambda: os.truncate(p, 0), lambda: os.utime(p, (0, 0)), lambda: os.setxattr(p, 'user.a', b'x'), lambda: os.chown(p, -1, -1), lambda: os.remove(p), lambda: os.rename(p, p + '1'), lambda: os.link(p, 'l'))]"
+    try:
+        assert answer(box, source, str(target)) == ["l", *["denied"] * 8]
+    finally:
+        box.close()
+    after = target.stat()
+    assert (after.st_mode, after.st_size, after.st_mtime) == (before.st_mode, before.st_size, before.st_mtime)
+
+
+def test_a_chain_of_forks_ends_with_its_program(box):
+    source = "def f():\n    if os.fork() == 0:\n        os.setsid()\n        while True:\n            if tried(os.fork) not in (0, 'denied'): os._exit(0)\n    return 1"
+    before = descendants(box.pid)
+    for _ in range(5):
+        assert answer(box, source, limits=Limits(wall=5)) == 1
+    assert descendants(box.pid) == before
 
 
 def test_capabilities_and_new_privileges_are_gone(box):
@@ -180,7 +236,11 @@ def f():
     got = answer(box, source, limits=Limits(wall=5, processes=24))
     # Where the trainer is no root and there is no namespace, its own processes count too: then the parent does it.
     assert got == "processes" or 0 < got <= 24
-    assert answer(box, "while True: tried(os.fork)", limits=Limits(wall=1, processes=24)) in {"timeout", "processes", "killed"}
+    assert answer(box, "while True: tried(os.fork)", limits=Limits(wall=1, processes=24)) in {
+        "timeout",
+        "processes",
+        "killed",
+    }
     assert time.monotonic() - started < 20
     assert answer(box, "def f(): return 1") == 1
     assert len(descendants(box.pid)) <= 2
@@ -204,7 +264,9 @@ def f():
 
 def test_memory_is_bounded_for_one_and_for_all_together(box):
     small = Limits(wall=10, memory=200 << 20, processes=24)
-    one = "def f():\n    try:\n        return len(bytearray(400 << 20))\n    except MemoryError:\n        return 'denied'"
+    one = (
+        "def f():\n    try:\n        return len(bytearray(400 << 20))\n    except MemoryError:\n        return 'denied'"
+    )
     assert answer(box, one, limits=small) == "denied"
     together = """
 def f():
@@ -234,7 +296,7 @@ def f():
     empty = "def f():\n    for at in range(100_000):\n        try:\n            os.mkdir(f'd{at}'); os.chmod(f'd{at}', 0)\n        except OSError:\n            return 'denied'\n        time.sleep(0.0001)"
     assert answer(box, empty, limits=small) in {"denied", "disk"}
     big = "def f():\n    try:\n        with open('x', 'wb') as file: return file.write(b'x' * (9 << 20)) and 'wrote'\n    except OSError:\n        return 'denied'"
-    assert answer(box, big, limits=small) == "denied"
+    assert answer(box, big, limits=small) in {"denied", "disk"}
     deep = "def f():\n    for at in range(400):\n        os.mkdir('d'); os.chdir('d')\n    return 'deep'"
     assert answer(box, deep, limits=small) in {"deep", "disk"}
     assert box.disk_used(1 << 30) < 1 << 20
@@ -279,7 +341,9 @@ def test_a_program_holds_no_descriptor_but_its_own_and_no_secret(box, monkeypatc
     with _fresh(box.plan) as fresh:
         fds = "def f():\n    found = []\n    for fd in range(5000):\n        try: os.fstat(fd); found.append(fd)\n        except OSError: pass\n    return found"
         assert answer(fresh, fds) == ["l", 0, 1, 2, 3]
-        assert answer(fresh, "def f(): return sorted(k for k in os.environ if 'TOKEN' in k or 'GRPO' in k or 'KEY' in k)") == ["l"]
+        assert answer(
+            fresh, "def f(): return sorted(k for k in os.environ if 'TOKEN' in k or 'GRPO' in k or 'KEY' in k)"
+        ) == ["l"]
 
 
 class _fresh:
@@ -294,7 +358,11 @@ class _fresh:
 
 
 def test_the_time_of_a_program_ends(box):
-    for source in ("while True: pass", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')", "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\ntime.sleep(60)"):
+    for source in (
+        "while True: pass",
+        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\ntime.sleep(60)",
+    ):
         started = time.monotonic()
         assert answer(box, source, limits=Limits(wall=0.5)) == "timeout"
         assert time.monotonic() - started < 5
@@ -321,6 +389,11 @@ def test_the_zygote_goes_with_the_trainer(level):
     os.close(read)
     assert pids
     deadline = time.monotonic() + 10
-    while left := [each for each in pids if Path(f"/proc/{each.decode()}/status").exists() and "Z (" not in Path(f"/proc/{each.decode()}/status").read_text()]:
+    while left := [
+        each
+        for each in pids
+        if Path(f"/proc/{each.decode()}/status").exists()
+        and "Z (" not in Path(f"/proc/{each.decode()}/status").read_text()
+    ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)

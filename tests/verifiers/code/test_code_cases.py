@@ -19,7 +19,7 @@ RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
 def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func_tests):
     rows = cases("hacks_code.jsonl")
     close_pool()
-    before = {folder: set(os.listdir(folder)) for folder in ("/dev/shm", "/tmp", tempfile.gettempdir())}
+    before = {folder: set(Path(folder).iterdir()) for folder in ("/dev/shm", "/tmp", tempfile.gettempdir())}
     programs = descendants(os.getpid())
     verdicts = get_verifier("code", level=level, highest=level, time_limit=1.5).verify_batch(
         None,
@@ -36,8 +36,10 @@ def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func
     assert sum(verdict.score for verdict in verdicts) == 2
     close_pool()
     assert descendants(os.getpid()) == programs
-    made = {name for folder, names in before.items() for name in set(os.listdir(folder)) - names}
+    made = {path for folder, paths in before.items() for path in set(Path(folder).iterdir()) - paths}
     # Others use these folders too: what these programs make has these names.
-    assert not [name for name in made if name in {"x", "json.py", "out.txt", "f0"} or name.startswith("grpo-box")]
+    assert not [
+        path for path in made if path.name in {"x", "json.py", "out.txt", "f0"} or path.name.startswith("grpo-box")
+    ]
     assert not Path("json.py").exists()
     assert not Path("out.txt").is_symlink()

@@ -11,7 +11,7 @@ from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._extract import last_block
 from grpo_verifiers.code._inside.values import NoValueError, check, decode, encode
-from grpo_verifiers.code._tests import CallTest, BadTestsError, read_tests
+from grpo_verifiers.code._tests import BadTestsError, CallTest, read_tests
 
 ADD = "def add(a, b):\n    return a + b"
 PYTHON = ("python", "py")
@@ -118,7 +118,17 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
         __hash__ = int.__hash__
 
     colour = IntEnum("colour", "red")
-    for value in (Sly(3), [Sly(3)], {Sly(1): 2}, colour.red, type("L", (list,), {})(), object(), print, iter([]), range(3)):
+    for value in (
+        Sly(3),
+        [Sly(3)],
+        {Sly(1): 2},
+        colour.red,
+        type("L", (list,), {})(),
+        object(),
+        print,
+        iter([]),
+        range(3),
+    ):
         with pytest.raises(NoValueError):
             encode(value)
     for value in (Counter("aab"), OrderedDict(a=2, b=1), defaultdict(int, a=2, b=1)):
@@ -127,7 +137,21 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
 
 @pytest.mark.parametrize(
     "tree",
-    [[], ["q", 1], [1], ["i", 5], ["i", "zz"], ["d", [1]], ["d", 1], ["f", "x"], ["b", "0"], ["c", "1"], {"a": 1}, [["l"]], 1 << 70],
+    [
+        [],
+        ["q", 1],
+        [1],
+        ["i", 5],
+        ["i", "zz"],
+        ["d", [1]],
+        ["d", 1],
+        ["f", "x"],
+        ["b", "0"],
+        ["c", "1"],
+        {"a": 1},
+        [["l"]],
+        1 << 70,
+    ],
 )
 def test_a_forged_tree_is_found_out(tree):
     with pytest.raises(NoValueError):
@@ -194,7 +218,15 @@ def test_tests_of_no_shape_say_what_is_wrong_and_exclude_the_row(tests, message)
 
 
 def test_keys_without_a_value_count_as_absent_and_json_is_read():
-    filled = {"stdin": None, "stdout": None, "code": None, "function": "f", "args": [1], "expected": 2, "expected_repr": None}
+    filled = {
+        "stdin": None,
+        "stdout": None,
+        "code": None,
+        "function": "f",
+        "args": [1],
+        "expected": 2,
+        "expected_repr": None,
+    }
     assert read_tests([filled]) == read_tests(json.dumps([filled])) == [CallTest("f", ["l", 1], ["d"], 2)]
     assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
 
@@ -209,22 +241,42 @@ def test_keys_without_a_value_count_as_absent_and_json_is_read():
         ([{"function": "f", "expected": 1}], "def f(): return True", 0),
         ([{"function": "S.f", "expected": 1}], "class S:\n    @staticmethod\n    def f(): return 1", 1),
         ([{"function": "f", "expected": 1}], "if __name__ == '__main__': raise SystemExit\ndef f(): return 1", 1),
-        ([{"function": "f", "expected": 1}], "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\ndef f(): return A().x", 1),
+        (
+            [{"function": "f", "expected": 1}],
+            "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\ndef f(): return A().x",
+            1,
+        ),
         ([{"function": "g", "expected": 1}], "def f(): return 1", 0),
         ([{"stdin": "3\n4", "stdout": "7"}], "import sys\nprint(sum(map(int, sys.stdin)))", 1),
         ([{"stdin": "", "stdout": "1"}], "if __name__ == '__main__':\n    print(1)", 1),
-        ([{"stdin": "", "stdout": "1"}], "import atexit, threading\nthreading.Thread(target=print, args=(1,)).start()", 1),
+        (
+            [{"stdin": "", "stdout": "1"}],
+            "import atexit, threading\nthreading.Thread(target=print, args=(1,)).start()",
+            1,
+        ),
         ([{"stdin": "", "stdout": "1"}], "print(1, end='')\nraise SystemExit(3)", 1),
         ([{"stdin": "é\n", "stdout": "é"}], "print(input())", 1),
         ([{"stdin": "", "stdout": "1"}], "import asyncio\nasync def m(): print(1)\nasyncio.run(m())", 1),
         ([{"stdin": "", "stdout": "1"}], "open('a', 'w').write('1')\nprint(open('a').read())", 1),
-        ([{"stdin": "", "stdout": "3"}], "import subprocess\nprint(subprocess.run(['/usr/bin/expr', '1', '+', '2'], capture_output=True, text=True).stdout)", 1),
+        (
+            [{"stdin": "", "stdout": "3"}],
+            "import subprocess\nprint(subprocess.run(['/usr/bin/expr', '1', '+', '2'], capture_output=True, text=True).stdout)",
+            1,
+        ),
         ([{"stdin": "", "stdout": "x"}], "import sys; sys.stdout.buffer.write(b'\\xff')", 0),
         ([{"code": "assert f(2) == 4\nassert f(3) == 9"}], "def f(x): return x * x", 1),
         ([{"code": "def check(c):\n    assert c(2) == 4\ncheck(f)"}], "def f(x): return x * x", 1),
         ([{"code": "import math\nassert math.isclose(f(), 0.3)"}], "def f(): return 0.1 + 0.2", 1),
-        ([{"code": "try:\n    f()\nexcept ValueError:\n    pass\nelse:\n    assert False"}], "def f(): raise ValueError('x')", 1),
-        ([{"code": "assert f() == {1: [2]}"}], "from collections import defaultdict\ndef f():\n    d = defaultdict(list); d[1].append(2); return d", 1),
+        (
+            [{"code": "try:\n    f()\nexcept ValueError:\n    pass\nelse:\n    assert False"}],
+            "def f(): raise ValueError('x')",
+            1,
+        ),
+        (
+            [{"code": "assert f() == {1: [2]}"}],
+            "from collections import defaultdict\ndef f():\n    d = defaultdict(list); d[1].append(2); return d",
+            1,
+        ),
         ([{"code": "assert all(map(lambda x: f(x) == 1, [1, 2]))"}], "def f(x): raise StopIteration", 0),
         ([{"code": "try:\n    assert f() == 1\nexcept Exception:\n    pass"}], "class E: pass\ndef f(): return E()", 0),
         ([{"code": "assert g() == 1"}], "def f(): return 1", 0),
@@ -254,7 +306,10 @@ def test_test_code_that_says_nothing_excludes_the_row(code, message):
 def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
     trusting = get_verifier("code", assert_mode="in_process")
     tests = [{"code": "assert A(2).x == 2"}]
-    good, bad = fenced("class A:\n    def __init__(self, x): self.x = x"), fenced("class A:\n    def __init__(self, x): self.x = 1")
+    good, bad = (
+        fenced("class A:\n    def __init__(self, x): self.x = x"),
+        fenced("class A:\n    def __init__(self, x): self.x = 1"),
+    )
     assert get_verifier("code").verify(good, tests=tests).score == 0
     for text, score in ((good, 1), (bad, 0)):
         verdict = trusting.verify(text, tests=tests)
@@ -270,7 +325,10 @@ def test_scoring_by_share_and_mixed_tests(fenced):
         {"code": "assert f(4) == 16"},
     ]
     text = fenced("def f(x): return x * x if x != 3 else 0\nif __name__ == '__main__':\n    print(f(int(input())))")
-    whole, share = get_verifier("code").verify(text, tests=tests), get_verifier("code", scoring="share").verify(text, tests=tests)
+    whole, share = (
+        get_verifier("code").verify(text, tests=tests),
+        get_verifier("code", scoring="share").verify(text, tests=tests),
+    )
     assert (whole.score, whole.status) == (0, Status.WRONG)
     assert (share.score, share.status) == (0.75, Status.PARTIAL)
     assert "3 of 4 tests passed [+-++]; test 2: f returned 0, expected 9" in share.detail

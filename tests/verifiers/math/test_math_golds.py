@@ -99,9 +99,21 @@ def test_a_gold_outside_the_grammar_is_left_to_math_verify():
 
 
 @pytest.mark.parametrize("gold", [["1"], {"a": 1}, True])
-def test_a_gold_of_another_type_is_an_error_that_names_it(gold):
-    with pytest.raises(TypeError, match=type(gold).__name__):
-        math("\\boxed{1}", gold)
+def test_a_gold_of_another_type_is_left_out_and_named(gold):
+    for check in (math, fast):
+        verdict = check("\\boxed{1}", gold)
+        assert (verdict.score, verdict.status) == (None, Status.NOT_APPLICABLE)
+        assert type(gold).__name__ in verdict.detail
+    assert type(gold).__name__ in " ".join(check_golds([gold]).lines())
+
+
+def test_cells_of_tables_are_golds_too():
+    import numpy as np
+
+    assert fast("\\boxed{3}", np.int64(3)).status is Status.CORRECT
+    assert fast("\\boxed{0.5}", np.float64(0.5)).status is Status.CORRECT
+    assert fast("\\boxed{nan}", float("nan")).status is Status.NOT_APPLICABLE
+    assert "it is empty" in " ".join(check_golds([float("nan")]).lines())
 
 
 def test_nothing_heavy_is_imported_until_it_is_needed():

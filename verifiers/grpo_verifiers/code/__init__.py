@@ -12,8 +12,8 @@ from grpo_verifiers.text._options import OptionCheck
 if TYPE_CHECKING:
     from grpo_verifiers.code._code import code as code
     from grpo_verifiers.code._levels import Findings as Findings
-    from grpo_verifiers.code._levels import probe as probe
     from grpo_verifiers.code._levels import SandboxError as SandboxError
+    from grpo_verifiers.code._levels import probe as probe
 
 _NAMES = {
     "Findings": f"{__name__}._levels",

@@ -81,7 +81,7 @@ class Box:
 
     def _start(self, theirs: socket.socket, uid: int | None) -> None:
         if self._tmp and uid is not None:
-            os.chmod(self._tmp, 0o711)  # noqa: PTH101 - programs of another user pass through it
+            os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
         packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")] if self.plan.preload else []
         readable = [*_SYSTEM, str(Path(sys.base_prefix).resolve()), *packages]
         me = off_stdio(os.pidfd_open(os.getpid()))
@@ -142,8 +142,9 @@ class Box:
         return [
             found,
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
-            *("--hostname", "box", *root, *binds, "--perms", "0755", "--dir", "/box", "--ro-bind", str(_FOLDER / "_inside"), "/box/_inside"),
-            *("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--tmpfs", "/tmp"),  # noqa: S108 - the box's
+            *("--hostname", "box", *root, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *binds),
+            *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp"),
+            *("--ro-bind", str(_FOLDER / "_inside"), "/box/_inside"),
             # Without a process of bubblewrap's own in between, which would be left for others to reap.
             *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
         ]
@@ -158,7 +159,7 @@ class Box:
 
         Args:
             limits: what it may use.
-            roles: its descriptors by what they are to it: ``channel``, ``setup``, and ``stdin``, ``stdout`` where given.
+            roles: its descriptors by what they are to it: ``channel``, ``setup``; ``stdin``, ``stdout`` where given.
 
         Raises:
             BoxError: the zygote is gone.

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any, Literal
 
 from grpo_verifiers.code._box import BoxError, Level, Plan
@@ -88,28 +87,29 @@ async def code(
     )
     lowest: Level = level
     in_process = assert_mode == "in_process"
+    patience = 1 if scoring == "all" else 3
 
     def work(slot: Slot) -> list[Result]:
         plan = Plan(choose(lowest, highest), tuple(preload))
-        question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process)
+        question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process, patience)
         return judge(question, slot)
 
-    future: Future[list[Result]] = shared_pool().submit(work)
     try:
-        results = await asyncio.wrap_future(future)
+        results: list[Result] = await asyncio.wrap_future(shared_pool().submit(work))
     except BadTestsError as error:
         return Verdict(None, Status.ERROR, str(error))
     except BoxError as error:
-        return await _after_failure(error, lowest, highest)
+        return await _after_failure(error, lowest, highest, tuple(preload))
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
 
 
-async def _after_failure(error: BoxError, lowest: Level, highest: Level) -> Verdict:
+async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
     """Whose doing it was that two boxes in a row failed on a program: a program that does nothing tells."""
 
     def try_nothing(slot: Slot) -> None:
-        with Program(slot.box(Plan(choose(lowest, highest))), Limits(), [{"mode": "calls", "source": ""}]) as program:
+        box = slot.box(Plan(choose(lowest, highest), preload))
+        with Program(box, Limits(), [{"mode": "calls", "source": ""}]) as program:
             if program.receive() != ["loaded"]:
                 raise BoxError(f"an empty program {program.why}")
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection
 
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([^\n`]*)")
+_FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^\n]*)$", re.MULTILINE)
 
 
 def last_block(text: str, names: Collection[str]) -> str | None:
@@ -18,25 +18,22 @@ def last_block(text: str, names: Collection[str]) -> str | None:
     """
     named: str | None = None
     bare: str | None = None
-    fence, indent, language = "", "", ""
-    lines: list[str] = []
-    for line in text.split("\n"):
+    fence, indent, language, start = "", "", "", 0
+    for match in _FENCE.finditer(text):
+        marks, rest = match[2], match[3].strip()
         if not fence:
-            match = _FENCE.fullmatch(line.rstrip("\r"))
-            if match:
-                indent, fence, info = match.groups()
-                words = info.strip().lower().lstrip("{.").split()
+            if "`" not in rest:  # else it is code inside a line
+                fence, indent, start = marks, match[1], match.end() + 1
+                words = rest.lower().lstrip("{.").split(maxsplit=1)
                 language = words[0].partition("{")[0].rstrip("},:") if words else ""
-                lines = []
-            continue
-        stripped = line.strip()
-        if stripped.startswith(fence) and not stripped.strip(fence[0]):
-            content = "\n".join(lines)
-            if language in names:
-                named = content
-            elif not language:
-                bare = content
+        elif marks.startswith(fence) and not rest:
+            if language in names or not language:
+                content = _dedented(text[start : match.start()], indent)
+                named, bare = (content, bare) if language else (named, content)
             fence = ""
-        else:
-            lines.append(line.rstrip("\r").removeprefix(indent))
     return named if named is not None else bare
+
+
+def _dedented(content: str, indent: str) -> str:
+    content = content.replace("\r\n", "\n").removesuffix("\n")
+    return "\n".join(line.removeprefix(indent) for line in content.split("\n")) if indent else content

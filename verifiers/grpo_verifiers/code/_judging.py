@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_verifiers.code._box import BoxError, Plan
+from grpo_verifiers.code._box import Plan
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._inside.values import check
 from grpo_verifiers.code._levels import SandboxError
@@ -13,7 +13,7 @@ from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._results import Result, said, spelled
-from grpo_verifiers.code._tests import CallTest, CodeTest, StdioTest, Test, BadTestsError
+from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test
 from grpo_verifiers.code.languages import Language
 
 _CALLS_IN_TESTS = 100_000
@@ -30,6 +30,8 @@ class Question:
     limits: Limits
     tolerance: float
     in_process: bool
+    patience: int
+    """Runs of one program that may run out of time before the rest of its inputs is left out."""
 
 
 def judge(question: Question, slot: Slot) -> list[Result]:
@@ -44,9 +46,12 @@ def judge(question: Question, slot: Slot) -> list[Result]:
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
+    late = 0
     for at, test in enumerate(question.tests):
         if isinstance(test, StdioTest):
-            results[at] = _stdio(question, slot, test)
+            enough = late >= question.patience
+            results[at] = Result("timeout", "out of time before") if enough else _stdio(question, slot, test)
+            late += results[at].kind == "timeout"
     results |= zip((at for at, _ in calls), _calls(question, slot, [test for _, test in calls]), strict=True)
     run = _in_process if question.in_process else _apart
     results |= zip((at for at, _ in codes), run(question, slot, [test.code for _, test in codes]), strict=True)
@@ -144,7 +149,9 @@ def _value(reply: Any) -> tuple[Any, str]:
 def _ended(program: Program) -> Result:
     if program.end == "timeout":
         return Result("timeout", program.why)
-    return Result("limit" if program.end in {"memory", "processes", "disk", "output", "killed"} else "ended", program.why)
+    return Result(
+        "limit" if program.end in {"memory", "processes", "disk", "output", "killed"} else "ended", program.why
+    )
 
 
 def _apart(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]:
@@ -202,7 +209,7 @@ def _outcome(at: int, kind: str, why: str) -> Result:
         return Result("wrong", f"failed ({said(why)})")
     if kind == "uncrossable":
         raise BadTestsError(
-            f"test {at} {why}, which cannot cross to the program: rewrite the test, or choose assert_mode='in_process', "
+            f"test {at} {why}, which cannot cross to the program: rewrite it, or choose assert_mode='in_process', "
             "which trusts the program"
         )
     if kind == "idle":
@@ -226,10 +233,9 @@ def _in_process(question: Question, slot: Slot, codes: Sequence[str]) -> list[Re
                 elif reply == ["pass"]:
                     results.append(Result("pass"))
                 else:
-                    results.append(Result("wrong", f"failed ({said(reply[-1] if isinstance(reply, list) and reply else reply)})"))
+                    results.append(
+                        Result("wrong", f"failed ({said(reply[-1] if isinstance(reply, list) and reply else reply)})")
+                    )
             if failed is not None:
                 results.append(failed)
     return results
-
-
-__all__ = ["BoxError", "Question", "judge"]

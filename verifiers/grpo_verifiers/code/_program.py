@@ -8,7 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from grpo_verifiers._process import off_stdio, socket_pair
 from grpo_verifiers.code._box import Box, BoxError
@@ -96,7 +96,7 @@ class Program:
         theirs.append(write)
         return read, write
 
-    def __enter__(self) -> "Program":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

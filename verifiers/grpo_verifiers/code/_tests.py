@@ -11,8 +11,8 @@ from grpo_verifiers.text._final import show
 
 _KEYS = ("stdin", "stdout", "function", "args", "args_repr", "kwargs", "expected", "expected_repr", "code")
 _SHAPES = (
-    "expected {stdin, stdout}, {function, args, expected or expected_repr}, or {code}, keys without a value left out or "
-    "None"
+    "expected {stdin, stdout}, {function, args, expected or expected_repr}, or {code}; a key without a value is left "
+    "out, or None"
 )
 MAX_TESTS = 10_000
 
@@ -129,7 +129,9 @@ def _literal(index: int, given: Mapping[str, Any], key: str) -> Any:
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
-        raise BadTestsError(f"test {index}: {key} is {show(text)}, expected a Python literal such as '(1, {{2}})'") from error
+        raise BadTestsError(
+            f"test {index}: {key} is {show(text)}, expected a Python literal such as '(1, {{2}})'"
+        ) from error
 
 
 def _text(index: int, given: Mapping[str, Any], key: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Integral
 from typing import Any
 
 from grpo_verifiers.math.boxes import Box, boxes, unnested
@@ -46,9 +47,9 @@ def as_text(answer: Any) -> str:
     """
     if isinstance(answer, str):
         return answer
-    if answer is None:
+    if answer is None or answer != answer:  # noqa: PLR0124 - a missing cell of a table is NaN
         return ""
-    if isinstance(answer, bool) or not isinstance(answer, int | float):
+    if isinstance(answer, bool) or not isinstance(answer, Integral | float):
         raise TypeError(
             f"a gold answer must be text or a number, not {type(answer).__name__}: {str(answer)[:60]!r}. "
             "Name the column that holds it, or join several answers with commas."

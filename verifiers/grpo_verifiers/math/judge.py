@@ -38,7 +38,10 @@ def judge_or_shorten(completion: str, answer: Any, options: Options) -> Verdict 
 
 
 def _judged(completion: str, answer: Any, options: Options) -> tuple[Verdict | None, Found | None]:
-    gold = gold_of(as_text(answer))
+    try:
+        gold = gold_of(as_text(answer))
+    except TypeError as error:
+        return Verdict(None, Status.NOT_APPLICABLE, str(error)), None
     if gold.empty:
         return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty"), None
     if gold.node is None and len(gold.text) > MAX_GOLD:

@@ -19,6 +19,8 @@ _NO_SUID_NO_DEV, _PRIVATE = 6, 1 << 18 | 1 << 14
 _DUMPABLE, _KEEP_CAPABILITIES, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVS = 4, 8, 24, 36, 38
 _READ_SEARCH = 1 << 2
 _INODES = 4096
+_PRIVATE_FOLDER = "/box/tmp"
+"""Where each program of level full finds a file system of its own."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,7 +59,7 @@ class Stage:
             self._landlock = landlock.Rules(plan["read"])
             if not self._landlock.version:
                 raise OSError("this kernel has no Landlock (Linux 5.13 or newer, with landlock among its LSMs)")
-            self._seccomp = seccomp.build(signals=self.level == "full")
+            self._seccomp = seccomp.build(alone=self.level == "full")
             if self._seccomp is None:
                 raise OSError("no list of system calls for this machine (x86_64 and aarch64 have one)")
             self.reached["landlock"] = str(self._landlock.version)
@@ -106,7 +108,7 @@ class Stage:
     def folder(self) -> str:
         """A private folder for the next program."""
         if self.level == "full":
-            return "/tmp"  # noqa: S108 - another one for each program
+            return _PRIVATE_FOLDER
         self._count += 1
         path = f"{self._tmp}/{self._count}"
         os.mkdir(path, 0o700)  # noqa: PTH102 - no pathlib in the box
@@ -135,15 +137,13 @@ class Stage:
             first = fd + 1
         os.closerange(first, 1 << 20)
 
-    def enter(
-        self, folder: str, limits: dict[int, tuple[int, int]], memory: int, processes: int, disk: int
-    ) -> None:
+    def enter(self, folder: str, limits: dict[int, tuple[int, int]], memory: int, processes: int, disk: int) -> None:
         """In the child: give everything up. Whatever fails here ends the child before it runs anything."""
         if self.level == "full":
             _must(_libc.unshare(_NEW_MOUNTS), "a mount namespace for a program")
             options = f"size={disk},nr_inodes={_INODES},mode=0700".encode()
             _must(
-                _libc.mount(b"tmpfs", b"/tmp", b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV), options),
+                _libc.mount(b"tmpfs", _PRIVATE_FOLDER.encode(), b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV), options),
                 "a private folder for a program",
             )
         os.chdir(folder)

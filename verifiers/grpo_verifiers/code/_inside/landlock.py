@@ -22,7 +22,9 @@ def version() -> int:
 class Rules:
     """Prepared once, entered by each program with its own folder."""
 
-    def __init__(self, readable: Iterable[str], devices: Iterable[str] = ("/dev/null", "/dev/zero", "/dev/urandom")):
+    def __init__(
+        self, readable: Iterable[str], devices: Iterable[str] = ("/dev/null", "/dev/zero", "/dev/urandom")
+    ) -> None:
         """Open what programs may read.
 
         Args:

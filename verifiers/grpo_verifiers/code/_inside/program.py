@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .values import NoValueError, TooDeepError, check, decode, dump, encode
+from .values import NoValueError, TooLargeError, check, decode, dump, encode
 
 MAX_MESSAGE = 1 << 20
 _MAX_TEXT = 300
@@ -53,7 +53,7 @@ def _run_main(channel: socket.socket, source: str) -> None:
     for step in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush):  # type: ignore[attr-defined]  # noqa: SLF001 - the end of a program without the cost of tearing down the interpreter
         try:
             step()
-        except BaseException as error:  # noqa: BLE001, PERF203 - the next step still has to run
+        except BaseException as error:  # noqa: BLE001 - the next step still has to run
             _send(channel, ["raised", _told(error)])
 
 
@@ -145,8 +145,8 @@ def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., 
     def stub(*args: Any, **kwargs: Any) -> Any:
         try:
             message = ["call", name, encode(args), encode(kwargs)]
-        except TooDeepError:
-            raise  # only values of the program's own making nest like that
+        except TooLargeError:
+            raise  # only values of the program's own making are like that
         except NoValueError as error:
             raise _UncrossableError(f"passes {error} to {name}") from None
         calls[0] += 1
@@ -168,10 +168,9 @@ def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., 
 def _exception(name: str) -> type[Exception]:
     """The built-in class of that name, unless raising it would end a loop of the test early and pass it."""
     kind = getattr(builtins, name, None)
-    usable = isinstance(kind, type) and issubclass(kind, Exception)
-    if not usable or name.startswith(("Stop", "Unicode")) or issubclass(kind, BaseExceptionGroup):
+    if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, ExceptionGroup):
         return ProgramError
-    return kind
+    return ProgramError if name.startswith(("Stop", "Unicode")) else kind
 
 
 def _unknown_names(tree: ast.AST) -> set[str]:
@@ -187,9 +186,7 @@ def _unknown_names(tree: ast.AST) -> set[str]:
             bound.add(node.arg)
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             bound.add(node.name)
     return {name for name in read - bound if not hasattr(builtins, name)}
 

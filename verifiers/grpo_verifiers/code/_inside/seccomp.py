@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 _ARCHES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-_NEWEST = 463
+_NEWEST = 462
 """System calls above this number did not exist when the list was made: they answer ENOSYS, as on an older kernel."""
 _NAMESPACES = 0x7E020080
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -113,29 +113,58 @@ _DENIED = {
     "mknodat": (259, 33),
     "vmsplice": (278, 75),
 }
-# Without a process namespace of its own a program may not signal anything at all.
-_SIGNALS = {
+# Without namespaces of its own a program may signal nothing, and must not change what Landlock leaves open to the owner
+# of a file: its mode, owner, times, attributes and, on older kernels, length.
+_SHARED = {
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "truncate": (76, 45),
     "kill": (62, 129),
     "tkill": (200, 130),
     "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
 }
-_CLONE, _CLONE3, _PRLIMIT, _SOCKETPAIR, _IOCTL = (56, 220), (435, 435), (302, 261), (53, 199), (16, 29)
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_CLONE3 = (435, 435)
+_LOOKED_INTO = {
+    "clone": (56, 220),
+    "prlimit": (302, 261),
+    "socketpair": (53, 199),
+    "ioctl": (16, 29),
+    "fcntl": (72, 25),
+}
+_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP = 0x5412, 0x541C, 0x8901, 0x8902
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
+"""Ways to have the kernel signal another process, like the two above."""
 
 
-def build(*, signals: bool) -> Callable[[], None] | None:
+def build(*, alone: bool) -> Callable[[], None] | None:
     """A function that puts the calling process under the filter; None on a machine that has no list here.
 
     Args:
-        signals: may send signals.
+        alone: programs have process and mount namespaces of their own.
     """
     known = _ARCHES.get(platform.machine())
     if known is None:
         return None
     arch, column = known
-    table = _DENIED if signals else {**_DENIED, **_SIGNALS}
+    table = _DENIED if alone else {**_DENIED, **_SHARED}
     numbers = [pair[column] for pair in table.values() if pair[column] >= 0]
     program = _assemble(arch, column, numbers)
     code = ctypes.create_string_buffer(program)
@@ -163,8 +192,7 @@ def _assemble(arch: int, column: int, numbers: list[int]) -> bytes:
     line(_AT_LEAST, 0x40000000, "deny")
     line(_AT_LEAST, _NEWEST + 1, "unknown")
     line(_EQUAL, _CLONE3[column], "unknown")  # its flags lie in memory, where a filter cannot look; libc falls back
-    for special in ("clone", "prlimit", "socketpair", "ioctl"):
-        pair = {"clone": _CLONE, "prlimit": _PRLIMIT, "socketpair": _SOCKETPAIR, "ioctl": _IOCTL}[special]
+    for special, pair in _LOOKED_INTO.items():
         line(_EQUAL, pair[column], special)
     for number in numbers:
         line(_EQUAL, number, "deny")
@@ -178,8 +206,12 @@ def _assemble(arch: int, column: int, numbers: list[int]) -> bytes:
     line(_LOAD, 16, label="socketpair")
     line(_EQUAL, 1, "allow_far", "deny_far")
     line(_LOAD, 24, label="ioctl")
-    line(_EQUAL, _TIOCSTI, "deny_far")
-    line(_EQUAL, _TIOCLINUX, "deny_far", "allow_far")
+    for request in (_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP):
+        line(_EQUAL, request, "deny_far")
+    line(_RETURN, _ALLOW)
+    line(_LOAD, 24, label="fcntl")
+    for request in (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX):
+        line(_EQUAL, request, "deny_far")
     line(_RETURN, _ALLOW, label="allow_far")
     line(_RETURN, _ERRNO | errno.EPERM, label="deny_far")
     places = {label: at for at, (*_, label) in enumerate(lines) if label}

@@ -9,9 +9,11 @@ from collections import Counter, OrderedDict, defaultdict
 from typing import Any
 
 MAX_DEPTH = 100
+MAX_ITEMS = 200_000
+"""Members of one list, tuple, set or mapping: more would not fit a message, and take long to find that out."""
 _WIDE = 1 << 63
-_SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "z"}
-_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
+_SEQUENCES: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
+_MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
 _MAKERS = {"l": list, "t": tuple, "s": set, "z": frozenset}
 
 
@@ -19,8 +21,8 @@ class NoValueError(ValueError):
     """Something that is no exact built-in value, or no encoding of one."""
 
 
-class TooDeepError(NoValueError):
-    """Built-in values, nested too deeply."""
+class TooLargeError(NoValueError):
+    """Built-in values, too many or nested too deeply."""
 
 
 def encode(value: Any, depth: int = 0) -> Any:
@@ -28,7 +30,7 @@ def encode(value: Any, depth: int = 0) -> Any:
 
     Raises:
         NoValueError: an object of any other class, a subclass of a built-in one included.
-        TooDeepError: nested too deeply.
+        TooLargeError: built-in values, too many or nested too deeply.
     """
     kind = type(value)
     if value is None or kind is bool or kind is str:
@@ -42,8 +44,10 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is bytes:
         return ["b", value.hex()]
     if depth >= MAX_DEPTH:
-        raise TooDeepError(f"a value nested more than {MAX_DEPTH} deep")
+        raise TooLargeError(f"a value nested more than {MAX_DEPTH} deep")
     tag = _SEQUENCES.get(kind)
+    if (tag is not None or kind in _MAPPINGS) and len(value) > MAX_ITEMS:
+        raise TooLargeError(f"a {kind.__name__} of more than {MAX_ITEMS} members")
     if tag is not None:
         return [tag, *(encode(item, depth + 1) for item in value)]
     if kind in _MAPPINGS:

@@ -137,7 +137,7 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> N
         moved["setup"] = setup
         stage.keep_only(5)
         limits = {
-            resource.RLIMIT_CPU: (int(job["cpu"]), int(job["cpu"]) + 1),
+            resource.RLIMIT_CPU: (job["cpu"], job["cpu"]),
             resource.RLIMIT_FSIZE: (job["disk"], job["disk"]),
             resource.RLIMIT_NOFILE: (job["files"], job["files"]),
             resource.RLIMIT_CORE: (0, 0),

@@ -1,4 +1,4 @@
-"""Languages that programs are written in, one file each: a module here with a ``LANGUAGE`` is a language by its name."""
+"""Languages that programs are written in, one file each: a module here with a ``LANGUAGE`` is one, by its name."""
 
 import importlib
 import pkgutil
