@@ -4,7 +4,7 @@ import math
 import typing
 from dataclasses import MISSING, fields
 from numbers import Real
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any
 
 
@@ -15,7 +15,9 @@ def number_problems(config: Any) -> list[str]:
     """
     problems = []
     for spec in fields(config):
-        kinds = {kind for kind in (typing.get_args(spec.type) or (spec.type,)) if kind is not NoneType}
+        # Of a union its members, but never what a list holds: the host's parser takes ``| None`` off the annotations.
+        union = typing.get_origin(spec.type) in {typing.Union, UnionType}
+        kinds = {kind for kind in (typing.get_args(spec.type) if union else (spec.type,)) if kind is not NoneType}
         value = getattr(config, spec.name, None)
         if not spec.init or value is None or not kinds or not kinds <= {int, float} or _is_number(value, kinds):
             continue

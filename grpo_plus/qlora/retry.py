@@ -115,6 +115,7 @@ class Retry:
                 f"out of memory in the update: {failure} The step cannot be run in smaller parts: {reason}. "
                 f"{self._advice()}"
             )
+        self._snapshot.restore()
         longest, whole = _tokens(self._inputs)
         now = self._part()
         if now is not None and now <= longest:

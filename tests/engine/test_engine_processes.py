@@ -18,7 +18,7 @@ def free_port():
 
 
 def finish(command, environment):
-    """Run a command, whose whole process group is gone at the end."""
+    """Run a command, of which nothing is left at the end."""
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -26,8 +26,12 @@ def finish(command, environment):
         output, _ = process.communicate(timeout=200)
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.terminate()  # the launcher's workers are in sessions of their own: it ends them itself when asked
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     assert process.returncode == 0, output[-6000:]
 
 

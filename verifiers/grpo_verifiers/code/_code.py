@@ -1,6 +1,7 @@
 """The verifier: extraction, the box, the verdict."""
 
 import asyncio
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -9,11 +10,12 @@ from grpo_verifiers.code._extract import last_block
 from grpo_verifiers.code._judging import Question, judge
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
 from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._pool import Slot, shared_pool
+from grpo_verifiers.code._piston import Server, ServerError, execute, judge_remote
+from grpo_verifiers.code._pool import Pool, Slot, remote_pool, shared_pool
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._results import Result, verdict_of
 from grpo_verifiers.code._tests import BadTestsError, read_tests
-from grpo_verifiers.code.languages import available, language_of
+from grpo_verifiers.code.languages import Language, available, language_of
 from grpo_verifiers.text._final import final_text
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
@@ -38,6 +40,8 @@ async def code(
     preload: Sequence[str] = (),
     max_source: int = 100_000,
     think: str | None = "think",
+    piston: str | None = None,
+    concurrency: int = 16,
 ) -> Verdict:
     """Run the last fenced program of a completion against the tests of its row.
 
@@ -63,6 +67,9 @@ async def code(
         preload: modules to import before programs are forked ("numpy"); programs without need for them pay nothing.
         max_source: characters of a program.
         think: tag of the thinking section, which is not looked at; None looks at everything.
+        piston: address of a server with the Piston API, up to ``/execute``, that runs the programs instead of this
+            machine; ``level``, ``processes``, ``disk`` and ``preload`` are that server's to set.
+        concurrency: requests to the server at a time.
     """
     options = {name: value for name, value in locals().items() if name not in {"completion", "tests"}}
     require("code", _value_problems(**options))
@@ -90,12 +97,19 @@ async def code(
     patience = 1 if scoring == "all" else 3
 
     def work(slot: Slot) -> list[Result]:
+        if piston is not None:
+            nowhere = Plan("none")  # boxes of this machine stay unused
+            question = Question(source, read, tongue, nowhere, limits, float(float_tolerance), in_process, patience)
+            return judge_remote(question, Server(piston))
         plan = Plan(choose(lowest, highest), tuple(preload))
         question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process, patience)
         return judge(question, slot)
 
+    pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
-        results: list[Result] = await asyncio.wrap_future(shared_pool().submit(work))
+        results: list[Result] = await asyncio.wrap_future(pool.submit(work))
+    except ServerError as error:
+        return await _after_server_failure(error, piston or "", tongue, pool)
     except BadTestsError as error:
         return Verdict(None, Status.ERROR, str(error))
     except BoxError as error:
@@ -120,10 +134,23 @@ async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload
     return Verdict(0.0, Status.ERROR, f"broke its box twice: {error}"[:400])
 
 
+async def _after_server_failure(error: ServerError, url: str, tongue: Language, pool: Pool) -> Verdict:
+    """Whose doing it was that the server failed on a program: one that does nothing tells."""
+
+    def try_nothing(_: Slot) -> None:
+        execute(Server(url, retries=1), tongue, "", "", Limits())
+
+    try:
+        await asyncio.wrap_future(pool.submit(try_nothing))
+    except ServerError as again:
+        raise SandboxError(f"code: the Piston server does not work: {again}") from again
+    return Verdict(0.0, Status.ERROR, f"broke its server: {error}"[:400])
+
+
 def check_options(**options: Any) -> list[str]:
     """The problems with these values, and with what this machine offers for them."""
     problems = _value_problems(**options)
-    if not problems:
+    if not problems and options["piston"] is None:
         try:
             choose(options["level"], options["highest"])
         except SandboxError as error:
@@ -146,6 +173,8 @@ def _value_problems(
     preload: Sequence[str],
     max_source: int,
     think: str | None,
+    piston: str | None,
+    concurrency: int,
 ) -> list[str]:
     problems = one_of("language", language, tuple(available())) + one_of("scoring", scoring, ("all", "share"))
     problems += number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
@@ -158,4 +187,7 @@ def _value_problems(
     problems += ranks
     bad = [name for name in preload if not all(part.isidentifier() for part in name.split("."))]
     problems += [f"preload holds {name!r}, expected names of modules." for name in bad]
+    problems += integer("concurrency", concurrency, 1, 1024)
+    if piston is not None and urllib.parse.urlsplit(piston).scheme not in {"http", "https"}:
+        problems.append(f"piston is {piston!r}, expected an address such as http://localhost:2000/api/v2.")
     return problems + ([] if think is None else tag_name("think", think))

@@ -109,13 +109,14 @@ def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Re
                 if reply is None:
                     failed = _ended(program)
                 else:
-                    results.append(_judge_value(test, reply, question.tolerance))
+                    results.append(judge_value(test, reply, question.tolerance))
             if failed is not None:
                 results.append(failed)
     return results
 
 
-def _judge_value(test: CallTest, reply: Any, tolerance: float) -> Result:
+def judge_value(test: CallTest, reply: Any, tolerance: float) -> Result:
+    """What a program's answer to a call is worth; the answer may be anything."""
     value, problem = _value(reply)
     if problem:
         return Result("wrong", f"{test.function} {problem}")

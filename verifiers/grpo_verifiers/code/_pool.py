@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import os
 import queue
 import threading
@@ -132,6 +133,12 @@ def shared_pool() -> Pool:
         return _shared[0]
 
 
+@functools.cache
+def remote_pool(size: int) -> Pool:
+    """Threads that only wait for a server."""
+    return Pool(size)
+
+
 def close_pool() -> None:
     """End every box of this process; the next use starts new ones. Runs by itself when Python exits."""
     with _lock:
@@ -146,6 +153,7 @@ def _after_fork() -> None:
     for pool in _shared:
         pool.forget()
     _shared.clear()
+    remote_pool.cache_clear()
 
 
 atexit.register(close_pool)
