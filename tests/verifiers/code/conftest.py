@@ -28,7 +28,7 @@ def cases():
     return rows
 
 
-@pytest.fixture(params=["full", "process"])
+@pytest.fixture(scope="module", params=["full", "process"])
 def level(request):
     """Each level that confines; one that this machine does not offer is skipped, or fails where all is required."""
     details = probe().details[request.param]
