@@ -1,6 +1,6 @@
 """The ``verifiers`` list of a config: names or mappings with closed keys, and what is wrong with them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,8 @@ class Entry:
     timeout: float | None = None
     on_error: "OnError | None" = None
 
-    def build(self) -> "Verifier":
-        """The verifier itself."""
+    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
+        """The verifier itself; its workers import the plug-ins first."""
         from grpo_verifiers import get_verifier
 
         return get_verifier(
@@ -40,6 +40,7 @@ class Entry:
             columns=dict(self.columns),
             timeout=self.timeout,
             on_error=self.on_error,
+            plugins=plugins,
             **self.kwargs,
         )
 
@@ -89,7 +90,7 @@ def entry_problems(config: Any) -> list[Problem]:
     problems: list[Problem] = [*wrong]
     for entry in entries:
         try:
-            problems += entry.build().check()
+            problems += entry.build(config.plugins).check()
         except PluginError as error:
             problems.append(error)
         except VerifierError as error:
@@ -126,7 +127,7 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
             for key in kwargs
             if key in KEYS
         ]
-        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in ("base", "self")]
+        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in ("base", "plugins", "self")]
     columns = values.get("columns")
     if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
         problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")

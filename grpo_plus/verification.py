@@ -134,7 +134,7 @@ class Verification:
         """The verifiers that a (valid) config lists."""
         entries, _ = read_entries(config.verifiers or [])
         column = config.verifier_column
-        live = (LiveVerifier(entry.build(), weight=entry.weight, only=column) for entry in entries)
+        live = (LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column) for entry in entries)
         return cls(live, column, rows_may_grow=rows_may_grow)
 
     def beside(self, reward_funcs: Any) -> Any:

@@ -138,7 +138,7 @@ def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
         return ["verifiers: none (reward_funcs or a reward model must score)"]
     lines = ["verifiers:"]
     for entry in entries:
-        verifier: Any = entry.build()
+        verifier: Any = entry.build(config.plugins or ())
         weight = 1.0 if entry.weight is None else entry.weight
         settings = ", ".join(
             f"{key}: {value}" for key, value in verifier.describe().items() if value not in (None, {}, ())

@@ -32,10 +32,11 @@ def run(arguments: Sequence[str]) -> int:
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
-        load_plugins(options.plugin)
+        plugins = load_plugins(options.plugin)
         verifier = get_verifier(
             options.verifier,
             columns=dict(_pair(pair, "--column") for pair in options.column),
+            plugins=plugins,
             **({"timeout": options.timeout} if options.timeout is not None else {}),
             **{key: _literal(value) for key, value in (_pair(pair, "--option") for pair in options.option)},
         )

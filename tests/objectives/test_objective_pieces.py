@@ -12,7 +12,7 @@ from grpo_plus.objectives import Counts, TokenBatch, build_objective, objectives
 
 NO_KL = ("grpo_clip", "target")
 STOPPED = ("cispo", "gspo_token", "vespo")  # their weights have no gradient, but would move under a finite difference
-PRESETS = objectives.names()
+PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-in"]
 
 
 def one_token(pi, pi_old, advantage, pi_ref=None, beta=0.0):

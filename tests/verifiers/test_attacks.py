@@ -274,9 +274,9 @@ def test_plug_ins_are_imported_by_workers(tmp_path):
     script = (
         "from grpo_verifiers import get_verifier\n"
         "from grpo_verifiers.verifying import load_plugins\n"
-        "load_plugins(['./asks.py', './other.py'])\n"
+        "plugins = load_plugins(['./asks.py', './other.py'])\n"
         "names = ['asks_the_registry', 'another', 'nobody']\n"
-        "print(get_verifier('asks_the_registry')(None, names))\n"
+        "print(get_verifier('asks_the_registry', plugins=plugins)(None, names))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False

@@ -489,17 +489,14 @@ def test_plugins_are_imported_in_workers_too(tmp_path):
     (tmp_path / "extra_checks.py").write_text(
         "from grpo_verifiers import verifier\n@verifier('from_plugin')\ndef check(completion): return 5.0\n"
     )
-    verifying.load_plugins(["./extra_checks.py"], base=tmp_path)
-    try:
+    plugins = verifying.load_plugins(["./extra_checks.py"], base=tmp_path)
 
-        def outer(completion):
-            from grpo_verifiers import get_verifier
+    def outer(completion):
+        from grpo_verifiers import get_verifier
 
-            return get_verifier("from_plugin").verify(completion).score
+        return get_verifier("from_plugin").verify(completion).score
 
-        assert get_verifier(outer).verify("x").score == 5.0
-    finally:
-        verifying._plugins.clear()
+    assert get_verifier(outer, plugins=plugins).verify("x").score == 5.0
 
 
 def test_a_notebook_cell_can_be_checked_and_run_again(tmp_path):

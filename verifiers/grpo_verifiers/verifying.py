@@ -13,7 +13,6 @@ from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_
 
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
 
-_plugins: list[str] = []
 
 
 def _adopt(name: str, value: Any) -> Verifier:
@@ -90,6 +89,7 @@ def get_verifier(
     timeout: float | None = None,
     on_error: OnError | None = None,
     isolation: Isolation | None = None,
+    plugins: Sequence[str] = (),
     **kwargs: Any,
 ) -> Verifier:
     """Find a verifier and configure it.
@@ -102,6 +102,7 @@ def get_verifier(
         timeout: seconds that one call may take.
         on_error: what an exception means: ``"null"``, ``"zero"`` or ``"raise"``.
         isolation: ``"process"`` or ``"inline"``.
+        plugins: modules that its workers import first, as `load_plugins` returns them.
         **kwargs: options of the function; one that names a column parameter takes the column's place.
 
     Raises:
@@ -120,10 +121,10 @@ def get_verifier(
         return _relabel(found, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
     if label is not None and (not isinstance(label, str) or not label.strip()):
         raise KeywordError(f"verifier {found.name!r}: label is {label!r}, expected a name.")
-    as_it_is = found is name and not (label or columns or kwargs or changed)
+    as_it_is = found is name and not (label or columns or kwargs or changed or plugins)
     made = found
     if not as_it_is:
-        made = found.derive(label=label, columns=columns, options=kwargs, plugins=tuple(_plugins), **changed)
+        made = found.derive(label=label, columns=columns, options=kwargs, plugins=tuple(plugins), **changed)
     problems = made.check()
     if problems:
         raise KeywordError("\n".join(problems))
@@ -145,19 +146,20 @@ def _relabel(found: Verifier, label: str | None, extra: Mapping[str, Any]) -> Ve
     return made
 
 
-def load_plugins(references: Sequence[str], base: Path | str | None = None) -> None:
-    """Import plug-in modules here, and have every worker started for verifiers made afterwards import them too.
+def load_plugins(references: Sequence[str], base: Path | str | None = None) -> tuple[str, ...]:
+    """Import plug-in modules, so that their decorators run.
 
     Args:
         references: ``package.module`` or paths to ``.py`` files.
         base: folder that relative paths start from.
+
+    Returns:
+        The same references with absolute paths, for ``get_verifier(plugins=…)``: its workers then import them too.
     """
+    folder = Path(base or ".")
     for reference in references:
-        load_plugin(reference, Path(base) if base is not None else None)
-        known = (
-            str((Path(base or ".") / Path(reference).expanduser()).resolve())
-            if reference.endswith(".py")
-            else reference
-        )
-        if known not in _plugins:
-            _plugins.append(known)
+        load_plugin(reference, folder)
+    return tuple(
+        str((folder / Path(reference).expanduser()).resolve()) if reference.endswith(".py") else reference
+        for reference in references
+    )

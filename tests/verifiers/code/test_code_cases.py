@@ -21,7 +21,7 @@ def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func
     close_pool()
     before = {folder: set(Path(folder).iterdir()) for folder in ("/dev/shm", "/tmp", tempfile.gettempdir())}
     programs = descendants(os.getpid())
-    verdicts = get_verifier("code", level=level, highest=level, time_limit=1.5).verify_batch(
+    verdicts = get_verifier("code", level=level, highest=level, time_limit=1.0).verify_batch(
         None,
         [fenced(row["code"]) for row in rows],
         None,

@@ -98,7 +98,7 @@ def test_every_row_is_judged_right_over_the_wire(cases, fenced, server):
 
 
 def test_values_cross_exactly_and_prints_do_not_matter(fenced, server):
-    verifier = get_verifier("code", piston=server.url)
+    verifier = get_verifier("code", piston=server.url, time_limit=1.0)
     tests = [{"function": "f", "args_repr": "({1, 2},)", "expected_repr": "(1, {2})"}]
     assert verifier.verify(fenced("print('[]')\ndef f(s):\n    print(s)\n    return (1, {2})"), tests=tests).score == 1
     assert verifier.verify(fenced("def f(s): return (1, {3})"), tests=tests).score == 0

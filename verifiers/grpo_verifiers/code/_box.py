@@ -61,6 +61,8 @@ class Box:
         Raises:
             BoxError: it did not start; the message says why.
         """
+        if sys.platform != "linux":
+            raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
         self.plan = plan
         self.reached: dict[str, str] = {}
         self._runs = 0
