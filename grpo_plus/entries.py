@@ -127,7 +127,8 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
             for key in kwargs
             if key in KEYS
         ]
-        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in ("base", "plugins", "self")]
+        taken = ("base", "plugins", "self")
+        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in taken]
     columns = values.get("columns")
     if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
         problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")

@@ -1,9 +1,11 @@
 """Shared by all tests: one thread each, no network, a tiny model, and skips that say why."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
 
+import psutil
 import pytest
 
 # Read when torch, tokenizers and the hub are first imported, which is later than this file.
@@ -39,6 +41,22 @@ def tiny_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny")
     make_tiny_model(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def end_tree():
+    """Ends a process with everything below it; a launcher's ranks are in sessions of their own."""
+
+    def end(process):
+        if process.poll() is not None:
+            return
+        below = psutil.Process(process.pid).children(recursive=True)
+        for each in [process, *below]:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                each.kill()
+        process.wait()
+
+    return end
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Configs that are wrong in ways a file or a flag can be wrong, and launch arguments on a machine without a card."""
 
-import os
-import signal
 import subprocess
 import sys
 
@@ -166,7 +164,7 @@ def test_launch_files_are_found_beside_the_config(config, folder):
     assert parsed.launch == ("--config_file", str(folder / "two.yaml"))
 
 
-def test_several_cpu_processes_are_several_ranks(config, folder, clean_environment):
+def test_several_cpu_processes_are_several_ranks(config, folder, clean_environment, end_tree):
     """``accelerate launch --cpu --num_processes 2`` alone would start one, and train on half of the batch."""
     path = config(per_device_train_batch_size=4, max_steps=1)
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2", "--cpu"]
@@ -178,9 +176,7 @@ def test_several_cpu_processes_are_several_ranks(config, folder, clean_environme
     try:
         code = process.wait(timeout=120)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_tree(process)
     text = log.read_text()
     assert code == 0, text[-6000:]
     assert text.count("The model is in") == 1

@@ -1,7 +1,6 @@
 """Third-party parts from a package that pip really installed, in a run that really launches."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -75,7 +74,7 @@ def test_its_parts_are_found_by_name(site, monkeypatch, cli, config):
     assert "Did you mean 'gain'?" in err
 
 
-def test_it_trains_on_two_launched_ranks(site, config, folder, clean_environment):
+def test_it_trains_on_two_launched_ranks(site, config, folder, clean_environment, end_tree):
     """Launch arguments in the YAML, a part from the package, a verifier from it: the command starts the ranks itself."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -97,9 +96,7 @@ def test_it_trains_on_two_launched_ranks(site, config, folder, clean_environment
     try:
         code = process.wait(timeout=120)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_tree(process)
     text = log.read_text()
     assert code == 0, text[-6000:]
     assert text.count("The model is in") == 1

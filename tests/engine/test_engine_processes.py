@@ -1,8 +1,6 @@
 """Two processes, one of them without any work, add up to the gradient of one: under DDP and under FSDP2."""
 
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +15,7 @@ def free_port():
         return held.getsockname()[1]
 
 
-def finish(command, environment):
+def finish(command, environment, end_tree):
     """Run a command, of which nothing is left at the end."""
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -25,26 +23,20 @@ def finish(command, environment):
     try:
         output, _ = process.communicate(timeout=200)
     finally:
-        if process.poll() is None:
-            process.terminate()  # the launcher's workers are in sessions of their own: it ends them itself when asked
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        end_tree(process)
     assert process.returncode == 0, output[-6000:]
 
 
-def test_two_processes_equal_one(tmp_path, clean_environment):
+def test_two_processes_equal_one(tmp_path, clean_environment, end_tree):
     from grpo_plus.testing import make_tiny_model
 
     make_tiny_model(tmp_path / "model")
     environment = clean_environment | {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
     alone = [sys.executable, str(SCRIPT), str(tmp_path)]
-    finish(alone, environment)
+    finish(alone, environment, end_tree)
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
     launch += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(free_port())]
-    finish([*launch, *alone[1:]], environment)
+    finish([*launch, *alone[1:]], environment, end_tree)
     for rank in range(2):
         found = json.loads((tmp_path / f"rank{rank}.json").read_text())
         assert len(found) == 8

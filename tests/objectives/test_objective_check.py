@@ -125,7 +125,7 @@ def test_unbiased_follows_the_hosts_field_unless_it_is_given():
     assert "use_bias_correction_kl" in contradiction[0]
 
 
-@pytest.mark.parametrize("name", objectives.names())
+@pytest.mark.parametrize("name", [entry.name for entry in objectives.entries() if entry.way == "built-in"])
 def test_every_preset_explains_itself(name):
     objective = build_objective(name, beta=0.0 if name in ("grpo_clip", "target") else 0.1)
     text = objective.formula()

@@ -47,19 +47,23 @@ def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_pat
 
 
 def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
-    whole, tiny_model, tmp_path, clean_environment
+    whole, tiny_model, tmp_path, clean_environment, end_tree
 ):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*command, str(SCRIPT), tiny_model, str(tmp_path)],
-        env=clean_environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [*command, str(SCRIPT), tiny_model, str(tmp_path)],
+            env=clean_environment,
+            cwd=tmp_path,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        code = process.wait(timeout=240)
+    finally:
+        end_tree(process)
+    assert code == 0, log.read_text()[-3000:]
     found = torch.load(tmp_path / "gradients.pt")
     assert len(found) == 5
     for name, seen in found.items():

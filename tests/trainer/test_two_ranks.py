@@ -1,9 +1,7 @@
 """Two CPU processes through `accelerate launch` train as one does, with prompt groups that span both."""
 
 import json
-import os
 import runpy
-import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +27,7 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory, tiny_model, clean_environment):
+def worlds(tmp_path_factory, tiny_model, clean_environment, end_tree):
     """What one process, this one, and two launched ones make of the same completions."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("ranks.py")
@@ -44,9 +42,7 @@ def worlds(tmp_path_factory, tiny_model, clean_environment):
         one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
         code = process.wait(timeout=120)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_tree(process)
     assert code == 0, (folder / "log").read_text()[-6000:]
     return one, json.loads((folder / "found.json").read_text())
 

@@ -14,7 +14,6 @@ from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
 
 
-
 def _adopt(name: str, value: Any) -> Verifier:
     if isinstance(value, Verifier):
         return value
