@@ -24,7 +24,7 @@ class Pool:
         self._cache_size = cache_size
         self._lock = threading.Lock()
         self._threads = 0
-        self._jobs: queue.SimpleQueue[tuple[Future[Verdict], Callable[[], Verdict]]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[str, Future[Verdict], Callable[[], Verdict]]] = queue.SimpleQueue()
         self._cache: OrderedDict[str, Verdict] = OrderedDict()
         self._pending: dict[str, Future[Verdict]] = {}
 
@@ -41,36 +41,42 @@ class Pool:
             future: Future[Verdict] = Future()
             if self._cache_size:
                 self._pending[key] = future
-                future.add_done_callback(lambda done: self._remember(key, done))
-            self._jobs.put((future, job))
+            self._jobs.put((key, future, job))
             if self._threads < self._concurrency:
                 self._threads += 1
                 threading.Thread(target=self._work, name="grpo-judge", daemon=True).start()
         return future
 
-    def _remember(self, key: str, done: Future[Verdict]) -> None:
+    def _settle(self, key: str, verdict: Verdict | None) -> None:
+        """Remember a verdict before anybody is told of it, so that whoever asks next finds it."""
         with self._lock:
             self._pending.pop(key, None)
-            if not done.cancelled() and done.exception() is None and done.result().score is not None:
-                self._cache[key] = done.result()
+            if self._cache_size and verdict is not None and verdict.score is not None:
+                self._cache[key] = verdict
                 while len(self._cache) > self._cache_size:
                     self._cache.popitem(last=False)
 
     def _work(self) -> None:
         while True:
             try:
-                future, job = self._jobs.get(timeout=_IDLE_SECONDS)
+                key, future, job = self._jobs.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._jobs.empty():
                         self._threads -= 1
                         return
                 continue
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(job())
-                except BaseException as error:  # noqa: BLE001 - whoever waits gets it
-                    future.set_exception(error)
+            if not future.set_running_or_notify_cancel():
+                self._settle(key, None)
+                continue
+            try:
+                verdict = job()
+            except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                self._settle(key, None)
+                future.set_exception(error)
+            else:
+                self._settle(key, verdict)
+                future.set_result(verdict)
             del future, job  # a waiting thread must not keep the last request's texts alive
 
 
