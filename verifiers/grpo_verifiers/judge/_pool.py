@@ -36,8 +36,9 @@ class Pool:
                 done: Future[Verdict] = Future()
                 done.set_result(self._cache[key])
                 return done
-            if key in self._pending:
-                return self._pending[key]
+            pending = self._pending.get(key)
+            if pending is not None and not pending.cancelled():
+                return pending
             future: Future[Verdict] = Future()
             if self._cache_size:
                 self._pending[key] = future
@@ -47,10 +48,11 @@ class Pool:
                 threading.Thread(target=self._work, name="grpo-judge", daemon=True).start()
         return future
 
-    def _settle(self, key: str, verdict: Verdict | None) -> None:
+    def _settle(self, key: str, future: Future[Verdict], verdict: Verdict | None) -> None:
         """Remember a verdict before anybody is told of it, so that whoever asks next finds it."""
         with self._lock:
-            self._pending.pop(key, None)
+            if self._pending.get(key) is future:
+                del self._pending[key]
             if self._cache_size and verdict is not None and verdict.score is not None:
                 self._cache[key] = verdict
                 while len(self._cache) > self._cache_size:
@@ -67,15 +69,15 @@ class Pool:
                         return
                 continue
             if not future.set_running_or_notify_cancel():
-                self._settle(key, None)
+                self._settle(key, future, None)
                 continue
             try:
                 verdict = job()
             except BaseException as error:  # noqa: BLE001 - whoever waits gets it
-                self._settle(key, None)
+                self._settle(key, future, None)
                 future.set_exception(error)
             else:
-                self._settle(key, verdict)
+                self._settle(key, future, verdict)
                 future.set_result(verdict)
             del future, job  # a waiting thread must not keep the last request's texts alive
 
