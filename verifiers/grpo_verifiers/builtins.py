@@ -13,6 +13,7 @@ from typing import Any
 
 BUILTINS: dict[str, str] = {
     "choice": "grpo_verifiers.text:choice",
+    "code": "grpo_verifiers.code:code",
     "exact": "grpo_verifiers.text:exact",
     "json_schema": "grpo_verifiers.text:json_schema",
     "judge": "grpo_verifiers.judge:judge",
@@ -35,6 +36,14 @@ _WORKER = {"home": "process", "timeout": 5.0, "pure": True, "option_checks": _TE
 
 TRAITS: dict[str, Mapping[str, Any]] = {
     "choice": _INLINE,
+    # Programs run in boxes of their own, each with its own time limit; here only their answers are compared.
+    "code": {
+        "isolation": "inline",
+        "timeout": 3600.0,
+        "max_concurrency": 4096,
+        "pure": True,
+        "option_checks": "grpo_verifiers.code:OPTIONS_CHECKS",
+    },
     "exact": _INLINE,
     "json_schema": _WORKER,
     # It bounds and repeats its requests itself; what waits for its turn there must not be called late here.

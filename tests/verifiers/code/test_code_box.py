@@ -1,0 +1,406 @@
+"""The table of levels and attacks, one test a cell: what a program tries, and that it gets nowhere.
+
+Every attack is a function that returns what it got hold of; the box holds where that is the harmless value beside it.
+"""
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_verifiers._proc import descendants
+from grpo_verifiers.code._box import Box, Plan
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._program import Program
+from grpo_verifiers.code._watch import overuse
+
+TRY = """
+import os, socket, ctypes, signal, time, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def tried(attempt):
+    try:
+        return attempt()
+    except OSError as error:
+        return "denied"
+"""
+
+
+@pytest.fixture(scope="module")
+def box(level):
+    made = Box(Plan(level))
+    yield made
+    made.close()
+
+
+def answer(box, source, *args, limits=None, name="f"):
+    """What the function answers, or how the program ended."""
+    messages = [{"mode": "calls", "source": TRY + source}, {"name": name, "args": ["l", *args], "kwargs": ["d"]}]
+    with Program(box, limits or Limits(wall=10), messages, last=True) as program:
+        loaded = program.receive()
+        if loaded is not None and loaded != ["loaded"]:
+            return loaded
+        reply = program.receive()
+    return reply[1] if reply and reply[0] == "value" else reply or program.end
+
+
+def test_files_outside_are_out_of_reach(box, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("the expected values")
+    secret.chmod(0o644)
+    paths = [
+        str(secret),
+        "/etc/passwd",
+        "/etc/hostname",
+        __file__,
+        "/root/.bashrc",
+        "/proc/self/environ",
+        "/proc/1/cmdline",
+    ]
+    assert answer(box, "def f(*ps): return [tried(lambda: open(p).read()) for p in ps]", *paths) == [
+        "l",
+        *["denied"] * len(paths),
+    ]
+    listing = ["/", "/proc", "/home", "/tmp/..", str(tmp_path), "/etc", "/root"]
+    assert answer(box, "def f(*ps): return [tried(lambda: os.listdir(p)) for p in ps]", *listing) == [
+        "l",
+        *["denied"] * len(listing),
+    ]
+    link = "def f(p):\n    os.symlink(p, 'link')\n    return tried(lambda: open('link').read())"
+    assert answer(box, link, str(secret)) == "denied"
+
+
+def test_nothing_outside_can_be_written(box, tmp_path):
+    tmp_path.chmod(0o777)
+    paths = [str(tmp_path / "x"), "/tmp/../x", "/dev/shm/x", "/usr/x", "/x", os.path.realpath(os.__file__), "/dev/x"]
+    write = "def f(*ps): return [tried(lambda: open(p, 'a').write('x')) for p in ps]"
+    assert answer(box, write, *paths) == ["l", *["denied"] * len(paths)]
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_network_is_out_of_reach(box):
+    server = socket.create_server(("127.0.0.1", 0))
+    abstract = socket.socket(socket.AF_UNIX)
+    abstract.bind("\0grpo-test-target")
+    abstract.listen()
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    source = """
+def f(tcp, udp):
+    return [
+        tried(lambda: socket.create_connection(("127.0.0.1", tcp)) and "got"),
+        tried(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", udp))),
+        tried(lambda: socket.socket(socket.AF_UNIX).connect("\\0grpo-test-target")),
+        tried(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)),
+        tried(lambda: socket.socket(socket.AF_INET6)),
+        libc.syscall(425, 8, None),
+    ]
+"""
+    got = answer(box, source, server.getsockname()[1], udp.getsockname()[1])
+    assert got == ["l", "denied", "denied", "denied", "denied", "denied", -1]
+    for each in (server, abstract, udp):
+        each.close()
+
+
+def test_processes_outside_cannot_be_signalled(box):
+    target = os.fork()
+    if target == 0:
+        time.sleep(30)
+        os._exit(0)
+    zygote = sorted(descendants(box.pid) | {box.pid})
+    source = """
+def f(*pids):
+    for pid in [*pids, os.getppid(), -1, *range(2, 40)]:
+        if pid > 0 or pid == -1:
+            if pid != os.getpid() and pid != os.getpgid(0):
+                tried(lambda: os.kill(pid, signal.SIGKILL))
+    return "done"
+"""
+    try:
+        assert answer(box, source, target, os.getpid(), *zygote) == "done"
+        assert os.waitpid(target, os.WNOHANG) == (0, 0)
+        assert answer(box, "def f(): return 1") == 1
+    finally:
+        os.kill(target, 9)
+        os.waitpid(target, 0)
+
+
+def test_memory_of_others_cannot_be_read(box):
+    source = """
+def f(*pids):
+    found = []
+    for pid in [*pids, os.getppid(), 1, 2, 3]:
+        found.append(libc.ptrace(16, pid, 0, 0))
+        found.append(tried(lambda: open(f"/proc/{pid}/mem", "rb")))
+        found.append(libc.syscall(310, pid, None, 0, None, 0, 0))
+    return sorted(set(map(str, found)))
+"""
+    pids = sorted(descendants(box.pid) | {box.pid, os.getpid()})
+    assert answer(box, source, *pids) == ["l", "-1", "denied"]
+
+
+def test_a_sibling_program_is_out_of_reach(level):
+    first, second = Box(Plan(level)), Box(Plan(level))
+    secret = "secret = 'a sibling''s value'\nimport time\ndef f():\n    time.sleep(1)\n    return secret"
+    got = []
+    thread = threading.Thread(target=lambda: got.append(answer(first, secret)))
+    try:
+        thread.start()
+        time.sleep(0.3)
+        pids = sorted(descendants(first.pid))
+        attack = """
+def f(*pids):
+    for pid in pids:
+        tried(lambda: os.kill(pid, 9))
+    return [tried(lambda: open(f"/proc/{pid}/mem", "rb")) for pid in pids] + [libc.ptrace(16, pid, 0, 0) for pid in pids]
+"""
+        assert set(answer(second, attack, *pids)[1:]) == {"denied", -1}
+    finally:
+        thread.join(10)
+        first.close()
+        second.close()
+    assert got == ["a siblings value"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "unshare(0x10000000)",
+        "unshare(0x20000)",
+        "mount(b'none', b'/tmp', b'tmpfs', 0, None)",
+        "chroot(b'/tmp')",
+        "setns(0, 0)",
+        "setresuid(0, 0, 0)",
+        "syscall(435, None, 0)",
+        "keyctl(0, 0)",
+        "bpf(0, 0, 0)",
+    ],
+)
+def test_the_kernels_far_corners_are_closed(box, call):
+    name = call.partition("(")[0]
+    if name in {"keyctl", "bpf"}:
+        call = f"syscall({ {'keyctl': 250, 'bpf': 321}[name] }, 0, 0, 0)"
+    assert answer(box, f"def f(): return libc.{call}") == -1
+
+
+def test_whether_a_file_outside_exists_shows_where_the_table_says_so(box, tmp_path):
+    (tmp_path / "file").write_text("x")
+    got = answer(box, "def f(p): return tried(lambda: os.stat(p).st_size)", str(tmp_path / "file"))
+    # Landlock does not cover it; and folders closed to other users stay closed.
+    assert got in ({"denied"} if box.plan.level == "full" else {"denied", 1})
+
+
+def test_signals_cannot_be_sent_around_the_corner(box):
+    source = "import fcntl\ndef f(pid):\n    r, w = os.pipe()\n    return [tried(lambda: fcntl.fcntl(r, each, pid)) for each in (8, 10, 15)] + [libc.ioctl(r, 0x8901, ctypes.byref(ctypes.c_int(pid)))]"
+    assert answer(box, source, os.getpid()) == ["l", "denied", "denied", "denied", -1]
+
+
+def test_attributes_of_files_outside_cannot_be_changed(level, tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    target.write_text("x" * 10)
+    target.chmod(0o666)
+    tmp_path.chmod(0o777)
+    before = target.stat()
+    box = Box(Plan(level))
+    source = "def f(p): return [tried(a) for a in (lambda: os.chmod(p, 0), lambda: os.truncate(p, 0), lambda: os.utime(p, (0, 0)), lambda: os.setxattr(p, 'user.a', b'x'), lambda: os.chown(p, -1, -1), lambda: os.remove(p), lambda: os.rename(p, p + '1'), lambda: os.link(p, 'l'))]"
+    try:
+        assert answer(box, source, str(target)) == ["l", *["denied"] * 8]
+    finally:
+        box.close()
+    after = target.stat()
+    assert (after.st_mode, after.st_size, after.st_mtime) == (before.st_mode, before.st_size, before.st_mtime)
+
+
+def test_a_chain_of_forks_ends_with_its_program(box):
+    source = "def f():\n    if os.fork() == 0:\n        os.setsid()\n        while True:\n            if tried(os.fork) not in (0, 'denied'): os._exit(0)\n    return 1"
+    before = descendants(box.pid)
+    for _ in range(5):
+        assert answer(box, source, limits=Limits(wall=5)) == 1
+    assert descendants(box.pid) == before
+
+
+def test_capabilities_and_new_privileges_are_gone(box):
+    status = "import struct\ndef f():\n    head = struct.pack('=Ii', 0x20080522, 0); data = ctypes.create_string_buffer(24)\n    libc.capget(head, data)\n    return [libc.prctl(39, 0, 0, 0, 0), libc.prctl(3, 0, 0, 0, 0), struct.unpack('=6I', data.raw)[0] & ~4, os.getuid() != 0]"
+    assert answer(box, status) == ["l", 1, 0, 0, True]
+
+
+def test_a_fork_bomb_ends_with_its_program(box):
+    source = """
+def f():
+    made = 0
+    for _ in range(500):
+        try:
+            if os.fork() == 0:
+                os.setsid(); time.sleep(60); os._exit(0)
+            made += 1
+        except OSError:
+            break
+    return made
+"""
+    started = time.monotonic()
+    got = answer(box, source, limits=Limits(wall=5, processes=24))
+    # Where the trainer is no root and there is no namespace, its own processes count too: then the parent does it.
+    assert got == "processes" or 0 < got <= (24 if box.plan.level == "full" or os.geteuid() == 0 else 40)
+    assert answer(box, "while True: tried(os.fork)", limits=Limits(wall=1, processes=24)) in {
+        "timeout",
+        "processes",
+        "killed",
+    }
+    assert time.monotonic() - started < 20
+    assert answer(box, "def f(): return 1") == 1
+    assert len(descendants(box.pid)) <= 2
+
+
+def test_threads_are_bounded(box):
+    source = """
+import threading
+def f():
+    made = 0
+    try:
+        for _ in range(500):
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); made += 1
+    except RuntimeError:
+        pass
+    return made
+"""
+    alone = box.plan.level == "full" or os.geteuid() == 0
+    assert 0 < answer(box, source, limits=Limits(wall=5, processes=24)) <= (24 if alone else 40)
+
+
+def test_memory_is_bounded_for_one_and_for_all_together(box):
+    small = Limits(wall=10, memory=200 << 20, processes=24)
+    one = (
+        "def f():\n    try:\n        return len(bytearray(400 << 20))\n    except MemoryError:\n        return 'denied'"
+    )
+    assert answer(box, one, limits=small) == "denied"
+    together = """
+def f():
+    for _ in range(8):
+        if os.fork() == 0:
+            held = bytearray(b"x") * (120 << 20)
+            time.sleep(60)
+    time.sleep(8)
+    return "held"
+"""
+    assert answer(box, together, limits=small) == "memory"
+    assert overuse(box, Limits()) == ""
+
+
+def test_disk_is_bounded_in_bytes_and_in_files(box):
+    small = Limits(wall=20, disk=8 << 20)
+    many = """
+def f():
+    for at in range(100_000):
+        try:
+            with open(f"f{at}", "wb") as file: file.write(b"x" * (1 << 20))
+        except OSError:
+            return "denied"
+        time.sleep(0.005)
+"""
+    assert answer(box, many, limits=small) in {"denied", "disk"}
+    empty = "def f():\n    for at in range(100_000):\n        try:\n            os.mkdir(f'd{at}'); os.chmod(f'd{at}', 0)\n        except OSError:\n            return 'denied'\n        time.sleep(0.0001)"
+    assert answer(box, empty, limits=small) in {"denied", "disk"}
+    big = "def f():\n    try:\n        with open('x', 'wb') as file: return file.write(b'x' * (9 << 20)) and 'wrote'\n    except OSError:\n        return 'denied'"
+    assert answer(box, big, limits=small) in {"denied", "disk"}
+    deep = "def f():\n    for at in range(400):\n        os.mkdir('d'); os.chdir('d')\n    return 'deep'"
+    assert answer(box, deep, limits=small) in {"deep", "disk"}
+    assert box.disk_used(1 << 30) < 1 << 20
+
+
+def test_output_is_bounded(box):
+    messages = [{"mode": "main", "source": "while True: print('x' * 100_000)"}]
+    with Program(box, Limits(wall=10, output=1 << 16), messages, capture=True) as program:
+        program.wait()
+    assert program.end == "output"
+    assert len(program.output) < 1 << 20
+    forged = "def f():\n    os.write(3, (1 << 31).to_bytes(4, 'big') + b'x' * 100)\n    time.sleep(60)"
+    assert answer(box, forged) == "protocol"
+
+
+def test_nothing_stays_for_the_next_program(box):
+    leave = """
+import builtins, math
+def f():
+    open("left", "w").write("x"); os.mkdir("sub"); builtins.sum = lambda *a: 7; math.sqrt = None
+    os.environ["LEFT"] = "x"; sys.modules["left"] = sys; sys.path.insert(0, ".")
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True: time.sleep(1)
+        os._exit(0)
+    return [libc.shmget(4242, 4096, 0o1666), libc.semget(4242, 1, 0o1666), libc.msgget(4242, 0o1666)]
+"""
+    look = """
+import math
+def f():
+    return [os.listdir("."), sum([1, 2]), math.sqrt(1), os.environ.get("LEFT"), "left" in sys.modules, libc.shmget(4242, 1, 0)]
+"""
+    before = descendants(box.pid)
+    assert answer(box, leave) == ["l", -1, -1, -1]
+    assert answer(box, look) == ["l", ["l"], 3, 1.0, None, False, -1]
+    assert descendants(box.pid) == before
+
+
+def test_a_program_holds_no_descriptor_but_its_own_and_no_secret(box, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with _fresh(box.plan) as fresh:
+        fds = "def f():\n    found = []\n    for fd in range(5000):\n        try: os.fstat(fd); found.append(fd)\n        except OSError: pass\n    return found"
+        assert answer(fresh, fds) == ["l", 0, 1, 2, 3]
+        assert answer(
+            fresh, "def f(): return sorted(k for k in os.environ if 'TOKEN' in k or 'GRPO' in k or 'KEY' in k)"
+        ) == ["l"]
+
+
+class _fresh:
+    def __init__(self, plan):
+        self.box = Box(plan)
+
+    def __enter__(self):
+        return self.box
+
+    def __exit__(self, *_):
+        self.box.close()
+
+
+def test_the_time_of_a_program_ends(box):
+    for source in (
+        "while True: pass",
+        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\ntime.sleep(60)",
+    ):
+        started = time.monotonic()
+        assert answer(box, source, limits=Limits(wall=0.5)) == "timeout"
+        assert time.monotonic() - started < 5
+    assert answer(box, "while True: pass", limits=Limits(wall=20, cpu=1)) == "timeout"
+
+
+def test_the_zygote_goes_with_its_box(level):
+    box = Box(Plan(level))
+    pids = descendants(box.pid) | {box.pid}
+    box.close()
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_the_zygote_goes_with_the_trainer(level):
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        box = Box(Plan(level))
+        os.write(write, b" ".join(str(each).encode() for each in descendants(box.pid) | {box.pid}))
+        os.kill(os.getpid(), 9)
+    os.close(write)
+    os.waitpid(pid, 0)
+    pids = os.read(read, 1000).split()
+    os.close(read)
+    assert pids
+    deadline = time.monotonic() + 10
+    while left := [
+        each
+        for each in pids
+        if Path(f"/proc/{each.decode()}/status").exists()
+        and "Z (" not in Path(f"/proc/{each.decode()}/status").read_text()
+    ]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)

@@ -1,0 +1,360 @@
+"""What is taken for the program, what counts as equal, and what a verdict says."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_verifiers import Status, get_verifier
+from grpo_verifiers.code._compare import same_output, same_value
+from grpo_verifiers.code._extract import last_block
+from grpo_verifiers.code._inside.values import NoValueError, check, decode, encode
+from grpo_verifiers.code._tests import BadTestsError, CallTest, read_tests
+
+ADD = "def add(a, b):\n    return a + b"
+PYTHON = ("python", "py")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("```python\na\n```\n```python\nb\n```", "b"),
+        ("```python\na\n```\nprints\n```\n3\n```", "a"),
+        ("```python\na\n```\n```bash\nrm\n```", "a"),
+        ("```\na\n```", "a"),
+        ("```Python3 title=x\na\n```", None),
+        ("```{.python}\na\n```", "a"),
+        ("~~~py\na\n```\nb\n~~~", "a\n```\nb"),
+        ("````py\n```\na\n```\n````", "```\na\n```"),
+        ("  ```py\n  if x:\n      y\n  ```", "if x:\n    y"),
+        ("```py\r\na\r\nb\r\n```\r\n", "a\nb"),
+        ("```py\na\n```\n```py\ncut off", "a"),
+        ("```python\ncut off", None),
+        ("no block", None),
+        ("inline ```py a``` here", None),
+        ("", None),
+    ],
+)
+def test_the_last_closed_block_of_the_language_is_the_program(text, expected):
+    assert last_block(text, PYTHON) == expected
+
+
+def test_finding_a_block_takes_linear_time():
+    for text in ("```" * 300_000, "```py\n" * 200_000, "`" * 1_000_000, ("```py\n" + " " * 50 + "\n") * 20_000):
+        last_block(text, PYTHON)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(VALUES)
+def test_a_value_survives_the_crossing_and_equals_itself(value):
+    tree = json.loads(json.dumps(encode(value)))
+    check(tree)
+    back = decode(tree)
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+    assert same_value(encode(value), tree, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "equal"),
+    [
+        ([1, (2, 3)], (1, [2, 3]), True),
+        ({1, 2}, frozenset({2, 1}), True),
+        ({1, 2}, [1, 2], False),
+        ({(1, 2)}, {(1, 2)}, True),
+        (1, True, False),
+        (True, 1, False),
+        ([0], [False], False),
+        (1, 1.0, False),
+        (1.0, 1, True),
+        (1.0, True, False),
+        (0.3, 0.1 + 0.2, True),
+        (0.3, 0.3001, False),
+        (1.0, math.nan, False),
+        (math.nan, math.nan, True),
+        (math.inf, math.inf, True),
+        (math.inf, -math.inf, False),
+        (math.inf, 1.7e308, False),
+        (1e300, 10**300, True),
+        (1.0, 10**400, False),
+        (10**400, 10**400, True),
+        (10**400, 10**400 + 1, False),
+        ("1", 1, False),
+        (b"a", "a", False),
+        (None, 0, False),
+        ([], None, False),
+        ([1, 2], [1], False),
+        ([1], [1, 2], False),
+        ({"a": 0.3}, {"a": 0.1 + 0.2}, True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ({"a": 1}, {"a": True}, False),
+        ({1: "a"}, {True: "a"}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({}, [], False),
+        (1 + 2j, 1 + 2j, True),
+        ([[[0.0]]], [[[-0.0]]], True),
+        ({0.0}, {-0.0}, True),
+    ],
+)
+def test_values_are_compared_by_type_and_value(wanted, got, equal):
+    assert same_value(encode(wanted), encode(got), 1e-6) is equal
+
+
+def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
+    from collections import Counter, OrderedDict, defaultdict
+    from enum import IntEnum
+
+    class Sly(int):
+        __eq__ = lambda self, other: True  # noqa: E731
+        __hash__ = int.__hash__
+
+    colour = IntEnum("colour", "red")
+    for value in (
+        Sly(3),
+        [Sly(3)],
+        {Sly(1): 2},
+        colour.red,
+        type("L", (list,), {})(),
+        object(),
+        print,
+        iter([]),
+        range(3),
+    ):
+        with pytest.raises(NoValueError):
+            encode(value)
+    for value in (Counter("aab"), OrderedDict(a=2, b=1), defaultdict(int, a=2, b=1)):
+        assert same_value(encode({"a": 2, "b": 1}), encode(value), 0)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        [],
+        ["q", 1],
+        [1],
+        ["i", 5],
+        ["i", "zz"],
+        ["d", [1]],
+        ["d", 1],
+        ["f", "x"],
+        ["b", "0"],
+        ["c", "1"],
+        {"a": 1},
+        [["l"]],
+        1 << 70,
+    ],
+)
+def test_a_forged_tree_is_found_out(tree):
+    with pytest.raises(NoValueError):
+        check(tree)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "equal"),
+    [
+        ("6\n9", "6\n9\n", True),
+        ("6\n9\n", "6  \n9\t\n\n\n", True),
+        ("6\n9", "6\r\n9\r\n", True),
+        ("6\n9", "6\n9\n10", False),
+        ("6\n9", "6", False),
+        ("6\n9", "6 9", False),
+        ("6\n9", "\n6\n9", False),
+        ("a b", "a  b", False),
+        ("0.5", "0.50000001", True),
+        ("0.5", ".5", True),
+        ("0.5 x", "0.5000000001   x", True),
+        ("0.5", "0.51", False),
+        ("0.5", "nan", False),
+        ("5", "5.0", False),
+        ("5.0", "5", True),
+        ("1e400", "1e500", False),
+        ("", "", True),
+        ("", "x", False),
+        ("Yes", "yes", False),
+    ],
+)
+def test_outputs_are_compared_whole_and_line_by_line(wanted, got, equal):
+    assert same_output(wanted, got, 1e-6) is equal
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        (None, "tests is 'None'"),
+        ([], "tests is empty"),
+        ("[]", "tests is empty"),
+        ("not json", "no JSON"),
+        ({"stdin": "", "stdout": ""}, "expected a list of tests"),
+        (["x"], "test 1 is 'x'"),
+        ([{"stdin": "1"}], "has the keys 'stdin'"),
+        ([{"stdin": 1, "stdout": "2"}], "stdin is '1', expected a text"),
+        ([{"function": "add", "args": [1]}], "expected_repr: 'None'"),
+        ([{"function": "add", "args": [1], "expected": None}], "expected_repr: 'None'"),
+        ([{"function": "a b", "expected": 1}], "expected a name"),
+        ([{"function": "f", "args": 1, "expected": 1}], "expected a list"),
+        ([{"function": "f", "expected_repr": "f()"}], "Python literal"),
+        ([{"function": "f", "expected": 1, "expected_repr": "1"}], "has the keys"),
+        ([{"code": "assert f()", "stdout": "x"}], "has the keys"),
+        ([{"code": "  "}], "code is empty"),
+        ([{"code": "x", "want": 1}], "unknown keys 'want'"),
+    ],
+)
+def test_tests_of_no_shape_say_what_is_wrong_and_exclude_the_row(tests, message):
+    with pytest.raises(BadTestsError, match=message):
+        read_tests(tests)
+    verdict = get_verifier("code").verify(f"```python\n{ADD}\n```", tests=tests)
+    assert verdict.score is None
+    assert verdict.status is Status.ERROR
+    assert message.replace("\\", "") in verdict.detail
+
+
+def test_keys_without_a_value_count_as_absent_and_json_is_read():
+    filled = {
+        "stdin": None,
+        "stdout": None,
+        "code": None,
+        "function": "f",
+        "args": [1],
+        "expected": 2,
+        "expected_repr": None,
+    }
+    assert read_tests([filled]) == read_tests(json.dumps([filled])) == [CallTest("f", ["l", 1], ["d"], 2)]
+    assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
+
+
+@pytest.mark.parametrize(
+    ("tests", "source", "score"),
+    [
+        ([{"function": "f", "args": [], "expected_repr": "(1, {2})"}], "def f(): return (1, {2})", 1),
+        ([{"function": "f", "args_repr": "({1, 2},)", "expected": 3}], "def f(s): return sum(s)", 1),
+        ([{"function": "f", "kwargs": {"b": 2}, "expected": 2}], "def f(a=1, b=1): return a * b", 1),
+        ([{"function": "f", "expected_repr": "None"}], "def f(): pass", 1),
+        ([{"function": "f", "expected": 1}], "def f(): return True", 0),
+        ([{"function": "S.f", "expected": 1}], "class S:\n    @staticmethod\n    def f(): return 1", 1),
+        ([{"function": "f", "expected": 1}], "if __name__ == '__main__': raise SystemExit\ndef f(): return 1", 1),
+        (
+            [{"function": "f", "expected": 1}],
+            "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int = 1\ndef f(): return A().x",
+            1,
+        ),
+        ([{"function": "g", "expected": 1}], "def f(): return 1", 0),
+        ([{"stdin": "3\n4", "stdout": "7"}], "import sys\nprint(sum(map(int, sys.stdin)))", 1),
+        ([{"stdin": "", "stdout": "1"}], "if __name__ == '__main__':\n    print(1)", 1),
+        (
+            [{"stdin": "", "stdout": "1"}],
+            "import atexit, threading\nthreading.Thread(target=print, args=(1,)).start()",
+            1,
+        ),
+        ([{"stdin": "", "stdout": "1"}], "print(1, end='')\nraise SystemExit(3)", 1),
+        ([{"stdin": "é\n", "stdout": "é"}], "print(input())", 1),
+        ([{"stdin": "", "stdout": "1"}], "import asyncio\nasync def m(): print(1)\nasyncio.run(m())", 1),
+        ([{"stdin": "", "stdout": "1"}], "open('a', 'w').write('1')\nprint(open('a').read())", 1),
+        (
+            [{"stdin": "", "stdout": "3"}],
+            "import subprocess\nprint(subprocess.run(['/usr/bin/expr', '1', '+', '2'], capture_output=True, text=True).stdout)",
+            1,
+        ),
+        ([{"stdin": "", "stdout": "x"}], "import sys; sys.stdout.buffer.write(b'\\xff')", 0),
+        ([{"code": "assert f(2) == 4\nassert f(3) == 9"}], "def f(x): return x * x", 1),
+        ([{"code": "def check(c):\n    assert c(2) == 4\ncheck(f)"}], "def f(x): return x * x", 1),
+        ([{"code": "import math\nassert math.isclose(f(), 0.3)"}], "def f(): return 0.1 + 0.2", 1),
+        (
+            [{"code": "try:\n    f()\nexcept ValueError:\n    pass\nelse:\n    assert False"}],
+            "def f(): raise ValueError('x')",
+            1,
+        ),
+        (
+            [{"code": "assert f() == {1: [2]}"}],
+            "from collections import defaultdict\ndef f():\n    d = defaultdict(list); d[1].append(2); return d",
+            1,
+        ),
+        ([{"code": "assert all(map(lambda x: f(x) == 1, [1, 2]))"}], "def f(x): raise StopIteration", 0),
+        ([{"code": "try:\n    assert f() == 1\nexcept Exception:\n    pass"}], "class E: pass\ndef f(): return E()", 0),
+        ([{"code": "assert g() == 1"}], "def f(): return 1", 0),
+    ],
+)
+def test_programs_are_judged_by_what_they_answer(level, tests, source, score):
+    verdict = get_verifier("code", level=level, highest=level).verify(f"```python\n{source}\n```", tests=tests)
+    assert (verdict.score, bool(verdict.detail)) == (score, True), verdict
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("assert True", "never calls the program"),
+        ("def check(c):\n    assert c() == 1", "never calls the program"),
+        ("assert f(lambda: 1) == 1", "assert_mode='in_process'"),
+        ("assert f( == 1", "is broken"),
+        ("import nowhere_to_be_found\nassert f() == 1", "is broken"),
+    ],
+)
+def test_test_code_that_says_nothing_excludes_the_row(code, message):
+    verdict = get_verifier("code").verify("```python\ndef f(*a): return 1\n```", tests=[{"code": code}])
+    assert verdict.score is None
+    assert message in verdict.detail
+
+
+def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
+    trusting = get_verifier("code", assert_mode="in_process")
+    tests = [{"code": "assert A(2).x == 2"}]
+    good, bad = (
+        fenced("class A:\n    def __init__(self, x): self.x = x"),
+        fenced("class A:\n    def __init__(self, x): self.x = 1"),
+    )
+    assert get_verifier("code").verify(good, tests=tests).score == 0
+    for text, score in ((good, 1), (bad, 0)):
+        verdict = trusting.verify(text, tests=tests)
+        assert verdict.score == score
+        assert "a program can fool tests" in verdict.detail
+
+
+def test_scoring_by_share_and_mixed_tests(fenced):
+    tests = [
+        {"function": "f", "args": [2], "expected": 4},
+        {"function": "f", "args": [3], "expected": 9},
+        {"stdin": "5", "stdout": "25"},
+        {"code": "assert f(4) == 16"},
+    ]
+    text = fenced("def f(x): return x * x if x != 3 else 0\nif __name__ == '__main__':\n    print(f(int(input())))")
+    whole, share = (
+        get_verifier("code").verify(text, tests=tests),
+        get_verifier("code", scoring="share").verify(text, tests=tests),
+    )
+    assert (whole.score, whole.status) == (0, Status.WRONG)
+    assert (share.score, share.status) == (0.75, Status.PARTIAL)
+    assert "3 of 4 tests passed [+-++]; test 2: f returned 0, expected 9" in share.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        ("no code at all", Status.UNPARSABLE, "no closed fenced block"),
+        ("```python\n```", Status.UNPARSABLE, "no closed fenced block"),
+        ("```python\ndef f(:\n```", Status.UNPARSABLE, "does not compile"),
+        ("```python\n\x00\x01\udcff\n```", Status.UNPARSABLE, "does not compile"),
+        ("```python\n" + "(" * 5000 + "\n```", Status.UNPARSABLE, "does not compile"),
+        ("```python\n" + "x = 1\n" * 1_700_000 + "\n```", Status.UNPARSABLE, "max_source"),
+        ("<think>\n```python\ndef f(): return 1\n```\n</think> done", Status.UNPARSABLE, "no closed fenced block"),
+        ("```python\nwhile True: pass\n```", Status.TIMEOUT, "out of time"),
+    ],
+)
+def test_bad_programs_score_zero_with_the_reason(text, status, message):
+    verdict = get_verifier("code", time_limit=1.0).verify(text, tests=[{"function": "f", "expected": 1}])
+    assert (verdict.score, verdict.status) == (0, status)
+    assert message in verdict.detail
+
+
+def test_options_are_checked_together():
+    with pytest.raises(TypeError) as caught:
+        get_verifier("code", time_limit=0.0, language="cobol", level="full", highest="none", preload=["os; evil"])
+    for part in ("time_limit is 0.0", "language is 'cobol'", "highest ('none') is below level ('full')", "'os; evil'"):
+        assert part in str(caught.value)

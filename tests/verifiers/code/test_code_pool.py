@@ -1,0 +1,191 @@
+"""Many programs in a row, boxes that break, machines that offer too little."""
+
+import contextlib
+import os
+import random
+import resource
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from grpo_verifiers import Status, get_verifier
+from grpo_verifiers._proc import descendants
+from grpo_verifiers.code import _levels, probe
+from grpo_verifiers.code._pool import Pool, Slot, close_pool
+from grpo_verifiers.errors import KeywordError, VerifierFailedError
+from grpo_verifiers.runner import worker_count
+
+HOSTILE = [
+    "import os\nos._exit(0)",
+    "import os\nfor fd in range(3, 100):\n    try: os.write(fd, b'[\"value\",1]')\n    except OSError: pass\ndef f(x): return None",
+    "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\ndef f(x): return None",
+    "def f(x): return 'x' * (1 << 27)",
+    "def f(x): return [[]] * 10**7",
+    "import os, signal\nfor s in (9, 15):\n    os.kill(os.getppid(), s)\ndef f(x): return None",
+    "import ctypes\nctypes.string_at(0)\ndef f(x): return None",
+]
+
+
+def test_a_thousand_programs_each_get_their_own_verdict(fenced):
+    draw = random.Random(7)
+    verifier = get_verifier("code", time_limit=4.0)
+    texts, tests, wanted = [], [], []
+    for at in range(1000):
+        hostile = at % 20 == 0
+        right = draw.random() < 0.5
+        texts.append(
+            fenced(draw.choice(HOSTILE) if hostile else f"def f(x):\n    return x + {at if right else at + 1}")
+        )
+        tests.append([{"function": "f", "args": [1], "expected": at + 1}])
+        wanted.append(float(right and not hostile))
+    verifier.verify(texts[1], tests=tests[1])
+    close_pool()
+    programs = descendants(os.getpid())
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    verdicts = verifier.verify_batch(None, texts, None, tests=tests)
+    assert [verdict.score for verdict in verdicts] == wanted
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    assert len(descendants(os.getpid())) <= 5 * worker_count() + len(programs)
+    close_pool()
+    assert descendants(os.getpid()) <= programs
+
+
+def test_a_box_killed_under_a_program_is_replaced_and_the_program_run_again(level, fenced):
+    close_pool()
+    verifier = get_verifier("code", level=level, highest=level)
+    tests = [{"function": "f", "expected": 1}]
+    slow = fenced("import time\ntime.sleep(0.7)\ndef f(): return 1")
+    assert verifier.verify(slow, tests=tests).score == 1
+    killer = threading.Timer(0.3, _kill_boxes)
+    killer.start()
+    assert verifier.verify(slow, tests=tests).score == 1
+    killer.join()
+    assert verifier.verify(slow, tests=tests).score == 1
+
+
+def _kill_boxes():
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, 9)
+
+
+def test_a_program_that_breaks_two_boxes_scores_zero_and_others_go_on(fenced, monkeypatch):
+    from grpo_verifiers.code import _code
+    from grpo_verifiers.code._box import BoxError
+
+    real = _code.judge
+
+    def breaking(question, slot):
+        if "breaker" in question.source:
+            raise BoxError("the zygote died")
+        return real(question, slot)
+
+    monkeypatch.setattr(_code, "judge", breaking)
+    tests = [{"function": "f", "expected": 1}]
+    verdict = get_verifier("code").verify(fenced("breaker = 1\ndef f(): return 1"), tests=tests)
+    assert (verdict.score, verdict.status) == (0, Status.ERROR)
+    assert "twice" in verdict.detail
+    assert get_verifier("code").verify(fenced("def f(): return 1"), tests=tests).score == 1
+
+
+def test_a_machine_that_offers_too_little_is_refused_with_what_to_install(monkeypatch, fenced):
+    close_pool()
+    monkeypatch.setenv("PATH", "/nowhere")
+    probe.cache_clear()
+    try:
+        assert probe().level == "process"
+        with pytest.raises(
+            KeywordError, match=r"(?s)level is 'full'.*bubblewrap is not installed.*apt install bubblewrap"
+        ):
+            get_verifier("code", level="full")
+        ready = get_verifier("code")
+        assert ready.verify(fenced("def f(): return 1"), tests=[{"function": "f", "expected": 1}]).score == 1
+        close_pool()
+        monkeypatch.setattr(_levels, "_try", lambda level: f"does not start: no {level}")
+        probe.cache_clear()
+        with pytest.raises(
+            VerifierFailedError, match=r"(?s)level is 'process'.*'none'.*does not start: no process.*Landlock"
+        ):
+            ready.verify(fenced("def f(): return 1"), tests=[{"function": "f", "expected": 1}])
+        with pytest.raises(KeywordError, match="level is 'process'"):
+            get_verifier("code")
+        assert (
+            get_verifier("code", level="none")
+            .verify(fenced("def f(): return 1"), tests=[{"function": "f", "expected": 1}])
+            .score
+            == 1
+        )
+    finally:
+        close_pool()
+        monkeypatch.undo()
+        probe.cache_clear()
+
+
+def test_an_exit_with_work_left_is_quick_and_leaves_nothing(tmp_path):
+    script = tmp_path / "leave.py"
+    script.write_text(
+        "from grpo_verifiers import get_verifier\n"
+        "v = get_verifier('code')\n"
+        "t = [{'function': 'f', 'expected': 1}]\n"
+        "print(v.verify('```python\\ndef f(): return 1\\n```', tests=t).score)\n"
+        "v.start(None, ['```python\\nimport time\\ntime.sleep(4)\\n```'] * 50, None, tests=[t] * 50)\n"
+    )
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert done.stdout == "1.0\n"
+    assert done.stderr == ""
+    assert time.monotonic() - started < 30
+    assert list(tmp_path.iterdir()) == [script]
+
+
+def test_a_forked_child_has_boxes_of_its_own(fenced):
+    tests = [{"function": "f", "expected": 1}]
+    verifier = get_verifier("code")
+    assert verifier.verify(fenced("def f(): return 1"), tests=tests).score == 1
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if verifier.verify(fenced("def f(): return 1"), tests=tests).score == 1 else 2
+            close_pool()
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert verifier.verify(fenced("def f(): return 1"), tests=tests).score == 1
+
+
+def test_preloaded_modules_are_there_and_others_are_not(level):
+    pytest.importorskip("numpy")
+    tests = [{"function": "f", "args": [3], "expected": 3}]
+    text = "```python\nimport numpy as np\ndef f(x): return int(np.arange(x).sum())\n```"
+    with_numpy = get_verifier("code", level=level, highest=level, preload=["numpy"])
+    assert with_numpy.verify(text, tests=tests).score == 1
+    assert get_verifier("code", level=level, highest=level).verify(text, tests=tests).score == 0
+    missing = get_verifier("code", level=level, highest=level, preload=["nowhere_to_be_found"])
+    with pytest.raises(VerifierFailedError, match="No module named 'nowhere_to_be_found'"):
+        missing.verify(text, tests=tests)
+
+
+def test_a_pool_uses_as_many_boxes_as_it_may():
+    pool = Pool(2)
+    together = threading.Barrier(2, timeout=20)
+
+    def meet(slot):
+        assert isinstance(slot, Slot)
+        together.wait()
+
+    try:
+        for future in [pool.submit(meet), pool.submit(meet)]:
+            future.result(20)
+    finally:
+        pool.close()

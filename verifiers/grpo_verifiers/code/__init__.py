@@ -1,0 +1,28 @@
+"""Model-written programs, run in a box and judged from outside it.
+
+The box is given inputs only. The expected values stay in the trusted parent, which compares exact built-in values and
+whole outputs; no exit code, no marker and nothing that the program printed elsewhere counts.
+"""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+from grpo_verifiers.text._options import OptionCheck
+
+if TYPE_CHECKING:
+    from grpo_verifiers.code._code import code as code
+    from grpo_verifiers.code._levels import Findings as Findings
+    from grpo_verifiers.code._levels import SandboxError as SandboxError
+    from grpo_verifiers.code._levels import probe as probe
+
+_NAMES = {
+    "Findings": f"{__name__}._levels",
+    "SandboxError": f"{__name__}._levels",
+    "code": f"{__name__}._code",
+    "probe": f"{__name__}._levels",
+}
+OPTIONS_CHECKS = {"code": OptionCheck(_NAMES["code"], "code")}
+"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = ["OPTIONS_CHECKS", *_NAMES]  # noqa: PLE0604 - one list of names, not two

@@ -1,0 +1,270 @@
+"""A box as the parent sees it: one zygote process, started at a level, that forks programs on request."""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_verifiers import _proc
+from grpo_verifiers._process import off_stdio
+from grpo_verifiers.code._inside.wipe import wipe
+from grpo_verifiers.code._limits import Limits
+
+Level = Literal["full", "process", "none"]
+
+START_SECONDS = 60.0
+_FOLDER = Path(__file__).resolve().parent
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache")
+_FIRST_UID, _UIDS = 1_900_000_000, 1 << 24
+_SMALL_UID, _SMALL_UIDS = 61_184, 4_000
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import _inside.zygote as z; "
+    "del sys.path[0]; z.main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+class BoxError(Exception):
+    """A box that did not start, or that broke."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What tells one kind of box from another.
+
+    Attributes:
+        level: how strongly programs are held.
+        preload: modules that are imported once, before programs are forked.
+    """
+
+    level: Level
+    preload: tuple[str, ...] = ()
+
+
+class Box:
+    """A started zygote; used by one thread at a time."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start it and wait until it is ready.
+
+        Raises:
+            BoxError: it did not start; the message says why.
+        """
+        if sys.platform != "linux":
+            raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
+        self.plan = plan
+        self.reached: dict[str, str] = {}
+        self._runs = 0
+        self._uid_lock, uid = _claim_uid()
+        self._tmp = "" if plan.level == "full" else tempfile.mkdtemp(prefix="grpo-box-")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.control, theirs = (
+            socket.socket(fileno=off_stdio(end.detach()))
+            for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
+        try:
+            self._start(theirs, uid)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+
+    def _start(self, theirs: socket.socket, uid: int | None) -> None:
+        if self._tmp and uid is not None:
+            os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
+        packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")] if self.plan.preload else []
+        readable = [*_SYSTEM, str(Path(sys.base_prefix).resolve()), *packages]
+        me = off_stdio(os.pidfd_open(os.getpid()))
+        with tempfile.TemporaryFile() as log:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [*self._wrapping(readable), *_interpreter(self._inside(), theirs.fileno(), me)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    env={
+                        "PATH": "/usr/bin:/bin",
+                        "LANG": "C.UTF-8",
+                        "PYTHONHASHSEED": "0",
+                        "PYTHONDONTWRITEBYTECODE": "1",
+                        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+                    },
+                    cwd="/",
+                    pass_fds=(theirs.fileno(), me),
+                    start_new_session=True,
+                )
+                theirs.close()
+                plan = {
+                    "level": self.plan.level,
+                    "uid": uid,
+                    "read": readable,
+                    "tmp": self._tmp,
+                    "path": list(dict.fromkeys(packages)),
+                    "preload": self.plan.preload,
+                }
+                with contextlib.suppress(OSError):  # it died already: the answer below says why
+                    self.control.send(json.dumps(plan).encode())
+                answer = self.hear(START_SECONDS)
+            finally:
+                os.close(me)
+            if answer is None or "ready" not in answer:
+                log.seek(0)
+                said = log.read(4000).decode("utf-8", "replace").strip().replace("\n", " | ")
+                why = (answer or {}).get("failed") or said or f"no answer within {START_SECONDS:g} s"
+                raise BoxError(why)
+            self.reached = dict(answer["ready"])
+
+    def _inside(self) -> str:
+        return "/box" if self.plan.level == "full" else str(_FOLDER)
+
+    def _wrapping(self, readable: Sequence[str]) -> list[str]:
+        """The command line of bubblewrap, up to the program."""
+        if self.plan.level != "full":
+            return []
+        found = shutil.which("bwrap")
+        if found is None:
+            raise BoxError("bubblewrap is not installed (no bwrap on the PATH)")
+        # Folders that bubblewrap makes on the way to a mount are closed to other users unless made first.
+        above = {str(parent): None for path in readable for parent in reversed(Path(path).parents[:-1])}
+        binds = [part for path in above for part in ("--perms", "0755", "--dir", path)]
+        binds += [part for path in readable for part in ("--ro-bind-try", path, path)]
+        root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else []
+        return [
+            found,
+            *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+            *("--hostname", "box", *root, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *binds),
+            *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp"),
+            *("--ro-bind", str(_FOLDER / "_inside"), "/box/_inside"),
+            # Without a process of bubblewrap's own in between, which would be left for others to reap.
+            *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
+        ]
+
+    @property
+    def pid(self) -> int:
+        """Process id of what was started here."""
+        return self._process.pid if self._process else 0
+
+    def start(self, limits: Limits, roles: dict[str, int]) -> int:
+        """Ask for a program; its number.
+
+        Args:
+            limits: what it may use.
+            roles: its descriptors by what they are to it: ``channel``, ``setup``; ``stdin``, ``stdout`` where given.
+
+        Raises:
+            BoxError: the zygote is gone.
+        """
+        self._runs += 1
+        job = {
+            "run": self._runs,
+            "fds": list(roles),
+            "wall": limits.wall,
+            "cpu": limits.cpu,
+            "memory": limits.memory,
+            "processes": limits.processes,
+            "files": limits.files,
+            "disk": limits.disk,
+        }
+        try:
+            socket.send_fds(self.control, [json.dumps(job).encode()], list(roles.values()))
+        except OSError as error:
+            raise BoxError(f"the zygote is gone ({error})") from error
+        return self._runs
+
+    def stop(self, run: int) -> None:
+        """Ask for the end of a program; it may have ended already."""
+        with contextlib.suppress(OSError):
+            self.control.send(json.dumps({"stop": run}).encode())
+
+    def hear(self, timeout: float) -> dict[str, Any] | None:
+        """The zygote's next message; None where it is gone or silent. It is ours: nothing of a program is in it."""
+        if not select.select([self.control], [], [], timeout)[0]:
+            return None
+        try:
+            said = self.control.recv(1 << 16)
+        except OSError:
+            return None
+        return json.loads(said) if said else None
+
+    def close(self) -> None:
+        """End the zygote with everything below it, and reap it. Safe to repeat."""
+        self.control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(0.5)  # it sees the connection end, and ends its program first
+            except subprocess.TimeoutExpired:
+                _proc.end_tree(self._process.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5)
+            self._process = None
+        if self._tmp:
+            with contextlib.suppress(OSError):
+                wipe(self._tmp)
+            self._tmp = ""
+        if self._uid_lock is not None:
+            self._uid_lock.close()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's box without touching it."""
+        self.control.close()
+        if self._process is not None:
+            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            self._process = None
+        self._tmp = ""
+
+    def disk_used(self, limit: int) -> int:
+        """Bytes in the private folders, counted up to ``limit``; 0 where the kernel holds the limit itself."""
+        total, left = 0, [self._tmp] if self._tmp else []
+        while left and total <= limit:
+            with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        found = entry.stat(follow_symlinks=False)
+                        # An empty file costs a place in the file system's table.
+                        total += max(found.st_blocks * 512, 16_384)
+                        if entry.is_dir(follow_symlinks=False):
+                            left.append(entry.path)
+                    if total > limit:
+                        break
+        return total
+
+
+def _interpreter(inside: str, control: int, parent: int) -> list[str]:
+    python = str(Path(sys.executable).resolve())
+    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, inside, str(control), str(parent)]
+
+
+def _claim_uid() -> tuple[socket.socket | None, int | None]:
+    """A user id for the programs of one box that nobody else has; None where we are no root, or have none to give."""
+    if os.geteuid() != 0:
+        return None, None
+    try:
+        maps = [[int(part) for part in line.split()] for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except (OSError, ValueError):
+        return None, None
+    for first, count in ((_FIRST_UID, _UIDS), (_SMALL_UID, _SMALL_UIDS)):
+        if not any(start <= first and first + count <= start + size for start, _, size in maps):
+            continue
+        for _ in range(50):
+            uid = first + secrets.randbelow(count)
+            lock = socket.socket(socket.AF_UNIX)
+            try:
+                lock.bind(f"\0grpo-box-{uid}")
+            except OSError:
+                lock.close()
+                continue
+            fcntl.fcntl(lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+            return lock, uid
+    return None, None

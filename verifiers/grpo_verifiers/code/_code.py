@@ -1,0 +1,193 @@
+"""The verifier: extraction, the box, the verdict."""
+
+import asyncio
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from grpo_verifiers.code._box import BoxError, Level, Plan
+from grpo_verifiers.code._extract import last_block
+from grpo_verifiers.code._judging import Question, judge
+from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._piston import Server, ServerError, execute, judge_remote
+from grpo_verifiers.code._pool import Pool, Slot, remote_pool, shared_pool
+from grpo_verifiers.code._program import Program
+from grpo_verifiers.code._results import Result, verdict_of
+from grpo_verifiers.code._tests import BadTestsError, read_tests
+from grpo_verifiers.code.languages import Language, available, language_of
+from grpo_verifiers.text._final import final_text
+from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
+from grpo_verifiers.verdict import Status, Verdict
+
+_TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
+
+
+async def code(
+    completion: str,
+    tests: Any,
+    *,
+    language: str = "python",
+    scoring: Literal["all", "share"] = "all",
+    time_limit: float = 5.0,
+    memory: float = 1.0,
+    processes: int = 32,
+    disk: int = 64,
+    float_tolerance: float = 1e-6,
+    assert_mode: Literal["apart", "in_process"] = "apart",
+    level: Literal["full", "process", "none"] = "process",
+    highest: Literal["full", "process", "none"] = "full",
+    preload: Sequence[str] = (),
+    max_source: int = 100_000,
+    think: str | None = "think",
+    piston: str | None = None,
+    concurrency: int = 16,
+) -> Verdict:
+    """Run the last fenced program of a completion against the tests of its row.
+
+    A test is ``{stdin, stdout}``, ``{function, args, expected}`` (or ``expected_repr``, a Python literal, for what JSON
+    cannot say; ``args_repr`` and ``kwargs`` likewise) or ``{code}`` with assertions. Every input of ``stdin`` is a run
+    of its own; calls share one.
+
+    Args:
+        completion: the text with the program.
+        tests: a list of tests, or that list in JSON.
+        language: what the program is written in.
+        scoring: ``"all"``: 1 where every test passes; ``"share"``: the share that passes.
+        time_limit: seconds that one run may take.
+        memory: GiB for a run and all its processes.
+        processes: processes and threads of a run at a time.
+        disk: MiB of its private folder.
+        float_tolerance: relative; 0 compares floats exactly.
+        assert_mode: ``"apart"``: test code runs in a box of its own and calls the program over a pipe, with exact
+            built-in values only; ``"in_process"``: beside the program, which can then fool it.
+        level: the least confinement to run under: ``"full"`` (namespaces, Landlock, seccomp), ``"process"`` (the last
+            two), or ``"none"``, for programs that you would run by hand.
+        highest: the most confinement to use where more is there.
+        preload: modules to import before programs are forked ("numpy"); programs without need for them pay nothing.
+        max_source: characters of a program.
+        think: tag of the thinking section, which is not looked at; None looks at everything.
+        piston: address of a server with the Piston API, up to ``/execute``, that runs the programs instead of this
+            machine; ``level``, ``processes``, ``disk`` and ``preload`` are that server's to set.
+        concurrency: requests to the server at a time.
+    """
+    options = {name: value for name, value in locals().items() if name not in {"completion", "tests"}}
+    require("code", _value_problems(**options))
+    try:
+        read = read_tests(tests)
+    except BadTestsError as error:
+        return Verdict(None, Status.ERROR, str(error))
+    tongue = language_of(language)
+    source = last_block(final_text(completion, think), tongue.names)
+    if source is None or not source.strip():
+        return Verdict(0.0, Status.UNPARSABLE, f"no closed fenced block with a {language} program")
+    if len(source) > max_source:
+        return Verdict(
+            0.0, Status.UNPARSABLE, f"a program of {len(source)} characters, at most {max_source} are run (max_source)"
+        )
+    limits = Limits(
+        wall=float(time_limit),
+        cpu=max(1, round(time_limit + 0.5)),
+        memory=int(memory * (1 << 30)),
+        processes=processes,
+        disk=disk << 20,
+    )
+    lowest: Level = level
+    in_process = assert_mode == "in_process"
+    patience = 1 if scoring == "all" else 3
+
+    def work(slot: Slot) -> list[Result]:
+        if piston is not None:
+            nowhere = Plan("none")  # boxes of this machine stay unused
+            question = Question(source, read, tongue, nowhere, limits, float(float_tolerance), in_process, patience)
+            return judge_remote(question, Server(piston))
+        plan = Plan(choose(lowest, highest), tuple(preload))
+        question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process, patience)
+        return judge(question, slot)
+
+    pool = shared_pool() if piston is None else remote_pool(concurrency)
+    try:
+        results: list[Result] = await asyncio.wrap_future(pool.submit(work))
+    except ServerError as error:
+        return await _after_server_failure(error, piston or "", tongue, pool)
+    except BadTestsError as error:
+        return Verdict(None, Status.ERROR, str(error))
+    except BoxError as error:
+        return await _after_failure(error, lowest, highest, tuple(preload))
+    noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
+    return verdict_of(results, scoring, _TRUSTING if noted else "")
+
+
+async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
+    """Whose doing it was that two boxes in a row failed on a program: a program that does nothing tells."""
+
+    def try_nothing(slot: Slot) -> None:
+        box = slot.box(Plan(choose(lowest, highest), preload))
+        with Program(box, Limits(), [{"mode": "calls", "source": ""}]) as program:
+            if program.receive() != ["loaded"]:
+                raise BoxError(f"an empty program {program.why}")
+
+    try:
+        await asyncio.wrap_future(shared_pool().submit(try_nothing))
+    except BoxError as again:
+        raise SandboxError(f"code: the sandbox does not work: {again}\n{probe().story()}") from again
+    return Verdict(0.0, Status.ERROR, f"broke its box twice: {error}"[:400])
+
+
+async def _after_server_failure(error: ServerError, url: str, tongue: Language, pool: Pool) -> Verdict:
+    """Whose doing it was that the server failed on a program: one that does nothing tells."""
+
+    def try_nothing(_: Slot) -> None:
+        execute(Server(url, retries=1), tongue, "", "", Limits())
+
+    try:
+        await asyncio.wrap_future(pool.submit(try_nothing))
+    except ServerError as again:
+        raise SandboxError(f"code: the Piston server does not work: {again}") from again
+    return Verdict(0.0, Status.ERROR, f"broke its server: {error}"[:400])
+
+
+def check_options(**options: Any) -> list[str]:
+    """The problems with these values, and with what this machine offers for them."""
+    problems = _value_problems(**options)
+    if not problems and options["piston"] is None:
+        try:
+            choose(options["level"], options["highest"])
+        except SandboxError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _value_problems(
+    *,
+    language: str,
+    scoring: str,
+    time_limit: float,
+    memory: float,
+    processes: int,
+    disk: int,
+    float_tolerance: float,
+    assert_mode: str,
+    level: Level,
+    highest: Level,
+    preload: Sequence[str],
+    max_source: int,
+    think: str | None,
+    piston: str | None,
+    concurrency: int,
+) -> list[str]:
+    problems = one_of("language", language, tuple(available())) + one_of("scoring", scoring, ("all", "share"))
+    problems += number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
+    problems += integer("processes", processes, 1, 4096) + integer("disk", disk, 1, 1 << 20)
+    problems += number("float_tolerance", float_tolerance, 0, 1) + integer("max_source", max_source, 1, 1 << 20)
+    problems += one_of("assert_mode", assert_mode, ("apart", "in_process"))
+    ranks = one_of("level", level, LEVELS) + one_of("highest", highest, LEVELS)
+    if not ranks and LEVELS.index(highest) < LEVELS.index(level):
+        ranks = [f"highest ({highest!r}) is below level ({level!r})."]
+    problems += ranks
+    bad = [name for name in preload if not all(part.isidentifier() for part in name.split("."))]
+    problems += [f"preload holds {name!r}, expected names of modules." for name in bad]
+    problems += integer("concurrency", concurrency, 1, 1024)
+    if piston is not None and urllib.parse.urlsplit(piston).scheme not in {"http", "https"}:
+        problems.append(f"piston is {piston!r}, expected an address such as http://localhost:2000/api/v2.")
+    return problems + ([] if think is None else tag_name("think", think))

@@ -1,0 +1,245 @@
+"""What a boxed process does: run a program, answer calls of its functions, or run tests against a stub.
+
+Nothing here is trusted once the program runs. It is given inputs only, and whatever it sends is data to the parent.
+"""
+
+import ast
+import atexit
+import builtins
+import json
+import os
+import socket
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from .values import NoValueError, TooLargeError, check, decode, dump, encode
+
+MAX_MESSAGE = 1 << 20
+_MAX_TEXT = 300
+
+
+def serve(channel: socket.socket) -> None:
+    """Take the first message and do what it says."""
+    message = _receive(channel)
+    if message is None:
+        return
+    mode = message["mode"]
+    if mode == "main":
+        _run_main(channel, message["source"])
+    elif mode == "calls":
+        _answer_calls(channel, message["source"])
+    elif mode == "tests":
+        _run_tests(channel, message["tests"])
+    elif mode == "command":
+        _run_command(channel, message)
+
+
+def _run_main(channel: socket.socket, source: str) -> None:
+    """Run a program as ``__main__`` with the standard streams it was given."""
+    try:
+        code = compile(source, "<program>", "exec", dont_inherit=True)
+    except Exception as error:  # noqa: BLE001 - SyntaxError, ValueError, RecursionError, MemoryError: all say the same
+        _send(channel, ["syntax", _told(error)])
+        return
+    try:
+        exec(code, _module("__main__").__dict__)  # noqa: S102 - what the box is for
+    except SystemExit:
+        pass
+    except BaseException as error:  # noqa: BLE001 - reported, not judged: the output decides
+        _send(channel, ["raised", _told(error)])
+    for step in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush):  # type: ignore[attr-defined]  # noqa: SLF001 - the end of a program without the cost of tearing down the interpreter
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - the next step still has to run
+            _send(channel, ["raised", _told(error)])
+
+
+def _answer_calls(channel: socket.socket, source: str) -> None:
+    """Load a program, then answer calls of what it defines."""
+    module = _module("program")
+    try:
+        code = compile(source, "<program>", "exec", dont_inherit=True)
+    except Exception as error:  # noqa: BLE001 - as above
+        _send(channel, ["syntax", _told(error)])
+        return
+    try:
+        exec(code, module.__dict__)  # noqa: S102 - what the box is for
+    except BaseException as error:  # noqa: BLE001 - SystemExit too: the program is not there to be called
+        _send(channel, ["raised", type(error).__name__, _told(error)])
+        return
+    _send(channel, ["loaded"])
+    while (message := _receive(channel)) is not None:
+        reply = _checked(module, message["code"]) if "code" in message else _called(module, message)
+        _send(channel, reply)
+
+
+def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:
+    name = message["name"]
+    try:
+        target: Any = module.__dict__[name.partition(".")[0]]
+        for part in name.split(".")[1:]:
+            target = getattr(target, part)
+    except (KeyError, AttributeError):
+        return ["missing"]
+    arguments, keywords = decode(message["args"]), decode(message["kwargs"])
+    try:
+        value = target(*arguments, **keywords)
+    except BaseException as error:  # noqa: BLE001 - the program's
+        return ["raised", type(error).__name__, _told(error)]
+    try:
+        return ["value", encode(value)]
+    except NoValueError as error:
+        return ["refused", str(error)]
+    except BaseException as error:  # noqa: BLE001 - the program may have patched anything
+        return ["refused", _told(error)]
+
+
+def _checked(module: types.ModuleType, code: str) -> list[Any]:
+    """Run test code inside the program: what it reports is the program's word."""
+    try:
+        exec(compile(code, "<test>", "exec", dont_inherit=True), {**module.__dict__})  # noqa: S102 - asked for
+    except BaseException as error:  # noqa: BLE001 - the test's outcome
+        return ["raised", type(error).__name__, _told(error)]
+    return ["pass"]
+
+
+def _run_tests(channel: socket.socket, tests: list[str]) -> None:
+    """Run trusted test code; names that it uses and does not define call the program through the parent."""
+    for source in tests:
+        calls = [0]
+        try:
+            tree = ast.parse(source, "<test>")
+            space: dict[str, Any] = {"__name__": "__test__"}
+            for name in _unknown_names(tree):
+                space[name] = _stub(channel, name, calls)
+            code = compile(tree, "<test>", "exec", dont_inherit=True)
+        except Exception as error:  # noqa: BLE001 - the test is broken, not the program
+            _send(channel, ["test", "broken", _told(error)])
+            continue
+        try:
+            exec(code, space)  # noqa: S102 - the test, in a box of its own
+        except _UncrossableError as error:
+            _send(channel, ["test", "uncrossable", str(error)])
+        except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
+            _send(channel, ["test", "fail" if calls[0] else "broken", _told(error)])
+        else:
+            _send(channel, ["test", "pass" if calls[0] else "idle", ""])
+
+
+class _UncrossableError(BaseException):
+    """A test hands the program something that cannot cross; not for its ``except Exception`` to swallow."""
+
+
+class _RefusedError(BaseException):
+    """The program's value cannot cross; not for the test to handle either."""
+
+
+class ProgramError(Exception):
+    """Stands in the tests for an exception that the program raised and that has no built-in class."""
+
+
+def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., Any]:
+    def stub(*args: Any, **kwargs: Any) -> Any:
+        try:
+            message = ["call", name, encode(args), encode(kwargs)]
+        except TooLargeError:
+            raise  # only values of the program's own making are like that
+        except NoValueError as error:
+            raise _UncrossableError(f"passes {error} to {name}") from None
+        calls[0] += 1
+        _send(channel, message)
+        reply = _receive(channel)
+        if reply is None:
+            os._exit(1)
+        if reply[0] == "value":
+            check(reply[1])
+            return decode(reply[1])
+        if reply[0] == "raised":
+            raise _exception(reply[1])(reply[2])
+        raise _RefusedError(reply[1])
+
+    stub.__name__ = stub.__qualname__ = name
+    return stub
+
+
+def _exception(name: str) -> type[Exception]:
+    """The built-in class of that name, unless raising it would end a loop of the test early and pass it."""
+    kind = getattr(builtins, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, ExceptionGroup):
+        return ProgramError
+    return ProgramError if name.startswith(("Stop", "Unicode")) else kind
+
+
+def _unknown_names(tree: ast.AST) -> set[str]:
+    """Names that the code reads and nowhere binds."""
+    read: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            bound.add(node.name)
+    return {name for name in read - bound if not hasattr(builtins, name)}
+
+
+def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:
+    """Become the interpreter of another language."""
+    with open(message["file"], "w", encoding="utf-8", errors="surrogatepass") as file:  # noqa: PTH123 - no pathlib here
+        file.write(message["source"])
+    try:
+        os.execv(message["argv"][0], message["argv"])  # noqa: S606 - from the parent
+    except OSError as error:
+        _send(channel, ["no command", _told(error)])
+
+
+def _module(name: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    module.__dict__["__builtins__"] = builtins
+    sys.modules[name] = module
+    return module
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:_MAX_TEXT]
+    except BaseException:  # noqa: BLE001 - the program's own class
+        return "an exception that cannot be shown"
+
+
+def _send(channel: socket.socket, message: Any) -> None:
+    try:
+        data = dump(message)
+    except (ValueError, RecursionError):
+        data = dump(["refused", "a value that cannot be written down"])
+    if len(data) > MAX_MESSAGE:
+        data = dump(["refused", f"a value of more than {MAX_MESSAGE} bytes"])
+    try:
+        channel.sendall(data)
+    except OSError:
+        os._exit(1)
+
+
+def _receive(channel: socket.socket) -> Any:
+    head = _exactly(channel, 4)
+    data = _exactly(channel, int.from_bytes(head, "big")) if head else b""
+    return json.loads(data) if data else None
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = channel.recv(min(size, 1 << 20))
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

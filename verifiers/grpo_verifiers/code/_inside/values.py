@@ -1,0 +1,117 @@
+"""Exact built-in values as JSON trees, the only thing that crosses between processes.
+
+Numbers in range, strings, true, false and null stand for themselves. Everything else is a list that begins with a tag.
+"""
+
+import json
+import math
+from collections import Counter, OrderedDict, defaultdict
+from typing import Any
+
+MAX_DEPTH = 100
+MAX_ITEMS = 200_000
+"""Members of one list, tuple, set or mapping: more would not fit a message, and take long to find that out."""
+_WIDE = 1 << 63
+_SEQUENCES: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
+_MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
+_MAKERS = {"l": list, "t": tuple, "s": set, "z": frozenset}
+
+
+class NoValueError(ValueError):
+    """Something that is no exact built-in value, or no encoding of one."""
+
+
+class TooLargeError(NoValueError):
+    """Built-in values, too many or nested too deeply."""
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """The tree of a value.
+
+    Raises:
+        NoValueError: an object of any other class, a subclass of a built-in one included.
+        TooLargeError: built-in values, too many or nested too deeply.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return value
+    if kind is int:
+        return value if -_WIDE <= value < _WIDE else ["i", hex(value)]
+    if kind is float:
+        return value if math.isfinite(value) else ["f", repr(value)]
+    if kind is complex:
+        return ["c", repr(value.real), repr(value.imag)]
+    if kind is bytes:
+        return ["b", value.hex()]
+    if depth >= MAX_DEPTH:
+        raise TooLargeError(f"a value nested more than {MAX_DEPTH} deep")
+    tag = _SEQUENCES.get(kind)
+    if (tag is not None or kind in _MAPPINGS) and len(value) > MAX_ITEMS:
+        raise TooLargeError(f"a {kind.__name__} of more than {MAX_ITEMS} members")
+    if tag is not None:
+        return [tag, *(encode(item, depth + 1) for item in value)]
+    if kind in _MAPPINGS:
+        return ["d", *([encode(key, depth + 1), encode(item, depth + 1)] for key, item in dict.items(value))]
+    raise NoValueError(f"a value of type {kind.__name__[:60]}")
+
+
+def decode(tree: Any) -> Any:
+    """The value of a tree, of exact built-in types."""
+    if not isinstance(tree, list):
+        return tree
+    tag, *rest = tree
+    if tag == "d":
+        return {decode(key): decode(item) for key, item in rest}
+    if tag in _MAKERS:
+        return _MAKERS[tag](decode(item) for item in rest)
+    if tag == "i":
+        return int(rest[0], 16)
+    if tag == "f":
+        return float(rest[0])
+    if tag == "c":
+        return complex(float(rest[0]), float(rest[1]))
+    if tag == "b":
+        return bytes.fromhex(rest[0])
+    raise NoValueError("an unknown tag")
+
+
+def check(tree: Any, depth: int = 0) -> None:
+    """Make sure that a stranger's tree is one that ``encode`` could have made.
+
+    Raises:
+        NoValueError: it is not.
+    """
+    kind = type(tree)
+    if tree is None or kind in {bool, str, float}:
+        return
+    if kind is int and -_WIDE <= tree < _WIDE:
+        return
+    if kind is not list or not tree or depth > MAX_DEPTH:
+        raise NoValueError("a malformed value")
+    tag, *rest = tree
+    if type(tag) is not str:
+        raise NoValueError("a malformed value")
+    if tag == "d":
+        for pair in rest:
+            if type(pair) is not list or len(pair) != 2:
+                raise NoValueError("a malformed value")
+            check(pair[0], depth + 1)
+            check(pair[1], depth + 1)
+    elif tag in _MAKERS:
+        for item in rest:
+            check(item, depth + 1)
+    elif tag in {"i", "f", "c", "b"}:
+        if len(rest) != (2 if tag == "c" else 1) or any(type(item) is not str for item in rest):
+            raise NoValueError("a malformed value")
+        try:
+            decode(tree)
+        except ValueError as error:
+            raise NoValueError("a malformed value") from error
+    else:
+        raise NoValueError("a malformed value")
+
+
+def dump(message: Any) -> bytes:
+    """A message as bytes, its length first."""
+    data = json.dumps(message, separators=(",", ":")).encode("ascii")
+    return len(data).to_bytes(4, "big") + data

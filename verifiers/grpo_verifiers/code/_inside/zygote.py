@@ -1,0 +1,157 @@
+"""The process that programs are forked from. It never reads what a program wrote, and no program can touch it.
+
+Usage: the parent starts it with a control socket and a descriptor of itself, and sends how to set the stage. Each
+further message starts one program, with that program's descriptors; the answer says how it ended.
+"""
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from . import program
+from .confine import Stage
+
+_READY = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+def main(control_fd: int, parent_fd: int) -> None:
+    """Set the stage, then serve until the parent goes away."""
+    control = socket.socket(fileno=control_fd)
+    plan = json.loads(control.recv(1 << 20))
+    try:
+        stage = Stage(plan)
+        sys.path += plan["path"]
+        for name in plan["preload"]:
+            importlib.import_module(name)
+        stage.finish()
+    except Exception as error:  # noqa: BLE001 - all of it is for the parent to report
+        control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:2000]}).encode())
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.collect()
+    gc.freeze()
+    control.send(json.dumps({"ready": stage.reached}).encode())
+    _serve(control, parent_fd, stage)
+
+
+def _serve(control: socket.socket, parent_fd: int, stage: Stage) -> None:
+    watch = select.poll()
+    watch.register(control, _READY)
+    watch.register(parent_fd, _READY)
+    while True:
+        if any(fd == parent_fd for fd, _ in watch.poll()):
+            return
+        message, fds, _, _ = socket.recv_fds(control, 1 << 16, 8)
+        if not message:
+            return
+        job = json.loads(message)
+        if "run" not in job:  # a request to end a program that had ended by itself
+            continue
+        try:
+            ending = _run(job, fds, control, parent_fd, stage)
+        except OSError as error:
+            ending = {"end": "failed", "why": f"{type(error).__name__}: {error}"}
+        finally:
+            for fd in fds:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        if ending is None:
+            return
+        ending["run"] = job["run"]
+        control.send(json.dumps(ending).encode())
+
+
+def _run(
+    job: dict[str, Any], fds: list[int], control: socket.socket, parent_fd: int, stage: Stage
+) -> dict[str, Any] | None:
+    """Fork one program and see it to its end; None where the parent has gone."""
+    started = time.monotonic()
+    folder = stage.folder()
+    pid = stage.fork()
+    if pid == 0:
+        try:
+            _become(job, fds, stage, folder)
+        finally:
+            os._exit(0)
+    while fds:
+        os.close(fds.pop())
+    pidfd = os.pidfd_open(pid)
+    wait = select.poll()
+    for fd in (pidfd, control.fileno(), parent_fd):
+        wait.register(fd, _READY)
+    ending: dict[str, Any] | None = {"end": "exit"}
+    while True:
+        left = job["wall"] - (time.monotonic() - started)
+        seen = {fd for fd, _ in wait.poll(max(0, int(left * 1000) + 1))}
+        if pidfd in seen:
+            break
+        if control.fileno() in seen:
+            # The only thing that the parent says during a run is which one to end.
+            said = control.recv(1 << 16)
+            if said and json.loads(said).get("stop") != job["run"]:
+                continue
+            ending = {"end": "stopped"} if said else None
+            break
+        if parent_fd in seen:
+            ending = None
+            break
+        if left <= 0:
+            ending = {"end": "timeout"}
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    os.close(pidfd)
+    stage.sweep(folder)
+    if ending is not None:
+        ending["cpu"] = usage.ru_utime + usage.ru_stime
+        ending["status"] = status
+        ending["seconds"] = time.monotonic() - started
+        if ending["end"] == "exit" and os.WIFSIGNALED(status) and os.WTERMSIG(status) in {9, signal.SIGXCPU}:
+            ending["end"] = "timeout" if ending["cpu"] >= 0.9 * job["cpu"] else "killed"
+    return ending
+
+
+def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> None:
+    """In the forked child: take the program's place and run it."""
+    roles = dict(zip(job["fds"], fds, strict=True))
+    # Out of the way of the low descriptors before anything is put there.
+    moved = {role: _high(fd) for role, fd in roles.items()}
+    try:
+        os.setsid()
+        for number, role in ((0, "stdin"), (1, "stdout")):
+            if role in moved:
+                os.dup2(moved[role], number)
+        channel = socket.socket(fileno=os.dup2(moved["channel"], 3, inheritable=False))
+        setup = os.dup2(moved["setup"], 4, inheritable=False)
+        moved["setup"] = setup
+        stage.keep_only(5)
+        limits = {
+            resource.RLIMIT_CPU: (job["cpu"], job["cpu"]),
+            resource.RLIMIT_FSIZE: (job["disk"], job["disk"]),
+            resource.RLIMIT_NOFILE: (job["files"], job["files"]),
+            resource.RLIMIT_CORE: (0, 0),
+            resource.RLIMIT_MEMLOCK: (0, 0),
+            resource.RLIMIT_MSGQUEUE: (0, 0),
+        }
+        stage.enter(folder, limits, job["memory"], job["processes"], job["disk"])
+    except BaseException as error:  # noqa: BLE001 - told to the parent while nothing but our own code has run
+        os.write(moved["setup"], f"{type(error).__name__}: {error}"[:1000].encode("utf-8", "replace"))
+        os._exit(1)
+    os.close(setup)  # from here on nobody can claim that the box had failed
+    gc.enable()
+    program.serve(channel)
+
+
+def _high(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)

@@ -1,0 +1,107 @@
+"""Which levels of confinement this machine offers, found out by starting a box at each and trying to break out."""
+
+import functools
+import socket
+import sys
+from dataclasses import dataclass
+
+from grpo_verifiers.code._box import Box, BoxError, Level, Plan
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._program import Program
+from grpo_verifiers.errors import VerifierFailedError
+
+LEVELS: tuple[Level, ...] = ("none", "process", "full")
+_ADVICE = {
+    "full": "install bubblewrap (apt install bubblewrap) and allow user namespaces (in a container: run it with "
+    "--security-opt seccomp=unconfined, or with user namespaces enabled)",
+    "process": "use Linux 5.13 or newer with Landlock enabled (it must be among lsm= of the kernel's command line), on "
+    "x86_64 or aarch64",
+}
+# Harmless where it succeeds; every line of it must fail in a box that holds.
+_ESCAPES = """
+import os, socket, ctypes
+def escapes():
+    found = []
+    for what, attempt in (
+        ("network", lambda: socket.socket()),
+        ("local sockets", lambda: socket.socket(socket.AF_UNIX)),
+        ("files", lambda: open("/etc/hostname").close()),
+        ("other folders", lambda: os.listdir("/")),
+        ("processes", lambda: os.listdir("/proc")),
+        ("namespaces", lambda: ctypes.CDLL(None).unshare(0x10000000) == 0 or 1 / 0),
+    ):
+        try:
+            attempt()
+        except (OSError, ZeroDivisionError):
+            continue
+        found.append(what)
+    return found
+"""
+
+
+class SandboxError(VerifierFailedError):
+    """Programs cannot be run as safely as was asked for: no completion can be judged until that is repaired."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the probe found.
+
+    Attributes:
+        level: the highest level that works here.
+        details: for each level what it gave, or why it does not work.
+    """
+
+    level: Level
+    details: dict[str, str]
+
+    def story(self) -> str:
+        """The findings in a few lines, with what to install."""
+        lines = [f"  {level}: {self.details[level]}" for level in reversed(LEVELS) if level in self.details]
+        missing = [level for level in LEVELS if level in _ADVICE and LEVELS.index(level) > LEVELS.index(self.level)]
+        return "\n".join([*lines, *(f"  for level {level!r}: {_ADVICE[level]}" for level in missing)])
+
+
+@functools.cache
+def probe() -> Findings:
+    """The levels of confinement that work on this machine; tried once a process."""
+    details = {level: _try(level) for level in ("full", "process")}
+    works = [level for level in LEVELS if details.get(level, "").startswith("works")]
+    details["none"] = "no confinement: programs may do whatever this user may"
+    return Findings(works[-1] if works else "none", details)
+
+
+def choose(lowest: Level, highest: Level = "full") -> Level:
+    """The best level that works here, between two.
+
+    Raises:
+        SandboxError: none of them works.
+    """
+    findings = probe()
+    best = LEVELS[min(LEVELS.index(findings.level), LEVELS.index(highest))]
+    if LEVELS.index(best) < LEVELS.index(lowest):
+        raise SandboxError(
+            f"code: level is {lowest!r}, and the highest that works here is {findings.level!r}.\n{findings.story()}"
+        )
+    return best
+
+
+def _try(level: Level) -> str:
+    if sys.platform != "linux" or not hasattr(socket, "send_fds"):
+        return "needs Linux"
+    try:
+        box = Box(Plan(level))
+    except (BoxError, OSError) as error:
+        return f"does not start: {error}"
+    try:
+        with Program(box, Limits(), [{"mode": "calls", "source": _ESCAPES}]) as program:
+            loaded = program.receive()
+            reply = program.ask({"name": "escapes", "args": ["l"], "kwargs": ["d"]}) if loaded == ["loaded"] else loaded
+    except BoxError as error:
+        return f"starts, but {error}"
+    finally:
+        box.close()
+    if reply != ["value", ["l"]]:
+        return f"starts, but lets through: {reply[1][1:] if reply and reply[0] == 'value' else reply}"
+    more = ", ".join(f"{name} {value}" for name, value in box.reached.items() if name != "level")
+    return f"works ({more})"

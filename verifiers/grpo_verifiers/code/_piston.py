@@ -1,0 +1,191 @@
+"""Programs run by a server that speaks the Piston API, for those who have a cluster: the same tests, judged here.
+
+The server is sent inputs only. Test code needs a conversation with the program, which the API has not: it runs locally.
+"""
+
+import http.client
+import json
+import random
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.code._compare import same_output
+from grpo_verifiers.code._inside import values
+from grpo_verifiers.code._judging import Question, judge_value
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._results import Result, said
+from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
+from grpo_verifiers.code.languages import Language
+from grpo_verifiers.judge._http import post
+from grpo_verifiers.judge._request import retry_after
+from grpo_verifiers.text._final import show
+
+_AGAIN = frozenset({408, 425, 429})
+_LATE = frozenset({"TO", "timeout"})
+_BROKEN = frozenset({"OL", "EL", "SG", "XX"})
+_jitter = random.SystemRandom()
+
+_DRIVER = """
+
+import sys, types
+asked = json.loads(sys.stdin.read())
+module = types.ModuleType("program")
+sys.modules["program"] = module
+answers = []
+def told(error):
+    try:
+        return f"{type(error).__name__}: {error}"[:300]
+    except BaseException:
+        return "an exception that cannot be shown"
+try:
+    exec(compile(asked["source"], "<program>", "exec", dont_inherit=True), module.__dict__)
+    for name, args, kwargs in asked["calls"]:
+        try:
+            target = module
+            for part in name.split("."):
+                target = getattr(target, part)
+            args, kwargs = decode(args), decode(kwargs)
+        except AttributeError:
+            answers.append(["missing"])
+            continue
+        try:
+            answers.append(["value", encode(target(*args, **kwargs))])
+        except NoValueError as error:
+            answers.append(["refused", str(error)])
+        except BaseException as error:
+            answers.append(["raised", type(error).__name__, told(error)])
+except BaseException as error:
+    answers = [["raised", type(error).__name__, told(error)] for _ in asked["calls"]]
+sys.__stdout__.write("\\n" + asked["mark"] + json.dumps(answers) + "\\n")
+sys.__stdout__.flush()
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where programs are sent.
+
+    Attributes:
+        url: the API's address, ending before ``/execute``.
+        timeout: seconds of one request beyond the program's own time.
+        retries: attempts after the first.
+        backoff: seconds before the first retry, doubled for each further one.
+    """
+
+    url: str
+    timeout: float = 10.0
+    retries: int = 4
+    backoff: float = 0.5
+
+
+class ServerError(Exception):
+    """The server did not run a program."""
+
+
+def judge_remote(question: Question, server: Server) -> list[Result]:
+    """The outcome of each test, in order.
+
+    Raises:
+        BadTestsError: tests that cannot be run this way.
+        ServerError: the server failed on this program.
+    """
+    if any(isinstance(test, CodeTest) for test in question.tests):
+        raise BadTestsError("test code needs the local sandbox: leave piston out, or write tests as calls")
+    calls = [test for test in question.tests if isinstance(test, CallTest)]
+    if calls and question.language.commands:
+        raise BadTestsError("programs of this language are tested with stdin and stdout only")
+    answers = iter(_calls(question, server, calls) if calls else ())
+    late = 0
+    results: list[Result] = []
+    for test in question.tests:
+        if not isinstance(test, StdioTest):
+            results.append(next(answers))
+        elif late >= question.patience:
+            results.append(Result("timeout", "out of time before"))
+        else:
+            results.append(_stdio(question, server, test))
+            late += results[-1].kind == "timeout"
+    return results
+
+
+def _stdio(question: Question, server: Server, test: StdioTest) -> Result:
+    output, failed = execute(server, question.language, question.source, test.stdin, question.limits)
+    if failed is not None:
+        return failed
+    if same_output(test.stdout, output, question.tolerance):
+        return Result("pass")
+    return Result("wrong", f"printed {said(output)}, expected {said(test.stdout)}")
+
+
+def _calls(question: Question, server: Server, tests: list[CallTest]) -> list[Result]:
+    mark = secrets.token_hex(16)
+    asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for t in tests]}
+    driver = Path(values.__file__).read_text(encoding="utf-8") + _DRIVER
+    output, failed = execute(server, question.language, driver, json.dumps(asked), question.limits)
+    if failed is not None:
+        return [failed] * len(tests)
+    # The program can write this line too: then that is its answer, and compared like any other.
+    line = next((line for line in reversed(output.split("\n")) if line.startswith(mark)), "")
+    try:
+        replies = json.loads(line[len(mark) :])
+    except (ValueError, RecursionError):
+        replies = None
+    if not isinstance(replies, list) or len(replies) != len(tests):
+        return [Result("ended", "ended before it answered")] * len(tests)
+    return [judge_value(test, reply, question.tolerance) for test, reply in zip(tests, replies, strict=True)]
+
+
+def execute(server: Server, language: Language, source: str, stdin: str, limits: Limits) -> tuple[str, Result | None]:
+    """Run one program; its output, and how it failed where it did.
+
+    Raises:
+        ServerError: the server refused, or failed however often it was asked.
+    """
+    body = {
+        "language": language.piston,
+        "version": "*",
+        "files": [{"name": language.file, "content": source}],
+        "stdin": stdin,
+        "run_timeout": int(limits.wall * 1000),
+        "run_memory_limit": limits.memory,
+    }
+    reply = _asked(server, json.dumps(body).encode(), limits.wall)
+    run = reply.get("run")
+    if not isinstance(run, dict) or not isinstance(run.get("stdout"), str):
+        raise ServerError(f"an answer without run.stdout: {show(reply, 200)}")
+    status, output = run.get("status"), run["stdout"]
+    if status in _LATE or (status is None and run.get("signal") == "SIGKILL"):
+        return output, Result("timeout", "out of time, or killed by its limits")
+    if status in _BROKEN or run.get("signal") is not None:
+        return output, Result("limit", f"ended by {show(run.get('message') or run.get('signal') or status)}")
+    if len(output) > limits.output:
+        return "", Result("limit", "printed too much")
+    return output, None
+
+
+def _asked(server: Server, data: bytes, wall: float) -> dict[str, Any]:
+    url = f"{server.url.rstrip('/')}/execute"
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "grpo-verifiers"}
+    problem = ""
+    for attempt in range(server.retries + 1):
+        wait = 0.0
+        try:
+            status, reply_headers, reply = post(url, data, headers, server.timeout + wall)
+            if status == 200:
+                found = json.loads(reply)
+                if isinstance(found, dict):
+                    return found
+                problem = f"an answer that is no object: {show(reply[:200].decode('utf-8', 'replace'))}"
+            else:
+                problem = f"HTTP {status}: {show(reply[:400].decode('utf-8', 'replace'), 200)}"
+                if status < 500 and status not in _AGAIN:
+                    raise ServerError(f"{url}: {problem}")
+                wait = min(60.0, retry_after(reply_headers))
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+            problem = f"{type(error).__name__}: {error}"
+        if attempt < server.retries:
+            time.sleep(max(wait, min(30.0, server.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0)))
+    raise ServerError(f"{url}: {problem} (after {server.retries + 1} attempts)")

@@ -1,0 +1,260 @@
+"""One run of one program, seen from the trusted side: talk to it, bound it, take its output."""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from grpo_verifiers._process import off_stdio, socket_pair
+from grpo_verifiers.code._box import Box, BoxError
+from grpo_verifiers.code._inside.program import MAX_MESSAGE
+from grpo_verifiers.code._inside.values import dump
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._watch import overuse
+
+GRACE = 10.0
+"""Seconds past a program's wall limit after which its zygote must be broken."""
+_TICK = 0.05
+_ADD_SEALS, _ALL_SEALS = 1033, 15
+_WHY = {
+    "timeout": "out of time",
+    "killed": "killed by its limits",
+    "memory": "used too much memory",
+    "processes": "started too many processes",
+    "disk": "filled its folder",
+    "output": "printed too much",
+    "protocol": "sent what is no answer",
+    "exit": "ended before it answered",
+    "stopped": "ended",
+}
+
+
+class Program:
+    """A program running in a box. Use as a context: at its end nothing of the program is left."""
+
+    def __init__(
+        self,
+        box: Box,
+        limits: Limits,
+        messages: Sequence[Any],
+        *,
+        last: bool = False,
+        stdin: bytes | None = None,
+        capture: bool = False,
+    ) -> None:
+        """Start it.
+
+        Args:
+            box: where; it holds one program at a time.
+            limits: what it may use.
+            messages: what to tell it first: they are there when it starts.
+            last: nothing will be sent after those.
+            stdin: bytes of its standard input; None for an empty one.
+            capture: collect its standard output.
+        """
+        self.end = ""
+        self.output = bytearray()
+        self._box, self._limits = box, limits
+        self._out = bytearray(b"".join(map(dump, messages)))
+        self._last = last
+        self._in = bytearray()
+        self._started = time.monotonic()
+        self._looked = self._started
+        self._fault = ""
+        self._channel, channel = socket_pair()
+        self._channel.setblocking(False)
+        self._push()
+        self._fds: list[int] = []
+        theirs = [channel.fileno()]
+        roles = {"channel": channel.fileno()}
+        try:
+            self._setup, roles["setup"] = self._pipe(theirs)
+            self._stdout = -1
+            if capture:
+                self._stdout, roles["stdout"] = self._pipe(theirs)
+            if stdin is not None:
+                roles["stdin"] = _sealed(stdin)
+                theirs.append(roles["stdin"])
+            self._run = box.start(limits, roles)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            channel.close()
+            for fd in theirs[1:]:
+                os.close(fd)
+
+    def _pipe(self, theirs: list[int]) -> tuple[int, int]:
+        read, write = (off_stdio(fd) for fd in os.pipe2(os.O_CLOEXEC))
+        os.set_blocking(read, False)
+        self._fds.append(read)
+        theirs.append(write)
+        return read, write
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.finish()
+        finally:
+            self._close()
+
+    def send(self, message: Any) -> None:
+        """Queue a message; it leaves while we wait for something."""
+        self._out += dump(message)
+
+    def receive(self) -> Any:
+        """Its next message, or None where it ended, or broke the protocol, before there was one.
+
+        Raises:
+            BoxError: the box failed, not the program.
+        """
+        while True:
+            if len(self._in) >= 4:
+                size = int.from_bytes(self._in[:4], "big")
+                if size > MAX_MESSAGE:
+                    return self._broken()
+                if len(self._in) >= 4 + size:
+                    data = bytes(self._in[4 : 4 + size])
+                    del self._in[: 4 + size]
+                    try:
+                        return json.loads(data)
+                    except (ValueError, RecursionError):
+                        return self._broken()
+            if self.end:
+                return None
+            self._pump()
+
+    def ask(self, message: Any) -> Any:
+        """Send, and receive."""
+        self.send(message)
+        self._push()
+        return self.receive()
+
+    def wait(self) -> None:
+        """Until it has ended, by itself or by its limits; its output is complete then."""
+        while not self.end:
+            self._pump()
+
+    def finish(self) -> None:
+        """End it now, if it still runs."""
+        if not self.end:
+            self._box.stop(self._run)
+            self.wait()
+
+    @property
+    def why(self) -> str:
+        """How it ended, in words."""
+        return _WHY.get(self.end, self.end)
+
+    def _broken(self) -> None:
+        self._fault = self._fault or "protocol"
+        self.finish()
+        self.end = "protocol"
+
+    def _pump(self) -> None:
+        """Move bytes until something has happened or a moment has passed."""
+        poll = select.poll()
+        poll.register(self._box.control, select.POLLIN)
+        if self._channel.fileno() >= 0:
+            poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._out else 0))
+        if self._stdout >= 0:
+            poll.register(self._stdout, select.POLLIN)
+        ready = dict(poll.poll(int(_TICK * 1000)))
+        if self._box.control.fileno() in ready:
+            self._take_ending()
+            return
+        if self._stdout in ready:
+            self._take_output()
+        if self._channel.fileno() in ready:
+            self._move(ready[self._channel.fileno()])
+        now = time.monotonic()
+        if now - self._looked >= _TICK:
+            self._looked = now
+            if now - self._started > self._limits.wall + GRACE:
+                raise BoxError("the zygote did not end a program at its limit")
+            self._stop_for(overuse(self._box, self._limits))
+
+    def _stop_for(self, fault: str) -> None:
+        if fault and not self._fault:
+            self._fault = fault
+            self._box.stop(self._run)
+
+    def _take_ending(self) -> None:
+        ending = self._box.hear(0)
+        if ending is None:
+            raise BoxError("the zygote died")
+        if ending.get("run") != self._run:
+            return
+        # Everything that the program could write is in the pipes now: nothing of it lives.
+        with contextlib.suppress(BlockingIOError):
+            failed = os.read(self._setup, 2000)
+            if failed:
+                raise BoxError(f"a program could not be boxed: {failed.decode('utf-8', 'replace')}")
+        if ending["end"] == "failed":
+            raise BoxError(f"a program could not be started: {ending['why']}")
+        if self._stdout >= 0:
+            self._take_output()
+        if self._channel.fileno() >= 0:
+            self._move(select.POLLIN)
+        self.end = self._fault or ending["end"]
+
+    def _take_output(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._stdout, 1 << 18):
+                self.output += data
+                if len(self.output) > self._limits.output:
+                    self._stop_for("output")
+                    self._stdout = -1  # what else it prints stays in the pipe, and holds it up
+                    break
+            else:
+                self._stdout = -1
+
+    def _move(self, events: int) -> None:
+        try:
+            if events & select.POLLOUT:
+                self._push()
+            while len(self._in) <= MAX_MESSAGE + 4:
+                data = self._channel.recv(1 << 18)
+                if not data:
+                    self._channel.close()
+                    return
+                self._in += data
+            if int.from_bytes(self._in[:4], "big") > MAX_MESSAGE:
+                self._stop_for("protocol")
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._channel.close()
+
+    def _push(self) -> None:
+        """Send as much as the channel takes."""
+        with contextlib.suppress(OSError):  # full, or closed: the reading side finds out which
+            if self._out:
+                del self._out[: self._channel.send(self._out)]
+            if self._last and not self._out:
+                self._channel.shutdown(socket.SHUT_WR)
+                self._last = False
+
+    def _close(self) -> None:
+        self._channel.close()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+
+
+def _sealed(data: bytes) -> int:
+    """A file in memory that can be read and not changed."""
+    fd = off_stdio(os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
+    return fd

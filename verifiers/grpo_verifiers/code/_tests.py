@@ -1,0 +1,141 @@
+"""The tests of a row: checked, and put into one of three shapes."""
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_verifiers.code._inside.values import NoValueError, encode
+from grpo_verifiers.text._final import show
+
+_KEYS = ("stdin", "stdout", "function", "args", "args_repr", "kwargs", "expected", "expected_repr", "code")
+_SHAPES = (
+    "expected {stdin, stdout}, {function, args, expected or expected_repr}, or {code}; a key without a value is left "
+    "out, or None"
+)
+MAX_TESTS = 10_000
+
+
+class BadTestsError(ValueError):
+    """Tests that say nothing about a program; the dataset's fault, never a completion's."""
+
+
+@dataclass(frozen=True)
+class StdioTest:
+    """Standard input, and the whole output expected for it."""
+
+    stdin: str
+    stdout: str
+
+
+@dataclass(frozen=True)
+class CallTest:
+    """A call, and the value expected from it; all values as trees."""
+
+    function: str
+    args: Any
+    kwargs: Any
+    expected: Any
+
+
+@dataclass(frozen=True)
+class CodeTest:
+    """Test code, which raises where the program is wrong."""
+
+    code: str
+
+
+Test = StdioTest | CallTest | CodeTest
+
+
+def read_tests(value: Any) -> list[Test]:
+    """The tests of one row, given as a list of mappings or as the same in JSON.
+
+    Raises:
+        BadTestsError: missing, or of no known shape.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise BadTestsError(f"tests is a text that is no JSON ({error}): {show(value)}") from error
+    if hasattr(value, "tolist"):  # a column of arrays
+        value = value.tolist()
+    if isinstance(value, Mapping) or not isinstance(value, Sequence):
+        raise BadTestsError(f"tests is {show(value)}, expected a list of tests")
+    if not value:
+        raise BadTestsError("tests is empty: a program without a test can be neither right nor wrong")
+    if len(value) > MAX_TESTS:
+        raise BadTestsError(f"{len(value)} tests, expected at most {MAX_TESTS}")
+    return [_read(index, test) for index, test in enumerate(value, 1)]
+
+
+def _read(index: int, test: Any) -> Test:
+    if not isinstance(test, Mapping):
+        raise BadTestsError(f"test {index} is {show(test)}, {_SHAPES}")
+    given = {key: item for key, item in test.items() if item is not None}
+    unknown = sorted(str(key) for key in given if key not in _KEYS)
+    if unknown:
+        raise BadTestsError(f"test {index} has unknown keys {', '.join(map(repr, unknown))}; {_SHAPES}")
+    keys = set(given)
+    if "stdout" in keys and keys <= {"stdin", "stdout"}:
+        return StdioTest(_text(index, given, "stdin"), _text(index, given, "stdout"))
+    if keys == {"code"}:
+        code = _text(index, given, "code")
+        if not code.strip():
+            raise BadTestsError(f"test {index}: code is empty")
+        return CodeTest(code)
+    wanted = keys & {"expected", "expected_repr"}
+    if "function" in keys and len(wanted) == 1 and not keys & {"stdin", "stdout", "code"}:
+        return _call(index, given)
+    if "function" in keys and not wanted:
+        raise BadTestsError(
+            f"test {index} of function {show(given['function'])} has no expected value (a None counts as absent: "
+            "write expected_repr: 'None')"
+        )
+    raise BadTestsError(f"test {index} has the keys {', '.join(map(repr, sorted(keys))) or 'none'}; {_SHAPES}")
+
+
+def _call(index: int, given: Mapping[str, Any]) -> CallTest:
+    function = given["function"]
+    if not isinstance(function, str) or not all(part.isidentifier() for part in function.split(".")):
+        raise BadTestsError(f"test {index}: function is {show(function)}, expected a name")
+    if "args" in given and "args_repr" in given:
+        raise BadTestsError(f"test {index} has both args and args_repr, expected one")
+    args = _literal(index, given, "args_repr") if "args_repr" in given else _plain(given.get("args", []))
+    kwargs = _plain(given.get("kwargs", {}))
+    if not isinstance(args, list | tuple):
+        raise BadTestsError(f"test {index}: the arguments are {show(args)}, expected a list")
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        raise BadTestsError(f"test {index}: kwargs is {show(kwargs)}, expected names and values")
+    kwargs = {key: item for key, item in kwargs.items() if item is not None}
+    expected = _literal(index, given, "expected_repr") if "expected_repr" in given else _plain(given["expected"])
+    try:
+        return CallTest(function, encode(list(args)), encode(kwargs), encode(expected))
+    except NoValueError as error:
+        raise BadTestsError(f"test {index} holds {error}, expected built-in values") from error
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and scalars of numpy, which tables of numbers come as, in plain values."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _literal(index: int, given: Mapping[str, Any], key: str) -> Any:
+    text = _text(index, given, key)
+    if text.strip() == "set()":
+        return set()
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
+        raise BadTestsError(
+            f"test {index}: {key} is {show(text)}, expected a Python literal such as '(1, {{2}})'"
+        ) from error
+
+
+def _text(index: int, given: Mapping[str, Any], key: str) -> str:
+    value = given.get(key, "")
+    if not isinstance(value, str):
+        raise BadTestsError(f"test {index}: {key} is {show(value)}, expected a text")
+    return value

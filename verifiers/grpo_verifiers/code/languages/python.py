@@ -1,0 +1,5 @@
+"""Python, of the version that the trainer runs."""
+
+from grpo_verifiers.code.languages import Language
+
+LANGUAGE = Language(names=("python", "py", "python3"), file="main.py", piston="python")
