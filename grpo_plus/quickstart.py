@@ -97,7 +97,7 @@ def model() -> str:
     return str(folder)
 
 
-def warm_start(folder: Path, *, steps: int = 260, rows: int = 96, seed: int = 0) -> None:
+def warm_start(folder: Path, *, steps: int = 400, rows: int = 96, seed: int = 0) -> None:
     """Train a small model on worked solutions with slips, and save it with its tokenizer.
 
     Args:
