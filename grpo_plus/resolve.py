@@ -129,7 +129,7 @@ def resolve_objective(config: Any) -> "Objective | None":
 
 
 def objective_keywords(config: Any) -> dict[str, Any]:
-    """The objective's keywords, without what the trainer itself reads of them."""
+    """The objective's keywords; an empty mapping when none are set."""
     return dict(config.objective_kwargs or {})
 
 

@@ -1,31 +1,12 @@
-"""Labelled hostile programs that are no part of the repository, and the levels that this machine offers."""
+"""The levels of confinement that this machine offers, and what programs under test need."""
 
-import json
 import os
 import tempfile
-from pathlib import Path
 
 import pytest
 
 from grpo_verifiers.code import probe
 from grpo_verifiers.code._pool import close_pool
-
-_BESIDE = Path(__file__).resolve().parents[4] / "shared" / "cases"
-
-
-@pytest.fixture(scope="session")
-def cases():
-    """Rows of a file of cases: from the folder GRPO_PLUS_CASES names, else from shared/cases beside the repository."""
-    folder = Path(os.environ.get("GRPO_PLUS_CASES") or _BESIDE)
-
-    def rows(name):
-        path = folder / name
-        if not path.is_file():
-            pytest.skip(f"no {name} in {folder}: set GRPO_PLUS_CASES to a folder that has it")
-        with path.open(encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
-
-    return rows
 
 
 @pytest.fixture(scope="module", params=["full", "process"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-_BESIDE = Path(__file__).resolve().parents[4] / "shared" / "cases"
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "cases"
 
 
 @pytest.fixture(scope="session")
