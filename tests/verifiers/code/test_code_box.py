@@ -1,18 +1,25 @@
 """The table of levels and attacks, one test a cell: what a program tries, and that it gets nowhere.
 
 Every attack is a function that returns what it got hold of; the box holds where that is the harmless value beside it.
+Level none is asked what it bounds, and shown to let through what the table says that it does.
 """
 
 import os
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from grpo_verifiers import get_verifier
 from grpo_verifiers._proc import descendants
-from grpo_verifiers.code._box import Box, Plan
+from grpo_verifiers.code import probe
+from grpo_verifiers.code._box import Box, BoxError, Plan
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._watch import overuse
@@ -31,6 +38,18 @@ def tried(attempt):
 @pytest.fixture(scope="module")
 def box(level):
     made = Box(Plan(level))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module", params=["full", "process", "none"])
+def any_box(request):
+    """A box of any level, the one without confinement too: for what every level bounds."""
+    if request.param != "none":
+        details = probe().details[request.param]
+        if not details.startswith("works"):
+            pytest.skip(details)
+    made = Box(Plan(request.param))
     yield made
     made.close()
 
@@ -96,10 +115,15 @@ def f(tcp, udp):
         tried(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)),
         tried(lambda: socket.socket(socket.AF_INET6)),
         libc.syscall(425, 8, None),
+        tried(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)),
+        tried(lambda: socket.socketpair()[0].bind("\\0grpo-test-mark")),
+        tried(lambda: socket.socketpair()[0].connect("\\0grpo-test-target")),
     ]
 """
     got = answer(box, source, server.getsockname()[1], udp.getsockname()[1])
-    assert got == ["l", "denied", "denied", "denied", "denied", "denied", -1]
+    assert got == ["l", "denied", "denied", "denied", "denied", "denied", -1, "denied", "denied", "denied"]
+    pair = "def f():\n    a, b = socket.socketpair()\n    a.send(b'x')\n    return b.recv(9)"
+    assert answer(box, pair) == ["b", "78"]
     for each in (server, abstract, udp):
         each.close()
 
@@ -176,6 +200,12 @@ def f(*pids):
         "syscall(435, None, 0)",
         "keyctl(0, 0)",
         "bpf(0, 0, 0)",
+        "shmget(0, 4096, 0o1600)",
+        "msgget(0, 0o1600)",
+        "semget(0, 1, 0o1600)",
+        "syscall(240, b'grpo-test', 0o102, 0o600, None)",
+        "syscall(206, 8, None)",
+        "syscall(162)",
     ],
 )
 def test_the_kernels_far_corners_are_closed(box, call):
@@ -269,7 +299,8 @@ def f():
     assert 0 < answer(box, source, limits=Limits(wall=5, processes=24)) <= (24 if alone else 40)
 
 
-def test_memory_is_bounded_for_one_and_for_all_together(box):
+def test_memory_is_bounded_for_one_and_for_all_together(any_box):
+    box = any_box
     small = Limits(wall=10, memory=200 << 20, processes=24)
     one = (
         "def f():\n    try:\n        return len(bytearray(400 << 20))\n    except MemoryError:\n        return 'denied'"
@@ -288,7 +319,8 @@ def f():
     assert overuse(box, Limits()) == ""
 
 
-def test_disk_is_bounded_in_bytes_and_in_files(box):
+def test_disk_is_bounded_in_bytes_and_in_files(any_box):
+    box = any_box
     small = Limits(wall=20, disk=8 << 20)
     many = """
 def f():
@@ -309,7 +341,8 @@ def f():
     assert box.disk_used(1 << 30) < 1 << 20
 
 
-def test_output_is_bounded(box):
+def test_output_is_bounded(any_box):
+    box = any_box
     messages = [{"mode": "main", "source": "while True: print('x' * 100_000)"}]
     with Program(box, Limits(wall=10, output=1 << 16), messages, capture=True) as program:
         program.wait()
@@ -353,6 +386,108 @@ def test_a_program_holds_no_descriptor_but_its_own_and_no_secret(box, monkeypatc
         ) == ["l"]
 
 
+def test_standard_error_is_nobody_elses_either(box):
+    write = "def f():\n    import fcntl\n    os.write(2, b'state'); fcntl.flock(0, fcntl.LOCK_EX); fcntl.fcntl(2, fcntl.F_SETFL, os.O_APPEND)"
+    read = "def f():\n    import fcntl\n    other = os.open('/dev/null', os.O_RDWR)\n    return [tried(lambda: os.pread(2, 9, 0)), tried(lambda: fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)), fcntl.fcntl(2, fcntl.F_GETFL) & os.O_APPEND]"
+    assert answer(box, write) is None
+    assert answer(box, read) == ["l", ["b", ""], None, 0]
+
+
+def test_processes_and_files_end_with_their_program_without_confinement_too(any_box):
+    source = "def f():\n    open('left', 'w').write('x'); os.mkdir('sub')\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\n    return os.listdir('.') and os.getcwd()"
+    before = descendants(any_box.pid)
+    folder = answer(any_box, source)
+    assert descendants(any_box.pid) == before
+    assert not Path(folder).exists() or any_box.plan.level == "full"
+    assert answer(any_box, "def f(): return os.listdir('.')") == ["l"]
+
+
+def test_without_confinement_programs_may_do_what_the_table_says(tmp_path):
+    target = os.fork()
+    if target == 0:
+        time.sleep(30)
+        os._exit(0)
+    server = socket.create_server(("127.0.0.1", 0))
+    secret = tmp_path / "secret"
+    secret.write_text("open")
+    source = """
+def f(path, port, pid):
+    read = open(path).read()
+    os.chmod(path, 0o600)
+    open(path + "2", "w").write("x")
+    socket.create_connection(("127.0.0.1", port)).close()
+    segment = libc.shmget(0, 4096, 0o1600)
+    libc.shmctl(segment, 0, None)
+    os.kill(pid, signal.SIGTERM)
+    return [read, segment >= 0, os.stat(path).st_size]
+"""
+    box = Box(Plan("none"))
+    try:
+        assert answer(box, source, str(secret), server.getsockname()[1], target) == ["l", "open", True, 4]
+        assert (tmp_path / "secret2").read_text() == "x"
+        assert os.waitstatus_to_exitcode(os.waitpid(target, 0)[1]) == -signal.SIGTERM
+    finally:
+        box.close()
+        server.close()
+
+
+def test_programs_are_not_run_without_confinement_unless_that_is_chosen(fenced, tmp_path):
+    (tmp_path / "file").write_text("x")
+    tests = [{"function": "f", "expected": "x"}]
+    source = f"def f(): return open({str(tmp_path / 'file')!r}).read()"
+    assert get_verifier("code").verify(fenced(source), tests=tests).score == 0
+    assert get_verifier("code", level="none").verify(fenced(source), tests=tests).score == 0
+    assert get_verifier("code", level="none", highest="none").verify(fenced(source), tests=tests).score == 1
+
+
+CONFINED = """
+import os, sys
+from grpo_verifiers import get_verifier
+from grpo_verifiers._proc import descendants
+from grpo_verifiers.code import probe
+from grpo_verifiers.code._pool import close_pool
+
+verifier = get_verifier("code", time_limit=2.0, highest="process")
+fork = "import os, time\\nfor _ in range(100):\\n    if os.fork() == 0:\\n        os.setsid(); time.sleep(60)"
+scores = [
+    verifier.verify(f"```python\\n{source}\\n```", tests=[test]).score
+    for source in ("def f(): return 2", "def f(): return True", "def f(): return open('/etc/hostname').read()", fork)
+    for test in ({"function": "f", "expected": 2}, {"code": "assert f() == 2"})
+]
+close_pool()
+print(os.getuid(), probe().details["process"][:5], scores, len(descendants(os.getpid())))
+"""
+
+
+@pytest.mark.needs("setpriv")
+def test_the_box_holds_inside_a_process_that_is_confined_itself(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to take rights away from a process")
+    tmp_path.chmod(0o777)
+    rights = "dac_read_search"  # to read this interpreter, wherever it is installed
+    taken = ["--reuid=4242", "--regid=4242", "--clear-groups", "--no-new-privs", f"--inh-caps=+{rights}"]
+    taken += [f"--ambient-caps=+{rights}", f"--bounding-set=-all,+{rights}"]
+    done = subprocess.run(
+        ["setpriv", *taken, sys.executable, "-c", CONFINED],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.stdout == f"4242 works {[1.0, 1.0] + [0.0] * 6} 0\n", done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_that_cannot_be_boxed_is_told_at_once_and_with_the_reason(level):
+    with _fresh(Plan(level)) as fresh:
+        started = time.monotonic()
+        with pytest.raises(BoxError, match="could not be boxed: TypeError"):
+            answer(fresh, "def f(): return 1", limits=Limits(files="many"))
+        assert time.monotonic() - started < 5
+        assert answer(fresh, "def f(): return 1") == 1
+
+
 class _fresh:
     def __init__(self, plan):
         self.box = Box(plan)
@@ -364,7 +499,8 @@ class _fresh:
         self.box.close()
 
 
-def test_the_time_of_a_program_ends(box):
+def test_the_time_of_a_program_ends(any_box):
+    box = any_box
     for source in (
         "while True: pass",
         "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
@@ -404,3 +540,31 @@ def test_the_zygote_goes_with_the_trainer(level):
     ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
+
+
+CELLS = {
+    "to read files outside": test_files_outside_are_out_of_reach,
+    "to write files outside": test_nothing_outside_can_be_written,
+    "to change mode": test_attributes_of_files_outside_cannot_be_changed,
+    "TCP, UDP": test_the_network_is_out_of_reach,
+    "to signal": test_processes_outside_cannot_be_signalled,
+    "ptrace": test_memory_of_others_cannot_be_read,
+    "SysV and POSIX IPC": test_the_kernels_far_corners_are_closed,
+    "to leave": test_nothing_stays_for_the_next_program,
+    "a fork bomb": test_a_fork_bomb_ends_with_its_program,
+    "memory": test_memory_is_bounded_for_one_and_for_all_together,
+    "disk": test_disk_is_bounded_in_bytes_and_in_files,
+    "output": test_output_is_bounded,
+    "time": test_the_time_of_a_program_ends,
+    "to see that a file": test_whether_a_file_outside_exists_shows_where_the_table_says_so,
+}
+
+
+def test_every_row_of_the_table_has_its_test():
+    text = (Path(__file__).resolve().parents[3] / "verifiers" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (?!a program tries|---)([^|]+) \|", text.partition("### Level against attack")[2], re.MULTILINE
+    )
+    assert len(rows) == len(CELLS)
+    for start in CELLS:
+        assert len([row for row in rows if row.startswith(start)]) == 1, start

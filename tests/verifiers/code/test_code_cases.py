@@ -8,11 +8,20 @@ import pytest
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers._proc import descendants
+from grpo_verifiers.code._box import _FIRST_UID
 from grpo_verifiers.code._pool import close_pool
 
 CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
 ASSERTS = [{"code": "assert add(1, 2) == 3"}, {"code": "assert add(10, 5) == 15"}]
 RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
+
+
+def _is_zombie_of_ours(stat):
+    try:
+        state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return False
+    return state == "Z" and int(parent) == os.getpid()
 
 
 @pytest.mark.parametrize("func_tests", [CALLS, ASSERTS], ids=["calls", "asserts"])
@@ -37,9 +46,13 @@ def test_every_row_is_judged_right_and_leaves_nothing(cases, fenced, level, func
     close_pool()
     assert descendants(os.getpid()) == programs
     made = {path for folder, paths in before.items() for path in set(Path(folder).iterdir()) - paths}
-    # Others use these folders too: what these programs make has these names.
+    assert not [path for path in made if path.parent == Path(tempfile.gettempdir())]
+    # Others use the rest too: what these programs make has these names, or belongs to the user of a box.
     assert not [
-        path for path in made if path.name in {"x", "json.py", "out.txt", "f0"} or path.name.startswith("grpo-box")
+        path
+        for path in made
+        if path.name in {"x", "json.py", "out.txt", "f0"} or (path.exists() and path.lstat().st_uid >= _FIRST_UID)
     ]
+    assert not [each for each in Path("/proc").glob("[0-9]*/stat") if _is_zombie_of_ours(each)]
     assert not Path("json.py").exists()
     assert not Path("out.txt").is_symlink()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._extract import last_block
 from grpo_verifiers.code._inside.values import NoValueError, check, decode, encode
+from grpo_verifiers.code._judging import judge_value
 from grpo_verifiers.code._tests import BadTestsError, CallTest, read_tests
 
 ADD = "def add(a, b):\n    return a + b"
@@ -26,6 +28,15 @@ PYTHON = ("python", "py")
         ("```\na\n```", "a"),
         ("```Python3 title=x\na\n```", None),
         ("```{.python}\na\n```", "a"),
+        ("```python:main.py\na\n```", "a"),
+        ("```python, ignore\na\n```", "a"),
+        ("``` {.py .numbered}\na\n```", "a"),
+        ("```pythonic\na\n```", None),
+        ("```py\n\ufeffa\n```", "a"),
+        ("```py\na = (\n```\n)\n```", "a = ("),
+        ("````py\na\n```py\nb\n```\n````", "a\n```py\nb\n```"),
+        ("> ```py\n> a\n> ```", None),
+        ("```py\na\n``` and more\n```", "a\n``` and more"),
         ("~~~py\na\n```\nb\n~~~", "a\n```\nb"),
         ("````py\n```\na\n```\n````", "```\na\n```"),
         ("  ```py\n  if x:\n      y\n  ```", "if x:\n    y"),
@@ -109,6 +120,25 @@ def test_values_are_compared_by_type_and_value(wanted, got, equal):
     assert same_value(encode(wanted), encode(got), 1e-6) is equal
 
 
+@pytest.mark.parametrize("wanted", [3, 0.5, [1], {1}, {frozenset({1})}, {1: 2}, {(1,): 2}])
+def test_no_answer_holds_the_comparison_up(wanted):
+    many, deep = ",".join(map(str, range(100_000))), 95
+    crafted = [
+        '["s",' + '["z",' * deep + many + "]" * deep + "]",
+        '["s",' + '["z",1,' * deep + many + "]" * deep + "]",
+        '["d",[' + '["z",' * deep + many + "]" * deep + ",1]]",
+        '["f","0.' + "1" * 1_000_000 + '"]',
+        '["i","0x' + "f" * 1_000_000 + '"]',
+        '["b","' + "f" * 1_000_000 + '"]',
+        '["l",' + '["l"],' * 100_000 + '["l"]]',
+    ]
+    test = CallTest("f", ["l"], ["d"], encode(wanted))
+    for text in crafted:
+        started = time.process_time()
+        assert judge_value(test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
+        assert time.process_time() - started < 1.5
+
+
 def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
     from collections import Counter, OrderedDict, defaultdict
     from enum import IntEnum
@@ -126,11 +156,16 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
         type("L", (list,), {})(),
         object(),
         print,
-        iter([]),
-        range(3),
+        {}.keys(),
+        type("generator", (), {"__next__": int, "__iter__": iter})(),
     ):
         with pytest.raises(NoValueError):
             encode(value)
+    for value in (range(1, 4), iter([1, 2, 3]), map(int, "123")):
+        tree = encode(value)
+        check(tree)
+        assert list(decode(tree)) == [1, 2, 3]
+        assert not same_value(encode([1, 2, 3]), tree, 1e-6)
     for value in (Counter("aab"), OrderedDict(a=2, b=1), defaultdict(int, a=2, b=1)):
         assert same_value(encode({"a": 2, "b": 1}), encode(value), 0)
 
@@ -148,6 +183,13 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
         ["f", "x"],
         ["b", "0"],
         ["c", "1"],
+        ["r", 1, 2],
+        ["r", 1, 2, [3]],
+        ["g", [3]],
+        ["n", "|O", ["l"]],
+        ["n", "<i8"],
+        ["n", 8, ["l"]],
+        ["n", "<i8", [3]],
         {"a": 1},
         [["l"]],
         1 << 70,
@@ -195,6 +237,9 @@ def test_outputs_are_compared_whole_and_line_by_line(wanted, got, equal):
         ("not json", "no JSON"),
         ({"stdin": "", "stdout": ""}, "expected a list of tests"),
         (["x"], "test 1 is 'x'"),
+        (b"[]", "expected a list of tests"),
+        (json.dumps(json.dumps([{"stdin": "", "stdout": ""}])), "expected a list of tests"),
+        ([{"stdin": "1", "stdout": "2", "function": "f"}], "has the keys 'function', 'stdin', 'stdout'"),
         ([{"stdin": "1"}], "has the keys 'stdin'"),
         ([{"stdin": 1, "stdout": "2"}], "stdin is '1', expected a text"),
         ([{"function": "add", "args": [1]}], "expected_repr: 'None'"),

@@ -94,15 +94,15 @@ async def code(
     )
     lowest: Level = level
     in_process = assert_mode == "in_process"
-    patience = 1 if scoring == "all" else 3
+    whole = scoring == "all"
 
     def work(slot: Slot) -> list[Result]:
         if piston is not None:
             nowhere = Plan("none")  # boxes of this machine stay unused
-            question = Question(source, read, tongue, nowhere, limits, float(float_tolerance), in_process, patience)
+            question = Question(source, read, tongue, nowhere, limits, float(float_tolerance), in_process, whole)
             return judge_remote(question, Server(piston))
         plan = Plan(choose(lowest, highest), tuple(preload))
-        question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process, patience)
+        question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process, whole)
         return judge(question, slot)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)

@@ -15,8 +15,10 @@ def same_value(wanted: Any, got: Any, tolerance: float) -> bool:
     """Whether two trees of values are equal, by type and value.
 
     A list matches a tuple and a set a frozenset; an integer answers for an expected float, not the reverse; a bool
-    matches bools only. Floats are equal within the tolerance, but as members of sets and as keys exactly.
+    matches bools only, an array what it has as a list. Floats are equal within the tolerance, but as members of sets
+    and as keys exactly.
     """
+    wanted, got = _listed(wanted), _listed(got)
     if isinstance(wanted, list):
         if not isinstance(got, list) or len(wanted) != len(got):
             return _same_float(wanted, got, tolerance)
@@ -26,6 +28,8 @@ def same_value(wanted: Any, got: Any, tolerance: float) -> bool:
         if kind == "sequence":
             return all(same_value(a, b, tolerance) for a, b in zip(wanted[1:], got[1:], strict=True))
         if kind == "set":
+            if _much_more(wanted, got):
+                return False
             return sorted(map(_canonical, wanted[1:])) == sorted(map(_canonical, got[1:]))
         if kind == "d":
             return _same_mapping(wanted[1:], got[1:], tolerance)
@@ -35,11 +39,22 @@ def same_value(wanted: Any, got: Any, tolerance: float) -> bool:
     return type(wanted) is type(got) and bool(wanted == got)
 
 
+def _listed(tree: Any) -> Any:
+    return tree[2] if isinstance(tree, list) and tree[0] == "n" else tree
+
+
 def _same_mapping(wanted: list[Any], got: list[Any], tolerance: float) -> bool:
+    if _much_more([key for key, _ in wanted], [key for key, _ in got]):
+        return False
     there = {_canonical(key): value for key, value in got}
     return len(there) == len(wanted) and all(
         (text := _canonical(key)) in there and same_value(value, there[text], tolerance) for key, value in wanted
     )
+
+
+def _much_more(wanted: Any, got: Any) -> bool:
+    """Whether a tree is too long to equal the other: sorting its members at every depth could take very long."""
+    return len(json.dumps(got)) > 2 * len(json.dumps(wanted)) + 100
 
 
 def _canonical(tree: Any) -> str:

@@ -1,13 +1,14 @@
 """A program against its tests: what is sent into the box, and what the answers are worth."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.code._box import Plan
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._inside.values import check
+from grpo_verifiers.code._inside.values import check, dump
 from grpo_verifiers.code._levels import SandboxError
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot
@@ -17,6 +18,8 @@ from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioT
 from grpo_verifiers.code.languages import Language
 
 _CALLS_IN_TESTS = 100_000
+_HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"
+_PRELOAD = "modules beyond the standard library are there where preload names them"
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class Question:
     limits: Limits
     tolerance: float
     in_process: bool
-    patience: int
-    """Runs of one program that may run out of time before the rest of its inputs is left out."""
+    whole: bool
+    """One test that fails decides: then the rest is for people, and not worth much time."""
 
 
 def judge(question: Question, slot: Slot) -> list[Result]:
@@ -46,16 +49,31 @@ def judge(question: Question, slot: Slot) -> list[Result]:
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
-    late = 0
-    for at, test in enumerate(question.tests):
-        if isinstance(test, StdioTest):
-            enough = late >= question.patience
-            results[at] = Result("timeout", "out of time before") if enough else _stdio(question, slot, test)
-            late += results[at].kind == "timeout"
+    results |= each_input(question, lambda test: _stdio(question, slot, test))
     results |= zip((at for at, _ in calls), _calls(question, slot, [test for _, test in calls]), strict=True)
     run = _in_process if question.in_process else _apart
     results |= zip((at for at, _ in codes), run(question, slot, [test.code for _, test in codes]), strict=True)
     return [results[at] for at in range(len(question.tests))]
+
+
+def each_input(question: Question, run: Callable[[StdioTest], Result]) -> dict[int, Result]:
+    """A run for each input, by the place of the test, until runs that fail have taken too long."""
+    results: dict[int, Result] = {}
+    last = Result("pass")
+    patience = question.limits.wall * (1 if question.whole else 3)
+    for at, test in enumerate(question.tests):
+        if not isinstance(test, StdioTest):
+            continue
+        if patience <= 0:
+            results[at] = Result(last.kind, "left out: runs before it failed, and took long")
+            continue
+        started = time.monotonic()
+        last = results[at] = run(test)
+        if last.kind == "timeout":
+            patience -= question.limits.wall
+        elif last.kind != "pass" and question.whole:
+            patience -= time.monotonic() - started
+    return results
 
 
 def _stdio(question: Question, slot: Slot, test: StdioTest) -> Result:
@@ -67,19 +85,30 @@ def _stdio(question: Question, slot: Slot, test: StdioTest) -> Result:
             raise SandboxError(f"code: {language.commands[0][0]} is not installed here; install it.")
         message = {"mode": "command", "source": question.source, "file": language.file, "argv": found[0]}
         limits = replace(limits, memory=limits.memory + language.memory)
+    # Whatever is expected may be printed, and somewhat more: blanks, and digits within the tolerance.
+    limits = replace(limits, output=max(limits.output, 2 * len(test.stdout.encode("utf-8", "surrogatepass"))))
     stdin = test.stdin.encode("utf-8", "surrogatepass")
     with Program(slot.box(question.plan), limits, [message], stdin=stdin, capture=True) as program:
         told = program.receive()  # its words about itself: for people
         program.wait()
     if program.end != "exit":
         return _ended(program)
-    note = f" ({said(told[-1])})" if isinstance(told, list) and told else ""
-    output = program.output.decode("utf-8", "replace")
-    if same_output(test.stdout, output, question.tolerance):
-        return Result("pass")
-    if isinstance(told, list) and told[:1] == ["syntax"]:
+    words = _words(told)
+    note = f" ({said(words)})" if words else ""
+    if words and told[0] == "syntax":
         return Result("syntax", f"does not compile{note}")
+    output = program.output.decode("utf-8", "replace")
+    # A program that ends in an error has printed nothing by mistake rather than because it should.
+    if same_output(test.stdout, output, question.tolerance) and (output.strip() or not words):
+        return Result("pass")
     return Result("wrong", f"printed {said(output)}, expected {said(test.stdout)}{note}")
+
+
+def _words(reply: Any) -> str:
+    """The last text in a program's reply, which may be anything."""
+    if not isinstance(reply, list) or not reply or not isinstance(reply[-1], str):
+        return ""
+    return reply[-1] + (f"; {_PRELOAD}" if reply[-1].startswith("ModuleNotFoundError") else "")
 
 
 def _load(program: Program) -> Result | None:
@@ -87,11 +116,12 @@ def _load(program: Program) -> Result | None:
     reply = program.receive()
     if reply == ["loaded"]:
         return None
-    if not isinstance(reply, list) or len(reply) < 2:
+    words = _words(reply)
+    if not words:
         return _ended(program)
     if reply[0] == "syntax":
-        return Result("syntax", f"does not compile ({said(reply[1])})")
-    return Result("raised", f"raised when it was loaded ({said(reply[-1])})")
+        return Result("syntax", f"does not compile ({said(words)})")
+    return Result("raised", f"raised when it was loaded ({said(words)})")
 
 
 def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Result]:
@@ -100,8 +130,10 @@ def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Re
     results: list[Result] = []
     asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
-    messages = [{"mode": "calls", "source": question.source}, *asked]
-    with Program(slot.box(question.plan), question.limits, messages, last=True) as program:
+    room = max(question.limits.message, *(2 * len(dump(test.expected)) for test in tests))
+    messages = [{"mode": "calls", "source": question.source, "room": room}, *asked]
+    limits = replace(question.limits, message=room)
+    with Program(slot.box(question.plan), limits, messages, last=True) as program:
         failed = _load(program)
         for test in tests:
             if failed is None:
@@ -117,7 +149,7 @@ def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Re
 
 def judge_value(test: CallTest, reply: Any, tolerance: float) -> Result:
     """What a program's answer to a call is worth; the answer may be anything."""
-    value, problem = _value(reply)
+    value, problem, _ = _value(reply)
     if problem:
         return Result("wrong", f"{test.function} {problem}")
     try:
@@ -128,23 +160,29 @@ def judge_value(test: CallTest, reply: Any, tolerance: float) -> Result:
     return Result("wrong", f"{test.function} returned {spelled(value)}, expected {spelled(test.expected)}")
 
 
-def _value(reply: Any) -> tuple[Any, str]:
-    """The tree in a program's reply, and what is wrong where there is none."""
+def _value(reply: Any) -> tuple[Any, str, list[Any]]:
+    """The tree in a program's reply; what is wrong where there is none; and the exception, for a test to handle."""
     if isinstance(reply, list) and reply and isinstance(reply[0], str):
         kind, *rest = reply
         if kind == "value" and len(rest) == 1:
-            try:
-                check(rest[0])
-            except Exception:  # noqa: BLE001 - as above
-                return None, "answered with a malformed value"
-            return rest[0], ""
-        if kind == "missing":
-            return None, "is not defined"
+            return (rest[0], "", []) if _is_tree(rest[0]) else (None, "answered with a malformed value", [])
+        if kind == "missing" and not rest:
+            return None, "is not defined", ["NameError", "the program does not define it", None]
         if kind == "refused" and len(rest) == 1 and isinstance(rest[0], str):
-            return None, f"returned {said(rest[0])}, expected an exact built-in value"
-        if kind == "raised" and len(rest) == 2 and all(isinstance(item, str) for item in rest):
-            return None, f"raised {said(rest[1])}"
-    return None, "gave a malformed answer"
+            return None, f"returned {said(rest[0])}, expected an exact built-in value", []
+        if kind == "raised" and len(rest) in {2, 3} and all(isinstance(item, str) for item in rest[:2]):
+            arguments = rest[2] if len(rest) == 3 and _is_tree(rest[2]) else None
+            error = [rest[0][:100], rest[1][:1000], arguments]
+            return None, f"raised {said(rest[1])}", error
+    return None, "gave a malformed answer", []
+
+
+def _is_tree(value: Any) -> bool:
+    try:
+        check(value)
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    return True
 
 
 def _ended(program: Program) -> Result:
@@ -161,12 +199,13 @@ def _apart(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]
         return []
     results: list[Result] = []
     limits = replace(question.limits, wall=2 * question.limits.wall + 1, cpu=2 * question.limits.cpu + 1)
+    beside = slot.box(question.plan, "tests")  # before the program's time begins: it may have to be started
     loading = [{"mode": "calls", "source": question.source}]
     with Program(slot.box(question.plan), question.limits, loading) as program:
         failed = _load(program)
         if failed is not None:
             return [failed] * len(codes)
-        with Program(slot.box(question.plan, "tests"), limits, [{"mode": "tests", "tests": list(codes)}]) as tests:
+        with Program(beside, limits, [{"mode": "tests", "tests": list(codes)}]) as tests:
             for at, _ in enumerate(codes, 1):
                 results.append(_one_apart(at, tests, program))
                 if tests.end or program.end:
@@ -184,21 +223,18 @@ def _one_apart(at: int, tests: Program, program: Program) -> Result:
             return _ended(program) if program.end else Result(_ended(tests).kind, f"the test {tests.why}")
         if message[0] == "test":
             return refused or _outcome(at, message[1], message[2])
-        _, name, args, kwargs = message
+        name, args, kwargs = message[1:]
         reply = program.ask({"name": name, "args": args, "kwargs": kwargs})
         if reply is None:
             return _ended(program)
-        value, problem = _value(reply)
+        value, problem, error = _value(reply)
         if not problem:
             tests.send(["value", value])
-        elif reply[0] == "raised":
-            tests.send(["raised", reply[1][:100], reply[2][:1000]])
-        elif reply[0] == "missing":
-            tests.send(["raised", "NameError", f"name {name!r} is not defined"])
+        elif error:
+            tests.send(["raised", *error])
         else:
             # Remembered here: whatever the test makes of it, what did not cross passes nothing.
-            hint = "assert_mode 'in_process' runs tests and program together"
-            refused = refused or Result("refused", f"{name} {problem} ({hint})")
+            refused = refused or Result("refused", f"{name} {problem} ({_HINT})")
             tests.send(["refused", problem])
     return Result("limit", f"more than {_CALLS_IN_TESTS} calls")
 
@@ -215,7 +251,8 @@ def _outcome(at: int, kind: str, why: str) -> Result:
         )
     if kind == "idle":
         raise BadTestsError(f"test {at} never calls the program: anything would pass it")
-    raise BadTestsError(f"test {at} is broken: {said(why)}")
+    hint = f" ({_PRELOAD}; functions of the program need no import)" if why.startswith("ModuleNotFoundError") else ""
+    raise BadTestsError(f"test {at} is broken: {said(why)}{hint}")
 
 
 def _in_process(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]:
@@ -234,9 +271,7 @@ def _in_process(question: Question, slot: Slot, codes: Sequence[str]) -> list[Re
                 elif reply == ["pass"]:
                     results.append(Result("pass"))
                 else:
-                    results.append(
-                        Result("wrong", f"failed ({said(reply[-1] if isinstance(reply, list) and reply else reply)})")
-                    )
+                    results.append(Result("wrong", f"failed ({said(_words(reply))})"))
             if failed is not None:
                 results.append(failed)
     return results

@@ -15,7 +15,7 @@ _ADVICE = {
     "full": "install bubblewrap (apt install bubblewrap) and allow user namespaces (in a container: run it with "
     "--security-opt seccomp=unconfined, or with user namespaces enabled)",
     "process": "use Linux 5.13 or newer with Landlock enabled (it must be among lsm= of the kernel's command line), on "
-    "x86_64 or aarch64",
+    "x86_64 or aarch64; as root only with the capabilities SETUID and SETGID, to give programs another user",
 }
 # Harmless where it succeeds; every line of it must fail in a box that holds.
 _ESCAPES = """

@@ -15,6 +15,7 @@ class Limits:
         files: open files of each process.
         disk: bytes in the private folder, and in one file.
         output: bytes of standard output that are read.
+        message: bytes of one answer.
     """
 
     wall: float = 5.0
@@ -24,3 +25,4 @@ class Limits:
     files: int = 64
     disk: int = 64 << 20
     output: int = 1 << 20
+    message: int = 1 << 20

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.code._compare import same_output
-from grpo_verifiers.code._inside import values
-from grpo_verifiers.code._judging import Question, judge_value
+from grpo_verifiers.code._inside import names, values
+from grpo_verifiers.code._judging import Question, each_input, judge_value
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._results import Result, said
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
@@ -43,16 +43,11 @@ def told(error):
 try:
     exec(compile(asked["source"], "<program>", "exec", dont_inherit=True), module.__dict__)
     for name, args, kwargs in asked["calls"]:
+        args, kwargs = decode(args), decode(kwargs)
         try:
-            target = module
-            for part in name.split("."):
-                target = getattr(target, part)
-            args, kwargs = decode(args), decode(kwargs)
-        except AttributeError:
+            answers.append(["value", encode(find(module.__dict__, name)(*args, **kwargs))])
+        except MissingError:
             answers.append(["missing"])
-            continue
-        try:
-            answers.append(["value", encode(target(*args, **kwargs))])
         except NoValueError as error:
             answers.append(["refused", str(error)])
         except BaseException as error:
@@ -98,17 +93,8 @@ def judge_remote(question: Question, server: Server) -> list[Result]:
     if calls and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
     answers = iter(_calls(question, server, calls) if calls else ())
-    late = 0
-    results: list[Result] = []
-    for test in question.tests:
-        if not isinstance(test, StdioTest):
-            results.append(next(answers))
-        elif late >= question.patience:
-            results.append(Result("timeout", "out of time before"))
-        else:
-            results.append(_stdio(question, server, test))
-            late += results[-1].kind == "timeout"
-    return results
+    runs = each_input(question, lambda test: _stdio(question, server, test))
+    return [runs[at] if at in runs else next(answers) for at in range(len(question.tests))]
 
 
 def _stdio(question: Question, server: Server, test: StdioTest) -> Result:
@@ -123,7 +109,7 @@ def _stdio(question: Question, server: Server, test: StdioTest) -> Result:
 def _calls(question: Question, server: Server, tests: list[CallTest]) -> list[Result]:
     mark = secrets.token_hex(16)
     asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for t in tests]}
-    driver = Path(values.__file__).read_text(encoding="utf-8") + _DRIVER
+    driver = "".join(Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, values)) + _DRIVER
     output, failed = execute(server, question.language, driver, json.dumps(asked), question.limits)
     if failed is not None:
         return [failed] * len(tests)

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from grpo_verifiers._process import off_stdio, socket_pair
 from grpo_verifiers.code._box import Box, BoxError
-from grpo_verifiers.code._inside.program import MAX_MESSAGE
 from grpo_verifiers.code._inside.values import dump
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._watch import overuse
@@ -118,17 +117,22 @@ class Program:
         while True:
             if len(self._in) >= 4:
                 size = int.from_bytes(self._in[:4], "big")
-                if size > MAX_MESSAGE:
+                if size > self._limits.message:
                     return self._broken()
                 if len(self._in) >= 4 + size:
                     data = bytes(self._in[4 : 4 + size])
                     del self._in[: 4 + size]
                     try:
-                        return json.loads(data)
+                        message = json.loads(data)
                     except (ValueError, RecursionError):
                         return self._broken()
+                    return self._broken() if message is None else message
             if self.end:
-                return None
+                there = len(self._in)
+                self._move(select.POLLIN)  # what did not fit beside the messages before
+                if len(self._in) == there:
+                    return None
+                continue
             self._pump()
 
     def ask(self, message: Any) -> Any:
@@ -162,8 +166,10 @@ class Program:
         """Move bytes until something has happened or a moment has passed."""
         poll = select.poll()
         poll.register(self._box.control, select.POLLIN)
-        if self._channel.fileno() >= 0:
-            poll.register(self._channel, select.POLLIN | (select.POLLOUT if self._out else 0))
+        # What is not taken now stays with the program, and holds it up.
+        wanted = (0 if self._full else select.POLLIN) | (select.POLLOUT if self._out else 0)
+        if wanted and self._channel.fileno() >= 0:
+            poll.register(self._channel, wanted)
         if self._stdout >= 0:
             poll.register(self._stdout, select.POLLIN)
         ready = dict(poll.poll(int(_TICK * 1000)))
@@ -192,6 +198,7 @@ class Program:
             raise BoxError("the zygote died")
         if ending.get("run") != self._run:
             return
+        self.end = self._fault or ending["end"]
         # Everything that the program could write is in the pipes now: nothing of it lives.
         with contextlib.suppress(BlockingIOError):
             failed = os.read(self._setup, 2000)
@@ -203,7 +210,7 @@ class Program:
             self._take_output()
         if self._channel.fileno() >= 0:
             self._move(select.POLLIN)
-        self.end = self._fault or ending["end"]
+        self.end = self._fault or self.end
 
     def _take_output(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -220,27 +227,36 @@ class Program:
         try:
             if events & select.POLLOUT:
                 self._push()
-            while len(self._in) <= MAX_MESSAGE + 4:
+            while not self._full:
                 data = self._channel.recv(1 << 18)
                 if not data:
                     self._channel.close()
                     return
                 self._in += data
-            if int.from_bytes(self._in[:4], "big") > MAX_MESSAGE:
+            if int.from_bytes(self._in[:4], "big") > self._limits.message:
                 self._stop_for("protocol")
         except BlockingIOError:
             pass
         except OSError:
             self._channel.close()
 
+    @property
+    def _full(self) -> bool:
+        return len(self._in) > self._limits.message + 4
+
     def _push(self) -> None:
         """Send as much as the channel takes."""
-        with contextlib.suppress(OSError):  # full, or closed: the reading side finds out which
+        try:
             if self._out:
                 del self._out[: self._channel.send(self._out)]
             if self._last and not self._out:
                 self._channel.shutdown(socket.SHUT_WR)
                 self._last = False
+        except BlockingIOError:
+            pass
+        except OSError:  # closed: nothing of it will ever leave
+            self._out.clear()
+            self._last = False
 
     def _close(self) -> None:
         self._channel.close()

@@ -11,7 +11,14 @@ from grpo_verifiers.verdict import Status, Verdict
 Kind = Literal["pass", "wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]
 _MARKS = {"pass": "+", "timeout": "t", "limit": "l"}
 _SHOWN = 200
-_BRACKETS = {"l": "[]", "t": "()", "s": "{}", "z": ("frozenset({", "})")}
+_BRACKETS = {
+    "l": "[]",
+    "t": "()",
+    "s": "{}",
+    "z": ("frozenset({", "})"),
+    "g": ("an iterator of (", ")"),
+    "r": ("range(", ")"),
+}
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,8 @@ def _spell(tree: Any) -> str:
     tag, *rest = tree
     if tag == "d":
         return "{" + ", ".join(f"{_spell(key)}: {_spell(item)}" for key, item in rest) + "}"
+    if tag == "n":
+        return f"array({_spell(rest[1])})"
     if tag in _BRACKETS:
         left, right = _BRACKETS[tag]
         return left + ", ".join(map(_spell, rest)) + right

@@ -55,6 +55,8 @@ class Stage:
             self._own_namespaces()
         else:
             _must(_libc.prctl(_SUBREAPER, 1, 0, 0, 0), "adopting orphans")
+        if self.level == "process" and self._uid is None and _is_root_outside():
+            raise OSError("programs would run as root, whose processes the kernel does not bound")
         if self.level != "none":
             self._landlock = landlock.Rules(plan["read"])
             if not self._landlock.version:
@@ -167,7 +169,7 @@ class Stage:
         _must(_libc.prctl(_DUMPABLE, 0, 0, 0, 0), "hiding memory")
         if self._landlock is None or self._seccomp is None:
             raise OSError("the stage is not set")
-        self._landlock.enter(folder)
+        self._landlock.enter()
         for fd, _ in self._landlock.opened:
             os.close(fd)
         self._seccomp()
@@ -200,6 +202,13 @@ class Stage:
                 while True:
                     os.waitpid(-1, 0)  # children of the dead become ours, and are dead as well
         wipe(folder)
+
+
+def _is_root_outside() -> bool:
+    """Whether this user is the kernel's root, whatever it is called here: RLIMIT_NPROC does not hold that one."""
+    with open("/proc/self/uid_map", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
+        ranges = [[int(part) for part in line.split()] for line in file]
+    return any(first <= os.getuid() < first + count and start + os.getuid() == first for first, start, count in ranges)
 
 
 def _kill_all_of(uid: int) -> None:

@@ -20,7 +20,7 @@ def version() -> int:
 
 
 class Rules:
-    """Prepared once, entered by each program with its own folder."""
+    """Prepared once, entered by each program in its own folder."""
 
     def __init__(
         self, readable: Iterable[str], devices: Iterable[str] = ("/dev/null", "/dev/zero", "/dev/urandom")
@@ -52,13 +52,13 @@ class Rules:
             if os.path.exists(path):  # noqa: PTH110 - same
                 self.opened.append((_open_high(path), _DEVICE | (self._more & _TRUNCATE)))
 
-    def enter(self, folder: str) -> None:
-        """Bind the calling process, which has given up new privileges, to the rules and to one writable folder."""
+    def enter(self) -> None:
+        """Bind the calling process, which has given up new privileges, to the rules; it may write where it stands."""
         libc = _libc()
         rules = libc.syscall(444, self._request, ctypes.c_size_t(len(self._request)), ctypes.c_uint32(0))
         if rules < 0:
             raise OSError(ctypes.get_errno(), "Landlock refused the rules")
-        own = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        own = os.open(".", os.O_PATH | os.O_CLOEXEC)
         for fd, allowed in (*self.opened, (own, _WRITE | (self._more & (_REFER | _TRUNCATE)))):
             rule = struct.pack("=Qi", allowed & self._handled, fd)
             if libc.syscall(445, rules, 1, rule, ctypes.c_uint32(0)) != 0:

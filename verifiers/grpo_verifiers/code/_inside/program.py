@@ -6,6 +6,8 @@ Nothing here is trusted once the program runs. It is given inputs only, and what
 import ast
 import atexit
 import builtins
+import contextlib
+import gc
 import json
 import os
 import socket
@@ -15,10 +17,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .names import MissingError, find
 from .values import NoValueError, TooLargeError, check, decode, dump, encode
 
 MAX_MESSAGE = 1 << 20
+"""Bytes of one message, unless the parent has room for more."""
 _MAX_TEXT = 300
+_MAX_ARGUMENTS = 10_000
 
 
 def serve(channel: socket.socket) -> None:
@@ -30,7 +35,7 @@ def serve(channel: socket.socket) -> None:
     if mode == "main":
         _run_main(channel, message["source"])
     elif mode == "calls":
-        _answer_calls(channel, message["source"])
+        _answer_calls(channel, message["source"], message.get("room", MAX_MESSAGE))
     elif mode == "tests":
         _run_tests(channel, message["tests"])
     elif mode == "command":
@@ -44,20 +49,30 @@ def _run_main(channel: socket.socket, source: str) -> None:
     except Exception as error:  # noqa: BLE001 - SyntaxError, ValueError, RecursionError, MemoryError: all say the same
         _send(channel, ["syntax", _told(error)])
         return
+    space = _module("__main__").__dict__
     try:
-        exec(code, _module("__main__").__dict__)  # noqa: S102 - what the box is for
+        exec(code, space)  # noqa: S102 - what the box is for
     except SystemExit:
         pass
     except BaseException as error:  # noqa: BLE001 - reported, not judged: the output decides
         _send(channel, ["raised", _told(error)])
-    for step in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush):  # type: ignore[attr-defined]  # noqa: SLF001 - the end of a program without the cost of tearing down the interpreter
+    # The end of a program without the cost of tearing down the interpreter.
+    steps = (threading._shutdown, atexit._run_exitfuncs, _flush, space.clear, gc.collect, _flush)  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter calls at its own end
+    for step in steps:
         try:
             step()
         except BaseException as error:  # noqa: BLE001 - the next step still has to run
             _send(channel, ["raised", _told(error)])
 
 
-def _answer_calls(channel: socket.socket, source: str) -> None:
+def _flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None:
+            with contextlib.suppress(ValueError):  # closed
+                stream.flush()
+
+
+def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
     """Load a program, then answer calls of what it defines."""
     module = _module("program")
     try:
@@ -73,28 +88,40 @@ def _answer_calls(channel: socket.socket, source: str) -> None:
     _send(channel, ["loaded"])
     while (message := _receive(channel)) is not None:
         reply = _checked(module, message["code"]) if "code" in message else _called(module, message)
-        _send(channel, reply)
+        _send(channel, reply, room)
 
 
 def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:
-    name = message["name"]
-    try:
-        target: Any = module.__dict__[name.partition(".")[0]]
-        for part in name.split(".")[1:]:
-            target = getattr(target, part)
-    except (KeyError, AttributeError):
-        return ["missing"]
     arguments, keywords = decode(message["args"]), decode(message["kwargs"])
     try:
-        value = target(*arguments, **keywords)
+        value = find(module.__dict__, message["name"])(*arguments, **keywords)
+    except MissingError:
+        return ["missing"]
     except BaseException as error:  # noqa: BLE001 - the program's
-        return ["raised", type(error).__name__, _told(error)]
+        return ["raised", _built_in(error), _told(error), _arguments(error)]
     try:
         return ["value", encode(value)]
     except NoValueError as error:
         return ["refused", str(error)]
     except BaseException as error:  # noqa: BLE001 - the program may have patched anything
         return ["refused", _told(error)]
+
+
+def _built_in(error: BaseException) -> str:
+    """The nearest built-in class of an exception."""
+    try:
+        return next(str(kind.__name__) for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    except BaseException:  # noqa: BLE001 - the program may have patched anything
+        return "Exception"
+
+
+def _arguments(error: BaseException) -> Any:
+    """What an exception was made with, where all of that can cross."""
+    try:
+        tree = encode(error.args)
+        return tree if len(dump(tree)) <= _MAX_ARGUMENTS else None
+    except BaseException:  # noqa: BLE001 - as above
+        return None
 
 
 def _checked(module: types.ModuleType, code: str) -> list[Any]:
@@ -144,33 +171,47 @@ class ProgramError(Exception):
 def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., Any]:
     def stub(*args: Any, **kwargs: Any) -> Any:
         try:
-            message = ["call", name, encode(args), encode(kwargs)]
+            message = dump(["call", name, encode(args), encode(kwargs)])
         except TooLargeError:
             raise  # only values of the program's own making are like that
         except NoValueError as error:
             raise _UncrossableError(f"passes {error} to {name}") from None
+        if len(message) > MAX_MESSAGE:
+            raise TooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
         calls[0] += 1
-        _send(channel, message)
-        reply = _receive(channel)
+        try:
+            channel.sendall(message)
+            reply = _receive(channel)
+        except OSError:
+            reply = None
         if reply is None:
             os._exit(1)
         if reply[0] == "value":
             check(reply[1])
             return decode(reply[1])
         if reply[0] == "raised":
-            raise _exception(reply[1])(reply[2])
+            raise _exception(*reply[1:])
         raise _RefusedError(reply[1])
 
     stub.__name__ = stub.__qualname__ = name
     return stub
 
 
-def _exception(name: str) -> type[Exception]:
-    """The built-in class of that name, unless raising it would end a loop of the test early and pass it."""
+def _exception(name: str, told: str, args: Any) -> Exception:
+    """The program's exception, of the built-in class of that name, with the arguments that it had.
+
+    Not of one that would end a loop of the test early, and pass it.
+    """
     kind = getattr(builtins, name, None)
     if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, ExceptionGroup):
-        return ProgramError
-    return ProgramError if name.startswith(("Stop", "Unicode")) else kind
+        return ProgramError(told)
+    if name.startswith(("Stop", "Unicode")):
+        return ProgramError(told)
+    try:
+        check(args)
+        return kind(told) if args is None else kind(*decode(args))
+    except Exception:  # noqa: BLE001 - a stranger's arguments
+        return ProgramError(told)
 
 
 def _unknown_names(tree: ast.AST) -> set[str]:
@@ -203,7 +244,7 @@ def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:
 
 def _module(name: str) -> types.ModuleType:
     module = types.ModuleType(name)
-    module.__dict__["__builtins__"] = builtins
+    module.__dict__.update(__builtins__=builtins, __file__="program.py")
     sys.modules[name] = module
     return module
 
@@ -215,13 +256,13 @@ def _told(error: BaseException) -> str:
         return "an exception that cannot be shown"
 
 
-def _send(channel: socket.socket, message: Any) -> None:
+def _send(channel: socket.socket, message: Any, room: int = MAX_MESSAGE) -> None:
     try:
         data = dump(message)
     except (ValueError, RecursionError):
         data = dump(["refused", "a value that cannot be written down"])
-    if len(data) > MAX_MESSAGE:
-        data = dump(["refused", f"a value of more than {MAX_MESSAGE} bytes"])
+    if len(data) - 4 > room:
+        data = dump(["refused", f"a value of more than {room} bytes"])
     try:
         channel.sendall(data)
     except OSError:

@@ -10,7 +10,7 @@ _ARCHES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _NEWEST = 462
 """System calls above this number did not exist when the list was made: they answer ENOSYS, as on an older kernel."""
 _NAMESPACES = 0x7E020080
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 # Name: (x86_64, aarch64), -1 where the machine has none.
@@ -47,6 +47,11 @@ _DENIED = {
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "socket": (41, 198),
+    "bind": (49, 200),
+    "connect": (42, 203),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
     "shmget": (29, 194),
     "shmat": (30, 196),
     "shmctl": (31, 195),
@@ -112,9 +117,12 @@ _DENIED = {
     "mknod": (133, -1),
     "mknodat": (259, 33),
     "vmsplice": (278, 75),
+    "io_setup": (206, 0),
+    "sync": (162, 81),
+    "syncfs": (306, 267),
 }
 # Without namespaces of its own a program may signal nothing, and must not change what Landlock leaves open to the owner
-# of a file: its mode, owner, times, attributes and, on older kernels, length.
+# of a file: its mode, owner, times, attributes and, on older kernels, length; nor watch what happens to files outside.
 _SHARED = {
     "chmod": (90, -1),
     "fchmod": (91, 52),
@@ -140,6 +148,9 @@ _SHARED = {
     "tgkill": (234, 131),
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
+    "inotify_init": (253, -1),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
 }
 _CLONE3 = (435, 435)
 _LOOKED_INTO = {
@@ -204,7 +215,12 @@ def _assemble(arch: int, column: int, numbers: list[int]) -> bytes:
     line(_LOAD, 16, label="prlimit")
     line(_EQUAL, 0, "allow_far", "deny_far")
     line(_LOAD, 16, label="socketpair")
-    line(_EQUAL, 1, "allow_far", "deny_far")
+    line(_EQUAL, 1, None, "deny_far")
+    # Those of datagrams are not bound to their pair: they reach every socket file and abstract name.
+    line(_LOAD, 24)
+    line(_AND, 0xF)
+    line(_EQUAL, 1, "allow_far")
+    line(_EQUAL, 5, "allow_far", "deny_far")
     line(_LOAD, 24, label="ioctl")
     for request in (_TIOCSTI, _TIOCLINUX, _FIOSETOWN, _SIOCSPGRP):
         line(_EQUAL, request, "deny_far")

@@ -5,7 +5,10 @@ Numbers in range, strings, true, false and null stand for themselves. Everything
 
 import json
 import math
+import re
+import sys
 from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 MAX_DEPTH = 100
@@ -14,7 +17,9 @@ MAX_ITEMS = 200_000
 _WIDE = 1 << 63
 _SEQUENCES: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
-_MAKERS = {"l": list, "t": tuple, "s": set, "z": frozenset}
+_MAKERS: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "s": set, "z": frozenset, "g": iter}
+_DTYPE = re.compile(r"[<>|=][biufcSU]\d{1,4}")
+"""Types of arrays whose members are built-in values."""
 
 
 class NoValueError(ValueError):
@@ -52,7 +57,37 @@ def encode(value: Any, depth: int = 0) -> Any:
         return [tag, *(encode(item, depth + 1) for item in value)]
     if kind in _MAPPINGS:
         return ["d", *([encode(key, depth + 1), encode(item, depth + 1)] for key, item in dict.items(value))]
+    if kind is range:
+        return ["r", *(encode(part) for part in (value.start, value.stop, value.step))]
+    if kind.__module__ in {"builtins", "itertools"} and hasattr(kind, "__next__"):
+        return ["g", *_taken(value, depth)]
+    if kind.__module__ == "numpy" and "numpy" in sys.modules:
+        return _of_numpy(value, depth)
     raise NoValueError(f"a value of type {kind.__name__[:60]}")
+
+
+def _taken(iterator: Any, depth: int) -> list[Any]:
+    """All that an iterator still has."""
+    items = []
+    for item in iterator:
+        items.append(encode(item, depth + 1))
+        if len(items) > MAX_ITEMS:
+            raise TooLargeError(f"an iterator of more than {MAX_ITEMS} members")
+    return items
+
+
+def _of_numpy(value: Any, depth: int) -> Any:
+    """A scalar as the built-in value it stands for, an array with the type of its members."""
+    numpy = sys.modules["numpy"]
+    if isinstance(value, numpy.generic):
+        item = value.item()
+        if type(item).__module__ == "builtins":
+            return encode(item, depth)
+    elif type(value) is numpy.ndarray and _DTYPE.fullmatch(value.dtype.str):
+        if value.size > MAX_ITEMS:
+            raise TooLargeError(f"an array of more than {MAX_ITEMS} members")
+        return ["n", value.dtype.str, encode(value.tolist(), depth + 1)]
+    raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}")
 
 
 def decode(tree: Any) -> Any:
@@ -64,6 +99,11 @@ def decode(tree: Any) -> Any:
         return {decode(key): decode(item) for key, item in rest}
     if tag in _MAKERS:
         return _MAKERS[tag](decode(item) for item in rest)
+    if tag == "r":
+        return range(*map(decode, rest))
+    if tag == "n":
+        members = decode(rest[1])
+        return sys.modules["numpy"].array(members, dtype=rest[0]) if "numpy" in sys.modules else members
     if tag == "i":
         return int(rest[0], 16)
     if tag == "f":
@@ -100,6 +140,15 @@ def check(tree: Any, depth: int = 0) -> None:
     elif tag in _MAKERS:
         for item in rest:
             check(item, depth + 1)
+    elif tag == "r":
+        if len(rest) != 3:
+            raise NoValueError("a malformed value")
+        for item in rest:
+            check(item, depth + 1)
+    elif tag == "n":
+        if len(rest) != 2 or type(rest[0]) is not str or not _DTYPE.fullmatch(rest[0]):
+            raise NoValueError("a malformed value")
+        check(rest[1], depth + 1)
     elif tag in {"i", "f", "c", "b"}:
         if len(rest) != (2 if tag == "c" else 1) or any(type(item) is not str for item in rest):
             raise NoValueError("a malformed value")

@@ -13,6 +13,7 @@ import os
 import resource
 import select
 import signal
+import site
 import socket
 import sys
 import time
@@ -38,6 +39,9 @@ def main(control_fd: int, parent_fd: int) -> None:
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:2000]}).encode())
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.argv[:] = ["program.py"]
+    site.setquit()  # -S leaves exit and quit out
+    site.sethelper()
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"ready": stage.reached}).encode())
@@ -129,9 +133,10 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> N
     moved = {role: _high(fd) for role, fd in roles.items()}
     try:
         os.setsid()
-        for number, role in ((0, "stdin"), (1, "stdout")):
-            if role in moved:
-                os.dup2(moved[role], number)
+        # Not the zygote's own: what is open twice has one offset, one lock and, of a file, one content.
+        null = os.open("/dev/null", os.O_RDWR)
+        for number, role in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+            os.dup2(moved.get(role, null), number)
         channel = socket.socket(fileno=os.dup2(moved["channel"], 3, inheritable=False))
         setup = os.dup2(moved["setup"], 4, inheritable=False)
         moved["setup"] = setup

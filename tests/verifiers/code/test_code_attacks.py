@@ -1,0 +1,359 @@
+"""Programs that want a point without solving the task, and solutions of unusual make that deserve theirs."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_verifiers import Status, get_verifier
+from grpo_verifiers._proc import descendants
+from grpo_verifiers.code._pool import close_pool
+
+CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
+ASSERTS = [{"code": "assert add(1, 2) == 3"}, {"code": "assert add(10, 5) == 15"}]
+CHECK = [
+    {
+        "code": "def check(candidate):\n    for a, b in ((1, 2), (10, 5)):\n        assert candidate(a, b) == a + b\ncheck(add)"
+    }
+]
+RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
+
+FORGED = [
+    *(
+        ["value", value]
+        for value in (True, 3.0, None, "3", ["i", "0x3"], ["f", "3"], {"a": 3}, ["s", 3, 3], ["s", ["l"]])
+    ),
+    *(
+        ["value", value]
+        for value in (["d", [["l"], 3]], ["n", "<i8", 3, 3], ["n", "|O", 3], ["r", 3], ["g", ["l"]], ["c"])
+    ),
+    ["value"],
+    ["value", 3, 3],
+    ["pass"],
+    ["test", "pass", ""],
+    ["test", "idle", ""],
+    ["test", "uncrossable", ""],
+    ["call", "add", ["l", 1, 2], ["d"]],
+    *(["raised", *rest] for rest in ([], [1], ["x"], [None, None], ["SystemExit", "x"], ["StopIteration", "x", 5])),
+    ["raised", "ValueError", "\ud800", ["t", ["l"], {"a": 1}]],
+    ["raised", "ExceptionGroup", "x", ["t", "x", ["l"]]],
+    ["refused"],
+    ["refused", 3],
+    ["missing", [[]]],
+    ["syntax", {}],
+    *(5, "x", [], {}, True, None, [[]], [None], [["value", 3]]),
+]
+SEND = """
+import json, os, time
+def forge(data):
+    data = data if isinstance(data, bytes) else json.dumps(data).encode()
+    os.write(3, len(data).to_bytes(4, "big") + data)
+"""
+RAW = [
+    b"",
+    b"\xff\xfe",
+    b"9" * 5000,
+    b'["raised",' + b"[" * 990 + b"]" * 990 + b"]",
+    b'["value",' + b"[" * 100_000 + b"]" * 100_000 + b"]",
+    *(b'["raised","ValueError","x",' + b"[" * depth + b"]" * depth + b"]" for depth in (120, 970, 980, 985, 990)),
+    b'["value",NaN]',
+    b'["value",["l",' + b"1," * 100_000 + b"1]]",
+]
+
+FUNCTIONS = {
+    "an int that equals everything": "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\ndef add(a, b): return E(0)",
+    "a float that does": "class E(float):\n    __eq__ = lambda s, o: True\n    __ne__ = lambda s, o: False\ndef add(a, b): return E(0)",
+    "a str that does": "class E(str):\n    __eq__ = lambda s, o: True\n    __hash__ = str.__hash__\ndef add(a, b): return E('3')",
+    "a list that does": "class E(list):\n    __eq__ = lambda s, o: True\n    __len__ = lambda s: 0\ndef add(a, b): return E()",
+    "a class that says it is int": "class E:\n    __class__ = property(lambda s: int)\n    __index__ = __int__ = lambda s: 3\n    __eq__ = lambda s, o: True\ndef add(a, b): return E()",
+    "a metaclass that equals int": "class M(type):\n    __eq__ = lambda s, o: True\n    __hash__ = lambda s: hash(int)\n    __instancecheck__ = lambda s, o: True\nclass E(metaclass=M):\n    __eq__ = lambda s, o: True\ndef add(a, b): return E()",
+    "anything": "from unittest.mock import ANY\ndef add(a, b): return ANY",
+    "the name of a class": "class add:\n    def __new__(cls, a, b): return super().__new__(cls)\n    __eq__ = lambda s, o: True",
+    "reflected operators": "class E:\n    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = lambda s, o: 0\n    __abs__ = __float__ = lambda s: 0.0\n    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = lambda s, o: True\ndef add(a, b): return E()",
+    "not a number": "def add(a, b): return float('nan')",
+    "infinity": "def add(a, b): return float('inf')",
+    "minus zero": "def add(a, b): return -0.0",
+    "true": "def add(a, b): return True",
+    "text": "def add(a, b): return str(a + b)",
+    "bytes": "def add(a, b): return bytes([a + b])",
+    "a list of it": "def add(a, b): return [a + b]",
+    "a mapping of it": "def add(a, b): return {a + b: a + b}",
+    "a generator of it": "def add(a, b): yield a + b",
+    "a generator without end": "def add(a, b):\n    while True: yield a + b",
+    "an iterator that raises": "def add(a, b): return map(lambda x: 1 // 0, [1])",
+    "a coroutine": "async def add(a, b): return a + b",
+    "a function": "def add(a, b): return lambda: a + b",
+    "a range": "def add(a, b): return range(a + b, a + b + 1)",
+    "a huge number": "def add(a, b): return 1 << 5_000_000",
+    "a huge list": "def add(a, b): return [[]] * 10**6",
+    "a list in itself": "def add(a, b):\n    own = []; own.append(own)\n    return own",
+    "a deep list": "def add(a, b):\n    own = []\n    for _ in range(10**5): own = [own]\n    return own",
+    "no value": "add = 3",
+    "an answer to every name": "import sys, types\nclass M(types.ModuleType):\n    def __getattr__(self, name): return lambda *a: 3\nsys.modules[__name__].__class__ = M",
+    "an exception without words": "class X(BaseException):\n    def __str__(self): raise self\n    __repr__ = __str__\ndef add(a, b): raise X()",
+    "an exception that talks without end": "class X(Exception):\n    def __str__(self):\n        while True: pass\ndef add(a, b): raise X()",
+    "an exception of a long name": "X = type('AssertionError' * 100_000, (Exception,), {})\ndef add(a, b): raise X()",
+    "an exception whose class is broken": "class M(type):\n    __mro__ = property(lambda s: 1 // 0)\n    mro = lambda s: [s, Exception, BaseException, object]\nclass X(Exception, metaclass=M):\n    args = property(lambda s: 1 // 0)\n    __module__ = property(lambda s: 1 // 0)\ndef add(a, b): raise X()",
+    "an exception with surrogates": "def add(a, b): raise ValueError('\\udfff' * 1000)",
+    "a group of exceptions": "def add(a, b): raise ExceptionGroup('x', [StopIteration(3)])",
+    "the end of an iteration": "def add(a, b): raise StopIteration(3)",
+    "the end of the program": "import sys\ndef add(a, b): sys.exit(0)",
+    "the end by a signal": "import os, signal\ndef add(a, b): os.kill(os.getpid(), signal.SIGTERM)",
+    "an interrupt": "def add(a, b): raise KeyboardInterrupt",
+    "recursion": "def add(a, b): return add(a, b)",
+    "patched json": "import json\njson.dumps = lambda *a, **k: '[\"value\",true]'\njson.loads = lambda *a, **k: {}\ndef add(a, b): return None",
+    "patched messages": "import sys\nfor name, module in list(sys.modules.items()):\n    if name.startswith('_inside'):\n        for each in ('encode', 'dump', 'check', '_send', '_called'):\n            if hasattr(module, each): setattr(module, each, lambda *a: b'\\0\\0\\0\\x08[\"pass\"]')\ndef add(a, b): return None",
+    "a wiped zygote module": "import sys\nmodule = sys.modules['_inside.zygote']\nfor name in dir(module): setattr(module, name, None)\ndef add(a, b): return None",
+    "patched built-ins": "import builtins\nfor name in ('len', 'isinstance', 'type', 'getattr', 'hasattr', 'repr', 'AssertionError', 'all', 'zip'):\n    setattr(builtins, name, lambda *a: True)\ndef add(a, b): return None",
+    "a patched small int": "import ctypes\nctypes.memmove(id(1) + 24, id(3) + 24, 4)\ndef add(a, b): return 1",
+    "frames, garbage and names": "import gc, sys\ndef add(a, b):\n    frame = sys._getframe()\n    while frame:\n        for space in (frame.f_locals, frame.f_globals):\n            for name in ('expected', 'tests', 'stdout', 'answer'):\n                if name in space: return space[name]\n        frame = frame.f_back\n    for item in gc.get_objects():\n        if isinstance(item, dict) and 'expected' in item: return item['expected']",
+    "arguments of others": "import os, sys\ndef add(a, b):\n    for pid in ('self', os.getppid(), 1):\n        for name in ('cmdline', 'environ', 'mem', 'maps'):\n            try: sys.stdout.write(open(f'/proc/{pid}/{name}', 'rb').read().decode('latin-1'))\n            except OSError: pass\n    return os.environ.get('EXPECTED')",
+    "tests of its own": "tests = []\ndef check(candidate): return True\ncandidate = lambda *a: 3\nassert True\ndef add(a, b): return None",
+    "an import hook": "import builtins, sys\nreal = builtins.__import__\nbuiltins.__import__ = lambda name, *a, **k: real('sys')\nsys.meta_path.clear(); sys.path_hooks.clear(); sys.modules.clear()\ndef add(a, b): return None",
+    "a numpy of its own": "import sys, types\nfake = types.ModuleType('numpy')\nclass ndarray:\n    size = 0\n    dtype = type('D', (), {'str': '<i8'})()\n    tolist = lambda s: s\n    __eq__ = lambda s, o: True\nclass generic: pass\nfake.ndarray, fake.generic = ndarray, generic\nndarray.__module__ = 'numpy'\nsys.modules['numpy'] = fake\ndef add(a, b): return ndarray()",
+    "another encoding": "# coding: utf-7\n+AGQAZQBm- add(a, b): return a + b",
+    "a null byte": "def add(a, b): return a + b\n\0",
+    "a future without it": "from __future__ import braces\ndef add(a, b): return a + b",
+    "no memory": "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 20, 1 << 20))\ndef add(a, b): return [0] * 10**5",
+    "no descriptors": "import os\nos.closerange(0, 100)\ndef add(a, b): return a + b",
+    "threads that stay": "import threading, time\nfor _ in range(8): threading.Thread(target=time.sleep, args=(60,)).start()\ndef add(a, b): return None",
+    "a timer": "import os, signal\nsignal.signal(signal.SIGALRM, lambda *a: os._exit(0))\nsignal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\ndef add(a, b):\n    while True: pass",
+    "another interpreter": "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', 'import os; os.write(3, b\"[true]\")'])",
+    "late words on the pipe": "import atexit, os\natexit.register(lambda: os.write(3, b'\\0\\0\\0\\x09[\"value\",3]'))\ndef add(a, b): return None",
+    "answers without end": SEND + "def add(a, b):\n    while True: forge(['value', None])",
+    "a closed pipe": "import os\ndef add(a, b): os.close(3); return a + b",
+}  # fmt: skip
+OUTPUTS = {
+    "every answer": "print('6\\n9\\n14\\n21')",
+    "the first line": "n = int(input())\nprint(2 * n)",
+    "no second line": "n = int(input())\nprint(2 * n, 3 * n)",
+    "another line break": "n = int(input())\nprint(2 * n, 3 * n, sep='\\r')",
+    "a vertical tab": "n = int(input())\nprint(2 * n, 3 * n, sep='\\v')",
+    "a line separator": "n = int(input())\nprint(2 * n, 3 * n, sep='\\u2028')",
+    "a blank line first": "n = int(input())\nprint()\nprint(2 * n, 3 * n, sep='\\n')",
+    "floats": "n = int(input())\nprint(2.0 * n, 3.0 * n, sep='\\n')",
+    "digits of another script": "n = int(input())\nprint(*(str(k * n).translate({48 + d: 0x660 + d for d in range(10)}) for k in (2, 3)), sep='\\n')",
+    "an invisible character": "n = int(input())\nprint(f'{2 * n}\\u200b', 3 * n, sep='\\n')",
+    "a null": "n = int(input())\nprint(f'{2 * n}\\0', 3 * n, sep='\\n')",
+    "a byte order mark": "n = int(input())\nprint(f'\\ufeff{2 * n}', 3 * n, sep='\\n')",
+    "an erased line": "n = int(input())\nprint(f'junk\\x1b[2K\\r{2 * n}', 3 * n, sep='\\n')",
+    "the wrong stream": "import sys\nn = int(input())\nprint(2 * n, 3 * n, sep='\\n', file=sys.stderr)",
+    "a message instead": SEND + "forge(['pass'])",
+    "a daemon's answer": "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\ntime.sleep(0.5)\nn = int(input())\nprint(2 * n, 3 * n, sep='\\n')",
+    "what lies past the input": "import os\nsize = os.lseek(0, 0, 2)\nos.lseek(0, size, 0)\nprint(os.read(0, 1000))",
+    "another input": "import os\ntry: os.ftruncate(0, 0)\nexcept OSError: print('6\\n9')",
+    "no output": "import os\nos.close(1)",
+    "output without end": "while True: print(6)",
+    "errors without end": "import sys\nwhile True: sys.stderr.write('x' * 100_000)",
+    "answers without end": SEND + "while True: forge(['value', None])",
+    "its surroundings": "import os, sys\nprint(os.environ, sys.argv, sys.path, os.getcwd(), os.listdir())",
+    "a state on standard error": "import os\nn = int(input())\ntry:\n    os.lseek(2, 0, 0); seen = os.read(2, 99)\nexcept OSError: seen = b''\nos.write(2, b'seen')\nprint('6\\n9' if not seen else '14\\n21')",
+    "a lock": "import fcntl, os\nn = int(input())\nfcntl.flock(0, fcntl.LOCK_EX)\nother = os.open('/dev/null', os.O_RDWR)\nfor fd in (1, 2): fcntl.flock(fd, fcntl.LOCK_EX)\ntry:\n    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB); print('14\\n21')\nexcept OSError: print('6\\n9')",
+}  # fmt: skip
+
+
+def judged(level, programs, tests, fenced, time_limit=0.5):
+    """Verdicts by name; one at a time on one box after the other, as in a run."""
+    verifier = get_verifier("code", level=level, highest=level, time_limit=time_limit)
+    texts = [fenced(source) for source in programs.values()]
+    return dict(zip(programs, verifier.verify_batch(None, texts, None, tests=[tests] * len(texts)), strict=True))
+
+
+@pytest.mark.parametrize("tests", [CALLS, CHECK], ids=["calls", "check"])
+def test_functions_that_solve_nothing_score_nothing(level, tests, fenced):
+    verdicts = judged(level, FUNCTIONS, tests, fenced)
+    assert not {
+        name: verdict for name, verdict in verdicts.items() if verdict.score != 0 or verdict.status is Status.ERROR
+    }
+
+
+def test_outputs_that_solve_nothing_score_nothing(level, fenced):
+    verdicts = judged(level, OUTPUTS, RUNS, fenced)
+    assert not {
+        name: verdict for name, verdict in verdicts.items() if verdict.score != 0 or verdict.status is Status.ERROR
+    }
+
+
+@pytest.mark.parametrize("tests", [CALLS, ASSERTS, RUNS], ids=["calls", "asserts", "runs"])
+@pytest.mark.parametrize("when", ["loading", "called"])
+def test_forged_messages_are_wrong_answers_and_never_failures_of_ours(when, tests, fenced):
+    if when == "called":
+        body = "def add(a, b):\n    forge({0!r})\n    time.sleep(0.05); os._exit(0)"
+    else:
+        body = "forge(['loaded'])\nfor _ in range(3): forge({0!r})\ntime.sleep(0.05)\nos._exit(0)"
+    forged = [*FORGED, *RAW]
+    verdicts = judged("process", {str(at): SEND + body.format(each) for at, each in enumerate(forged)}, tests, fenced)
+    for at, each in enumerate(forged):
+        verdict = verdicts[str(at)]
+        # A forged value of 3 is an answer of 3: to the second question it is wrong like any other.
+        assert (verdict.score, verdict.status is Status.ERROR) == (0, False), (each, verdict)
+        assert verdict.detail.isprintable(), each
+
+
+def test_a_program_that_calls_for_more_than_a_message_holds_is_wrong(fenced):
+    tests = [{"code": "assert g(f()) == 'x'"}, {"code": "assert g([f(), f(), f()]) == 'x'"}]
+    for size in ((1 << 20) - 20, (1 << 20) - 13, 1 << 19):
+        source = f"def f(): return 'x' * {size}\ndef g(x): return 'y'"
+        verdict = get_verifier("code").verify(fenced(source), tests=tests)
+        assert (verdict.score, verdict.status) == (0, Status.WRONG), verdict
+
+
+def test_what_programs_leave_running_is_gone_wherever_it_hangs(level, fenced):
+    mark = f"left{os.getpid()}"
+    named = f"import ctypes, os, time\nctypes.CDLL(None).prctl(15, b'{mark}', 0, 0, 0)\n"
+    hang = "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\n    time.sleep(60)"
+    ways = [
+        f"import signal\nif os.fork() == 0:\n    os.setsid()\n    {hang}",
+        f"import signal\nif os.fork() == 0:\n    os.setsid()\n    if os.fork(): os._exit(0)\n    {hang}",
+        # As a child of the zygote rather than of the program.
+        f"import signal\nif ctypes.CDLL(None).syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:\n    {hang}",
+        f"import signal\nfor _ in range(10):\n    if os.fork() == 0:\n        os.setpgid(0, 0)\n        os.closerange(0, 64)\n        {hang.replace('    ', '        ')}",
+        "import threading\nthreading.Thread(target=time.sleep, args=(60,)).start()\nif os.fork() == 0: os.execv('/bin/sleep', ['sleep', '60'])",
+    ]
+    before = descendants(os.getpid())
+    verdicts = judged(
+        level, {str(at): named + way + "\ndef add(a, b): return a" for at, way in enumerate(ways)}, CALLS, fenced
+    )
+    assert all(verdict.score == 0 and "returned" in verdict.detail for verdict in verdicts.values()), verdicts
+    close_pool()
+    assert descendants(os.getpid()) <= before
+    names = [path.read_text() for path in Path("/proc").glob("[0-9]*/comm") if path.exists()]
+    assert not [name for name in names if name.startswith(mark)]
+
+
+HONEST_RUNS = {
+    "exit": "try:\n    n = int(input())\n    print(2 * n)\n    print(3 * n)\n    exit(0)\nexcept Exception:\n    print('wrong')",
+    "quit": "n = int(input())\nprint(2 * n)\nprint(3 * n)\nquit()\nprint(1)",
+    "exit code": "import sys\nn = int(input())\nprint(2 * n)\nprint(3 * n)\nsys.exit(1)",
+    "a file if named": "import sys\nn = int((open(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin).readline())\nprint(2 * n)\nprint(3 * n)",
+    "fileinput": "import fileinput\nfor line in fileinput.input():\n    print(2 * int(line), 3 * int(line), sep='\\n')",
+    "descriptors": "n = int(open(0).read())\nout = open(1, 'w')\nout.write(f'{2 * n}\\n{3 * n}\\n')",
+    "os": "import os\nn = int(os.read(0, 99))\nos.write(1, b'%d\\n%d' % (2 * n, 3 * n))\nos._exit(3)",
+    "buffers": "import sys\nn = int(sys.stdin.buffer.readline())\nsys.stdout.buffer.write(b'%d\\r\\n%d\\r\\n' % (2 * n, 3 * n))",
+    "a stream put aside": "import io, sys\nout, sys.stdout = sys.stdout, io.StringIO()\nn = int(input())\nprint(2 * n)\nprint(3 * n)\nout.write(sys.stdout.getvalue())",
+    "the first stream": "import io, sys\nsys.stdout = io.StringIO()\nn = int(next(sys.stdin))\nsys.__stdout__.write(f'{2 * n} \\n{3 * n}\\t\\n\\n')",
+    "a finalizer": "class A:\n    def __del__(self): print(3 * self.n)\nown = A()\nown.n = int(input())\nprint(2 * own.n)",
+    "a big thread": "import sys, threading\nthreading.stack_size(1 << 27)\nsys.setrecursionlimit(10**6)\ndef down(n): return n and 1 + down(n - 1)\ndef main():\n    n = int(input())\n    down(50_000)\n    print(2 * n)\n    print(3 * n)\nthreading.Thread(target=main).start()",
+    "past the end": "while True:\n    n = int(input())\n    print(2 * n)\n    print(3 * n)",
+    "a loop": "import asyncio\nasync def main():\n    n = int(input())\n    await asyncio.sleep(0)\n    print(2 * n, 3 * n, sep='\\n')\nasyncio.run(main())",
+    "a process": "from multiprocessing import Pipe, Process\ndef tell(pipe, n): pipe.send(3 * n)\nif __name__ == '__main__':\n    n = int(input())\n    here, there = Pipe()\n    Process(target=tell, args=(there, n)).start()\n    print(2 * n)\n    print(here.recv())",
+    "a subprocess": "import subprocess\nn = int(input())\nprint(2 * n, flush=True)\nsubprocess.run(['/bin/echo', str(3 * n)])",
+    "a byte order mark": "\ufeffn = int(input())\nprint(2 * n)\nprint(3 * n)",
+    "annotations": "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\nfrom __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass A:\n    n: int\ndef main() -> None:\n    own: A = A(int(input()))\n    print(2 * own.n)\n    print(3 * own.n)\nif __name__ == '__main__':\n    main()",
+}  # fmt: skip
+HONEST_CALLS = {
+    "a method": ("class Solution:\n    def add(self, a, b): return a + b", CALLS),
+    "a method by its class": (
+        "class Solution:\n    def __init__(self): self.zero = 0\n    def add(self, a, b): return self.zero + a + b",
+        [{"function": "Solution.add", "args": [1, 2], "expected": 3}],
+    ),
+    "methods of a class": (
+        "class A:\n    @classmethod\n    def f(cls): return cls.__name__\n    class B:\n        @staticmethod\n        def g(): return 2",
+        [{"function": "A.f", "expected": "A"}, {"function": "A.B.g", "expected": 2}],
+    ),
+    "printing": ("print('x' * 10**6)\ndef add(a, b):\n    print('x' * 10**6)\n    return a + b", CALLS),
+    "much": ("def f(n): return list(range(n))", [{"function": "f", "args": [190_000], "expected": list(range(190_000))}]),
+    "a long text": ("def f(n): return 'é' * n", [{"function": "f", "args": [400_000], "expected": "é" * 400_000}]),
+    "long output": ("print('x' * 2_000_000)", [{"stdin": "", "stdout": "x" * 2_000_000}]),
+    "an iterator": ("def f(n):\n    yield from range(n)", [{"code": "assert list(f(3)) == [0, 1, 2]\nassert next(f(1)) == 0"}]),
+    "a range": ("f = range", [{"code": "assert f(3) == range(3) and 2 in f(3) and len(f(0, 9, 2)) == 5"}]),
+    "an exception": (
+        "class Negative(ValueError): pass\ndef f(x):\n    if x < 0: raise Negative('below', x)\n    return {}[x]",
+        [{"code": "try:\n    f(-1)\n    assert False\nexcept ValueError as error:\n    assert error.args == ('below', -1)"},
+         {"code": "try:\n    f(1)\n    assert False\nexcept KeyError as error:\n    assert str(error) == '1'"}],
+    ),
+    "nothing printed": ("x = 1", [{"stdin": "", "stdout": "\n"}]),
+}  # fmt: skip
+
+
+def test_solutions_of_unusual_make_get_their_point(level, fenced):
+    verdicts = judged(level, HONEST_RUNS, RUNS, fenced, 10.0)
+    assert not {name: verdict for name, verdict in verdicts.items() if verdict.score != 1}
+    verifier = get_verifier("code", level=level, highest=level)
+    for name, (source, tests) in HONEST_CALLS.items():
+        verdict = verifier.verify(fenced(source), tests=tests)
+        assert verdict.score == 1, (name, verdict)
+
+
+@pytest.mark.parametrize("source", ["def f(:", "1 // 0", "import nowhere"])
+def test_printing_nothing_by_mistake_is_no_answer(source, fenced):
+    verdict = get_verifier("code").verify(fenced(source), tests=[{"stdin": "", "stdout": ""}])
+    assert verdict.score == 0
+
+
+def test_programs_that_fail_slowly_are_not_run_on_every_input(fenced):
+    tests = [{"stdin": str(at), "stdout": "x"} for at in range(40)]
+    slow = fenced("import time\nn = int(input())\ntime.sleep(0.4)\nprint('x' if n == 0 else 'y')")
+    started = time.monotonic()
+    verdict = get_verifier("code", time_limit=1.0).verify(slow, tests=tests)
+    assert time.monotonic() - started < 10
+    assert (verdict.score, verdict.status) == (0, Status.WRONG)
+    assert verdict.detail.startswith("1 of 40 tests passed [+---")
+    quick = fenced("n = int(input())\nprint('x' if n % 2 else 'y')")
+    assert get_verifier("code", scoring="share", time_limit=1.0).verify(quick, tests=tests).score == 0.5
+
+
+def test_what_cannot_cross_says_what_to_choose(fenced):
+    for source in (
+        "class A:\n    x = 2\ndef f(): return A()",
+        "from decimal import Decimal\ndef f(): return Decimal(2)",
+    ):
+        verdict = get_verifier("code").verify(fenced(source), tests=[{"code": "assert f() == 2"}])
+        assert verdict.score == 0
+        assert "assert_mode='in_process'" in verdict.detail
+
+
+NUMPY = [
+    ("return np.array([1, 2]) + x", {"expected": [3, 4]}, 1),
+    ("return np.array([[1.5, 2], [3, 4]])", {"expected": [[1.5, 2.0], [3.0, 4.0]]}, 1),
+    ("return np.float32(0.1) + 0 * x", {"expected": 0.1}, 1),
+    ("return np.int64(x)", {"expected": 2}, 1),
+    ("return np.int64(x)", {"expected": 2.0}, 1),
+    ("return np.float64(x)", {"expected": 2}, 0),
+    ("return np.bool_(True)", {"expected": True}, 1),
+    ("return np.bool_(True)", {"expected": 1}, 0),
+    ("return {'a': (np.int8(1), np.arange(2))}", {"expected": {"a": [1, [0, 1]]}}, 1),
+    ("return np.array([1, 2])", {"expected": [1, 3]}, 0),
+    ("return np.array([1.0, np.nan])", {"expected": [1.0, 2.0]}, 0),
+    ("return np.array([object()])", {"expected": [1]}, 0),
+    (
+        "class E(np.ndarray):\n        __eq__ = lambda s, o: True\n    return np.zeros(2).view(E)",
+        {"expected": [1, 1]},
+        0,
+    ),
+    ("return np.zeros(10**6)", {"expected": [0.0]}, 0),
+    ("return np.longdouble(2)", {"expected": 2.0}, 0),
+]
+
+
+@pytest.mark.parametrize(("body", "expected", "score"), NUMPY)
+def test_numbers_of_numpy_count_as_the_values_that_they_stand_for(body, expected, score, fenced):
+    pytest.importorskip("numpy")
+    verdict = get_verifier("code", preload=["numpy"]).verify(
+        fenced(f"import numpy as np\ndef f(x):\n    {body}"), tests=[{"function": "f", "args": [2], **expected}]
+    )
+    assert verdict.score == score, verdict
+
+
+def test_arrays_cross_between_tests_and_program(fenced):
+    pytest.importorskip("numpy")
+    code = "import numpy as np\nx = np.arange(4.0).reshape(2, 2)\ngot = f(x)\nassert got.dtype == np.float64 and np.allclose(got, x.T)"
+    verifier = get_verifier("code", preload=["numpy"])
+    for body, score in (("x.T", 1), ("x", 0), ("x.T.tolist()", 0), ("type(x)", 0)):
+        assert verifier.verify(fenced(f"def f(x): return {body}"), tests=[{"code": code}]).score == score, body
+
+
+def test_pytest_works_in_test_code_where_it_is_preloaded(fenced):
+    tests = [
+        {
+            "code": "import pytest\nwith pytest.raises(ValueError, match='^no'):\n    f(-1)\nassert f(1) == pytest.approx(0.5)"
+        }
+    ]
+    good = fenced("def f(x):\n    if x < 0: raise ValueError('no')\n    return 0.5 + 1e-9")
+    verifier = get_verifier("code", preload=["pytest"])
+    assert verifier.verify(good, tests=tests).score == 1
+    assert verifier.verify(fenced("def f(x): return 0.5"), tests=tests).score == 0
+    without = get_verifier("code").verify(good, tests=tests)
+    assert without.score is None
+    assert "preload" in without.detail

@@ -1,0 +1,34 @@
+"""What a test's name for a function stands for in a program."""
+
+from typing import Any
+
+
+class MissingError(Exception):
+    """The program has nothing of that name."""
+
+
+def find(space: dict[str, Any], name: str) -> Any:
+    """What a dotted name stands for in a program's namespace.
+
+    A method that is named through its class gets an instance of it, made without arguments. One that is named alone may
+    belong to a class ``Solution``.
+
+    Raises:
+        MissingError: there is no such thing.
+    """
+    parts = name.split(".")
+    if parts[0] not in space and len(parts) == 1 and isinstance(space.get("Solution"), type):
+        parts.insert(0, "Solution")
+    if parts[0] not in space:
+        raise MissingError
+    target = space[parts[0]]
+    for part in parts[1:]:
+        if isinstance(target, type):
+            found = next((vars(kind)[part] for kind in target.__mro__ if part in vars(kind)), None)
+            if hasattr(found, "__get__") and not isinstance(found, staticmethod | classmethod | type):
+                target = target()
+        try:
+            target = getattr(target, part)
+        except AttributeError:
+            raise MissingError from None
+    return target
