@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.anchors import absolute
-from grpo_plus.options import numbers
+from grpo_plus.options import mapping, numbers
 from grpo_plus.problems import Problem
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import PluginError, VerifierError
@@ -45,13 +45,13 @@ class Entry:
         )
 
 
-def read_entries(given: Iterable[Any]) -> tuple[list[Entry], list[str]]:
-    """The entries of a config, and what is wrong with their form."""
+def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
+    """The entries of a config's list, and what is wrong with their form."""
     entries: list[Entry] = []
     problems: list[str] = []
     for position, item in enumerate(given):
         values = {"name": item} if isinstance(item, str) else item
-        where = f"verifiers[{position}]"
+        where = f"{field}[{position}]"
         if not isinstance(values, Mapping):
             problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
             continue
@@ -76,25 +76,44 @@ def read_entries(given: Iterable[Any]) -> tuple[list[Entry], list[str]]:
 
 
 def anchored_entry(item: Any) -> Any:
-    """An item of the config's ``verifiers`` with the path of a file reference made absolute."""
+    """An item of the config's ``verifiers`` or ``eval_verifiers`` with the path of a file reference made absolute.
+
+    The text of a mapping, which is how a command line gives one, is read.
+    """
+    if isinstance(item, str) and item.lstrip().startswith("{"):
+        try:
+            item = mapping("verifiers", item)
+        except ValueError:
+            return item  # no such verifier, as the check of entries will say
     if isinstance(item, str):
         return absolute(item)
     if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+        kwargs = item.get("kwargs")
+        if isinstance(kwargs, Mapping) and isinstance(kwargs.get("steps"), str):  # a segmenter may be a reference, too
+            item = {**item, "kwargs": {**kwargs, "steps": absolute(kwargs["steps"])}}
         return numbers({**item, "name": absolute(item["name"])})
     return item
 
 
 def entry_problems(config: Any) -> list[Problem]:
     """Everything wrong with the verifiers of a config."""
-    entries, wrong = read_entries(config.verifiers)
-    problems: list[Problem] = [*wrong]
-    for entry in entries:
+    entries, wrong = read_entries(config.verifiers or [])
+    watching, wrong_too = read_entries(config.eval_verifiers or [], "eval_verifiers")
+    problems: list[Problem] = [*wrong, *wrong_too]
+    for entry in (*entries, *watching):
         try:
             problems += entry.build(config.plugins).check()
         except PluginError as error:
             problems.append(error)
         except VerifierError as error:
             problems.append(f"verifier {entry.label!r}: {error}")
+    rewarding = {entry.label for entry in entries}
+    problems += [
+        f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
+        "from eval_verifiers, or give it a 'label' of its own."
+        for entry in watching
+        if entry.label in rewarding
+    ]
     weighted = [entry.label for entry in entries if entry.weight is not None]
     if config.reward_weights is not None and weighted:
         problems.append(

@@ -1,7 +1,7 @@
 """From the names in a config to the parts that run, and every problem of the choice before any model loads."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def config_problems(config: Any) -> list[Problem]:
         _verifier_problems,
         _engine_problems,
         _rollout_problems,
+        _record_problems,
     )
     problems: list[Problem] = []
     for check in checks:
@@ -92,13 +93,13 @@ def step_sources(config: Any) -> list[str | None] | None:
     return list(dict.fromkeys(sources)) if sources else None
 
 
-def step_problems(sources: list[str | None] | None, *, scorer: bool, labels: Sequence[str]) -> list[str]:
+def step_problems(sources: list[str | None] | None, *, scorer: bool, givers: Mapping[str, bool | None]) -> list[str]:
     """Whether step scores come from somewhere when they are needed, and from nowhere when they are not.
 
     Args:
         sources: what `step_sources` gave.
         scorer: whether the trainer was given a step scorer.
-        labels: of the verifiers.
+        givers: label of every verifier to whether it gives steps; None where only running it can tell.
     """
     if sources is None:
         text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
@@ -106,11 +107,28 @@ def step_problems(sources: list[str | None] | None, *, scorer: bool, labels: Seq
     named = next(filter(None, sources), None)
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
-    if not scorer and not labels:
+    if not scorer and not givers:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
-    if named is not None and named not in labels:
-        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, labels)}"]
+    if named is not None and named not in givers:
+        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, list(givers))}"]
+    return [] if scorer else _giver_problems(named, givers)
+
+
+def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> list[str]:
+    """What is known before anything runs: a verifier named that gives no steps, several that do, or none."""
+    sure = [label for label, gives in givers.items() if gives]
+    remedy = "such as {name: math_steps, weight: 0}"
+    if named is not None:
+        if givers[named] is False:
+            known = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
+            return [f"advantage_kwargs steps_from: the verifier {named!r} gives no step scores{known}."]
+        return []
+    if len(sure) > 1:
+        return [f"several verifiers give steps: {', '.join(sure)}. Name one in advantage_kwargs: {{steps_from: …}}."]
+    if all(gives is False for gives in givers.values()):
+        text = f"the advantage estimator needs step scores, but no verifier gives any ({', '.join(givers)})"
+        return [f"{text}: add one that does, {remedy}."]
     return []
 
 
@@ -251,9 +269,9 @@ def _advantage_per(config: Any) -> str:
 
 
 def _verifier_problems(config: Any) -> Sequence[Problem]:
-    if not config.verifiers:
-        if config.verifier_column is not None:
-            return [f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from."]
+    if not config.verifiers and config.verifier_column is not None:
+        return [f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from."]
+    if not config.verifiers and not config.eval_verifiers:
         return []
     from grpo_plus.entries import entry_problems
 
@@ -264,6 +282,18 @@ def _rollout_problems(config: Any) -> list[str]:
     from grpo_plus.qlora.checks import rollout_problems
 
     return rollout_problems(config)
+
+
+def _record_problems(config: Any) -> list[str]:
+    problems = []
+    if config.record is not None and not isinstance(config.record, bool):
+        problems.append(f"record is {config.record!r}, expected true, false, or nothing.")
+    steps = config.report_steps
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 0):
+        problems.append(f"report_steps is {steps!r}, expected a whole number of steps, 0 for never, or nothing.")
+    elif steps and config.record is False:
+        problems.append(f"report_steps ({steps}) needs the record, but record is false: remove one of the two.")
+    return problems
 
 
 def _engine_problems(config: Any) -> list[str]:

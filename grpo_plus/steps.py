@@ -1,47 +1,72 @@
 """From character spans of a completion to spans of its sampled tokens, by incremental decoding."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 Decode = Callable[[Sequence[int]], str]
 
 _BROKEN = "�"
+_LONGEST_RUN = 64
+"""Tokens of nothing but broken characters that are decoded together; within longer garbage they are told apart less."""
 
 
 def token_ends(ids: Sequence[int], decode: Decode) -> list[int]:
-    """For each token, how many characters the text has once it is there.
+    """For each token, how many characters of the whole text are there once the token is.
 
-    Decodes a short window at a time, so the work is linear. A token that ends inside a multi-byte character does not
-    show it; the one that completes it does. What is still broken at the end counts with the last token.
+    That is how far the text of the ids up to the token agrees with the text of all ids: a token that ends inside a
+    multi-byte character does not show it yet. Only a short window is decoded at a time, so that the work is linear, and
+    every window is held against the whole text: where the text of a token depends on more of its neighbours (runs of
+    bytes that turn out to be no character), the window grows.
 
     Args:
         ids: the sampled ids, never re-tokenised text.
         decode: ids to text, special tokens included.
     """
+    whole = decode(ids)
     ends: list[int] = []
-    total = 0
-    window, read = 0, 0  # the window starts a little before the first unread token: its text depends on neighbours
+    done = 0  # characters of the text that the tokens before `read` make
+    window = read = 0  # the window starts a little before the first unread token, whose text depends on its neighbours
     before = ""
     for position in range(len(ids)):
         text = decode(ids[window : position + 1])
-        complete = not text.endswith(_BROKEN) or position + 1 == len(ids)
-        shown = text if complete else text.rstrip(_BROKEN)
-        ends.append(total + max(0, len(shown) - len(before)))
-        if complete and len(text) >= len(before):
-            total = ends[-1]
+        while window and not (text.startswith(before) and whole.endswith(before, 0, done)):
+            window = max(0, window - 2 * (read - window))
+            before, text = decode(ids[window:read]), decode(ids[window : position + 1])
+        at, new = (done, text[len(before) :]) if text.startswith(before) else (0, text)
+        agree = at + _common(new, whole, at)
+        ends.append(max(agree, ends[-1] if ends else 0))
+        # The sign for a broken character may turn out to be a whole one: the window must not start inside it.
+        broken = text.endswith(_BROKEN) and position - window < _LONGEST_RUN
+        if agree == at + len(new) and not broken:
+            done = agree
             window, read = read, position + 1
             before = decode(ids[window:read])
+    if ends:
+        ends[-1] = len(whole)
     return ends
 
 
-def token_span(start: int, end: int, ends: Sequence[int]) -> tuple[int, int]:
-    """The tokens of the characters ``[start, end)``: from the one that shows the first to the one that ends the last.
+def _common(text: str, whole: str, at: int) -> int:
+    """How many characters of a text stand in the whole one at an offset."""
+    if whole.startswith(text, at):
+        return len(text)
+    return next(count for count, char in enumerate(text) if whole[at + count : at + count + 1] != char)
 
-    A token that holds characters of two neighbouring spans belongs to the one its last character lies in, so that no
-    token belongs to two.
+
+def token_span(start: int, end: int, ends: Sequence[int]) -> tuple[int, int]:
+    """The tokens of the characters ``[start, end)``, first and one past the last.
+
+    A token that holds characters of two neighbouring spans belongs to the second, and tokens that only begin a
+    character to the span of that character: spans that share no character share no token.
     """
-    first = bisect_right(ends, start)
-    last = bisect_right(ends, end) if end > start else first
-    if end > start and last > 0 and bisect_left(ends, end) == len(ends):
-        last = len(ends)
-    return first, max(first, last)
+    return _border(start, ends), _border(end, ends) if end > start else _border(start, ends)
+
+
+def _border(offset: int, ends: Sequence[int]) -> int:
+    """The first token that is not wholly before a character."""
+    if offset <= 0 or not ends:
+        return 0
+    if offset >= ends[-1]:
+        return len(ends)
+    at = bisect_left(ends, offset)
+    return at + 1 if ends[at] == offset else at

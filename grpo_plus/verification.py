@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from grpo_verifiers.verifying import Pending
 
 _ROW_KEYS = {"prompt", "completion", "completion_ids"}
+_FAILED = (Status.TIMEOUT, Status.ERROR)
 _ELSEWHERE = Verdict(None, Status.NOT_APPLICABLE, "another verifier checks this row")
 
 
@@ -102,6 +103,11 @@ class LiveVerifier:
         log_verdicts(self.verifier.label, self.verdicts, pending.seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 
+    def collect(self, log_metric: Callable[[str, float], None]) -> list[float]:
+        """The scores of what was started, where any was; rows without a score are left out."""
+        found = self(None, [], log_metric=log_metric) if self._pending is not None else []
+        return [score for score in found if score is not None]
+
     def settle(self) -> None:
         """Wait for what nobody collected, after a failure elsewhere, so that no answer meets the next batch."""
         if self._pending is not None:
@@ -115,19 +121,27 @@ class Verification:
     """All verifiers of one run."""
 
     def __init__(
-        self, live: Iterable[LiveVerifier] = (), column: str | None = None, *, rows_may_grow: bool = False
+        self,
+        live: Iterable[LiveVerifier] = (),
+        column: str | None = None,
+        *,
+        evaluation: Iterable[LiveVerifier] = (),
+        rows_may_grow: bool = False,
     ) -> None:
         """Hold the verifiers.
 
         Args:
             live: the verifiers, in the order of the config.
             column: dataset column that names the verifier of each row.
+            evaluation: verifiers that only look at evaluations, and reward nothing.
             rows_may_grow: an environment or rollout function may add columns, so that none can be called missing.
         """
         self.live = tuple(live)
+        self.evaluation = tuple(evaluation)
         self.column = column
         self._rows_may_grow = rows_may_grow
-        self._row_checked = False
+        self._rows_checked: set[bool] = set()
+        self._giving: set[str] = set()
 
     @classmethod
     def of(cls, config: Any, *, rows_may_grow: bool = False) -> "Verification":
@@ -135,7 +149,9 @@ class Verification:
         entries, _ = read_entries(config.verifiers or [])
         column = config.verifier_column
         live = (LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column) for entry in entries)
-        return cls(live, column, rows_may_grow=rows_may_grow)
+        watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
+        evaluation = (LiveVerifier(entry.build(config.plugins), weight=entry.weight) for entry in watching)
+        return cls(live, column, evaluation=evaluation, rows_may_grow=rows_may_grow)
 
     def beside(self, reward_funcs: Any) -> Any:
         """The reward functions that TRL gets: the user's own, then the verifiers."""
@@ -173,15 +189,22 @@ class Verification:
                 weights_K[position] = func.weight
         return weights_K
 
-    def needed(self) -> dict[str, list[str]]:
-        """Dataset columns that must be there, each with the labels that need it."""
+    def needed(self, *, training: bool = True) -> dict[str, list[str]]:
+        """Dataset columns that must be there, each with the labels that need it.
+
+        Args:
+            training: of a training set; an evaluation set also needs those of the verifiers that evaluate only.
+        """
         needed: dict[str, list[str]] = {}
-        for live in self.live:
+        for live in self._at_work(training=training):
             for column in live.verifier.required_columns.values():
                 needed.setdefault(column, []).append(live.verifier.label)
         if self.column is not None:
             needed.setdefault(self.column, []).append("verifier_column")
         return needed
+
+    def _at_work(self, *, training: bool) -> tuple[LiveVerifier, ...]:
+        return self.live if training else (*self.live, *self.evaluation)
 
     def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
         """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody.
@@ -190,7 +213,7 @@ class Verification:
             train: training dataset or None.
             evaluation: evaluation dataset, mapping of them, or None.
         """
-        if not self.live:
+        if not (self.live or self.evaluation):
             return []
         sets = {"train_dataset": train}
         if isinstance(evaluation, Mapping):
@@ -203,7 +226,7 @@ class Verification:
             if columns is None or isinstance(columns, Mapping):
                 continue
             if not self._rows_may_grow:
-                problems += self._missing(name, columns)
+                problems += self._missing(name, columns, training=name == "train_dataset")
             if self.column in columns and hasattr(data, "unique"):
                 problems += [f"{name}: {problem}" for problem in self._strangers(data.unique(self.column))]
         return problems
@@ -217,26 +240,26 @@ class Verification:
             if value not in self.labels
         ]
 
-    def check_row(self, row: Mapping[str, Any]) -> None:
+    def check_row(self, row: Mapping[str, Any], *, training: bool = True) -> None:
         """The last check before the first generation, for datasets that do not say which columns they have."""
-        if self._row_checked or self._rows_may_grow or not self.live:
+        if training in self._rows_checked or self._rows_may_grow:
             return
-        self._row_checked = True
-        missing = self._missing("the dataset's rows", list(row))
+        self._rows_checked.add(training)
+        missing = self._missing("the dataset's rows", list(row), training=training)
         if missing:
             raise ColumnError(" ".join(missing))
 
-    def _missing(self, where: str, columns: Sequence[str]) -> list[str]:
+    def _missing(self, where: str, columns: Sequence[str], *, training: bool) -> list[str]:
         return [
             f"{where} has no column {column!r}, which {', '.join(labels)} needs. {unknown('column', column, columns)} "
             "If the value stands in another column, say so in the verifier's entry: columns: {parameter: column}."
-            for column, labels in self.needed().items()
+            for column, labels in self.needed(training=training).items()
             if column not in columns
         ]
 
     def warm(self) -> None:
         """Start the workers now, so that the first step does not wait for them."""
-        for live in self.live:
+        for live in self._at_work(training=False):
             live.verifier.warm()
 
     def report_golds(self, train: Any) -> None:
@@ -260,19 +283,41 @@ class Verification:
         chosen = data.select(mine)
         return {name: chosen[name] for name in columns}
 
-    def start(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any, tokenizer: Any) -> None:
+    def start(
+        self,
+        inputs: Any,
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any,
+        tokenizer: Any,
+        *,
+        training: bool = True,
+    ) -> None:
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
-        if not self.live:
+        if not self._at_work(training=training):
             return
         columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
         if self.column in columns and (strangers := self._strangers(columns[self.column])):
             raise ColumnError(" ".join(strangers))
-        for live in self.live:
-            live.start(prompts, completions, completion_ids, columns, _decode(tokenizer))
+        for live in self._at_work(training=training):
+            live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
+
+    def log_evaluation(self, log_metric: Callable[[str, float], None]) -> None:
+        """Collect the verifiers that evaluate only, where they were started, and log them beside the rewards."""
+        total, judged = 0.0, False
+        for live in self.evaluation:
+            scores = live.collect(log_metric)
+            if scores:
+                mean = sum(scores) / len(scores)
+                log_metric(f"rewards/{live.verifier.label}/mean", mean)
+                total += (1.0 if live.weight is None else live.weight) * mean
+                judged = True
+        if judged:
+            log_metric("score", total)
 
     def settle(self) -> None:
         """Leave nothing pending, whatever happened."""
-        for live in self.live:
+        for live in self._at_work(training=False):
             live.settle()
 
     @property
@@ -280,9 +325,17 @@ class Verification:
         """Of the verifiers, in the order of the config."""
         return [live.verifier.label for live in self.live]
 
+    @property
+    def step_givers(self) -> dict[str, bool | None]:
+        """Label of every verifier to whether its verdicts have steps; None where only running it can tell."""
+        return {live.verifier.label: live.verifier.gives_steps for live in self.live}
+
     def giving_steps(self) -> list[str]:
-        """Labels of the verifiers that gave steps to this rank's completions."""
-        return [live.verifier.label for live in self.live if any(verdict.steps for verdict in live.verdicts)]
+        """Labels of the verifiers that give steps: known to, or seen to by now on this rank."""
+        for live in self.live:
+            if live.verifier.gives_steps or any(verdict.steps for verdict in live.verdicts):
+                self._giving.add(live.verifier.label)
+        return sorted(self._giving)
 
     def steps(
         self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any
@@ -294,19 +347,29 @@ class Verification:
             completion_ids: as sampled.
             tokenizer: decodes them.
 
+        A completion that the verifier was too late on, or broke on, is one step with the verdict's score: otherwise
+        stopping the verifier would be a way out of bad steps.
+
         Raises:
-            ValueError: several verifiers give steps and none was named.
+            ValueError: no verifier gives steps, or several do and none was named.
         """
         if len(labels) > 1:
             raise ValueError(
                 f"several verifiers give steps: {', '.join(labels)}. Name one in advantage_kwargs: {{steps_from: …}}."
             )
         if not labels:
-            return [[] for _ in completion_ids]
+            raise ValueError(
+                f"the advantage estimator needs step scores, but no verifier gave any: {', '.join(self.labels)}. "
+                "Return Verdict(…, steps=…) from one of them, or add one that scores steps, such as math_steps with "
+                "weight 0. One that gives steps to some completions only is named in advantage_kwargs: {steps_from: …}."
+            )
         giving = self.live[self.labels.index(labels[0])]
-        decode = _decode(tokenizer)
+        decode = decoder(tokenizer)
         spans = []
         for ids, verdict in zip(completion_ids, giving.verdicts, strict=True):
+            if verdict.score is not None and not verdict.steps and verdict.status in _FAILED:
+                spans.append([(0, len(ids), verdict.score)])
+                continue
             ends = token_ends(ids, decode) if verdict.steps else []
             spans.append(
                 [
@@ -323,7 +386,8 @@ def _reward_name(func: Any) -> str:
     return str(path).split("/")[-1] if path is not None else getattr(func, "__name__", type(func).__name__)
 
 
-def _decode(tokenizer: Any) -> Decode:
+def decoder(tokenizer: Any) -> Decode:
+    """From ids to text, special tokens included."""
     inner = getattr(tokenizer, "tokenizer", tokenizer)
 
     def decode(ids: Sequence[int]) -> str:

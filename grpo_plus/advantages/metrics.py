@@ -78,8 +78,8 @@ def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor
     # The first trainable token of a step speaks for it: its first token may be a tool's.
     trainable_NT = table.trainable()
     at_T = torch.arange(table.width, device=start_S.device)
-    first_S = (trainable_NT[rows_S] & (at_T >= start_S[:, None])).long().argmax(dim=1) if len(rows_S) else start_S
-    value_S = advantages_NT[rows_S, first_S]
+    next_NT = at_T.expand_as(trainable_NT).masked_fill(~trainable_NT, table.width).flip(1).cummin(dim=1).values.flip(1)
+    value_S = advantages_NT[rows_S, next_NT[rows_S, start_S]]
     for position in range(POSITIONS):
         found[f"advantages/step_{position + 1}"] = value_S[position_S == position].mean()
     return found

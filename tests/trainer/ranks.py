@@ -18,11 +18,17 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 rank = int(os.environ.get("RANK", "0"))
 
 
-def text(row):
+def letters_and_digits(row):
     return "ab3d5fgh"[: 1 + (5 * row) % 8] + "xyz"[row % 3] * (row % 4)
 
 
+def lines(row):
+    """A solution of one or two lines, some of them wrong, some without an equation."""
+    return f"{row}+1={row + 1 + row % 2}" + (f"\n{row}*2={2 * row + row % 3}" if row % 4 else "\nso")
+
+
 def rollout(prompts, trainer):
+    text = lines if trainer.verification.labels else letters_and_digits
     tokenizer = trainer.processing_class
     rows = range(rank * len(prompts), (rank + 1) * len(prompts))
     return {
@@ -55,7 +61,7 @@ def steps(completion_ids, row, **_):
 
 
 def run(folder, model, per_device, **settings):
-    scorer = steps if settings.get("advantage") in ("process", "mix") else None
+    scorer = steps if settings.get("advantage") in ("process", "mix") and "verifiers" not in settings else None
     config = GRPOPlusConfig(
         output_dir=folder + "/out",
         use_cpu=True,

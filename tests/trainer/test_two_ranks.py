@@ -15,6 +15,7 @@ RUNS = {
     "batch_whiten": {"advantage": "batch_whiten", "loss_type": "grpo"},
     "gdpo": {"advantage": "gdpo", "reward_weights": [1.0, 0.5]},
     "process": {"advantage": "process", "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}},
+    "math_steps": {"advantage": "process", "verifiers": [{"name": "math_steps", "weight": 0}]},
     "mix": {"advantage": "mix", "advantage_kwargs": {"parts": {"process": 1.0, "sign": 0.5}}},
     "objective": {"advantage": "sign", "objective": "dapo"},
 }

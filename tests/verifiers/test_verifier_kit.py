@@ -23,6 +23,7 @@ BUILT_IN = {
     "length_kimi": contract_of("length_kimi", [("short", SHORT)], [("long", LONG)]),
     "length_overlong": contract_of(get_verifier("length_overlong", max_len=100, cache=50), [("short", SHORT)], [("long", LONG)], -0.5),
     "math": contract_of("math", [("so \\boxed{4}", FOUR), ("\\boxed{\\frac{8}{2}}", FOUR | {"answer": "\\frac{8}{2}"})], [("\\boxed{5}", FOUR), ("", FOUR)]),
+    "math_steps": contract_of("math_steps", [("3+4=7\n7-2 = 5.", {})], [("3+4=7\n7-2 = 6.", {}), ("12*3 = 35", {})]),
     "numeric": contract_of("numeric", [("4.0", FOUR)], [("4.1", FOUR), ("four", FOUR)]),
     "regex": contract_of(get_verifier("regex", pattern=r"[0-9]+ apples"), [("12 apples", {})], [("12 pears", {}), ("", {})]),
     "repetition": contract_of("repetition", [("each word of this is its own", {})], [("so so so so so so so", {})], -0.5),
@@ -43,7 +44,7 @@ def test_built_in_verifiers_hold_the_contract(check, contract):
 
 def test_no_built_in_is_left_out():
     # The judge needs an endpoint, code a sandbox: their own tests run them against one.
-    assert set(BUILT_IN) == set(BUILTINS) - {"code", "judge"}
+    assert set(BUILT_IN) == set(BUILTINS) - {"code", "code_steps", "judge", "prm"}
     assert {entry.name for entry in REGISTRY.entries() if entry.way == "built-in"} == set(BUILTINS)
 
 

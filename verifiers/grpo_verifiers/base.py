@@ -76,6 +76,11 @@ class Verifier(ABC):
     def optional_columns(self) -> dict[str, str]:
         """Parameter to dataset column, for what it uses where the dataset has it."""
 
+    @property
+    def gives_steps(self) -> bool | None:
+        """Whether its verdicts have steps; None where only running it can tell."""
+        return None
+
     @abstractmethod
     def check(self) -> list[str]:
         """What is wrong with its settings; empty when nothing is."""

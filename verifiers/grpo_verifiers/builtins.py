@@ -4,8 +4,8 @@
 arguments that runs in the trainer, in bounded time: it returns a verdict, or None to let the worker decide, or a
 mapping of arguments that stands for the same question in fewer characters. ``pure`` checks depend on their arguments
 only: equal questions are asked once. ``option_checks`` names a mapping with, under the verifier's name, a function that
-takes its options and says what is wrong with their values. ``golds`` names a function from gold answers and options to
-a report on those that cannot be used.
+takes its options and says what is wrong with their values. ``steps``: it gives scores of steps. ``golds`` names a
+function from gold answers and options to a report on those that cannot be used.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from typing import Any
 BUILTINS: dict[str, str] = {
     "choice": "grpo_verifiers.text:choice",
     "code": "grpo_verifiers.code:code",
+    "code_steps": "grpo_verifiers.steps:code_steps",
     "exact": "grpo_verifiers.text:exact",
     "json_schema": "grpo_verifiers.text:json_schema",
     "judge": "grpo_verifiers.judge:judge",
@@ -22,7 +23,9 @@ BUILTINS: dict[str, str] = {
     "length_kimi": "grpo_verifiers.text:length_kimi",
     "length_overlong": "grpo_verifiers.text:length_overlong",
     "math": "grpo_verifiers.math:math",
+    "math_steps": "grpo_verifiers.steps:math_steps",
     "numeric": "grpo_verifiers.text:numeric",
+    "prm": "grpo_verifiers.steps:prm",
     "regex": "grpo_verifiers.text:regex",
     "repetition": "grpo_verifiers.text:repetition",
     "tag_count": "grpo_verifiers.text:tag_count",
@@ -30,6 +33,7 @@ BUILTINS: dict[str, str] = {
 }
 
 _JUDGE = "grpo_verifiers.judge:OPTIONS_CHECKS"
+_STEPS = "grpo_verifiers.steps:OPTIONS_CHECKS"
 _TEXT = "grpo_verifiers.text:OPTIONS_CHECKS"
 _INLINE = {"home": "inline", "pure": True, "option_checks": _TEXT}
 _WORKER = {"home": "process", "timeout": 5.0, "pure": True, "option_checks": _TEXT}
@@ -43,6 +47,14 @@ TRAITS: dict[str, Mapping[str, Any]] = {
         "max_concurrency": 4096,
         "pure": True,
         "option_checks": "grpo_verifiers.code:OPTIONS_CHECKS",
+    },
+    "code_steps": {
+        "isolation": "inline",
+        "timeout": 3600.0,
+        "max_concurrency": 4096,
+        "pure": True,
+        "steps": True,
+        "option_checks": _STEPS,
     },
     "exact": _INLINE,
     "json_schema": _WORKER,
@@ -58,7 +70,15 @@ TRAITS: dict[str, Mapping[str, Any]] = {
         "golds": "grpo_verifiers.math:check_golds",
         "option_checks": "grpo_verifiers.math:OPTIONS_CHECKS",
     },
+    "math_steps": {
+        **_WORKER,
+        "fast": "grpo_verifiers.steps:quick_math_steps",
+        "steps": True,
+        "option_checks": _STEPS,
+    },
     "numeric": _INLINE,
+    # In the trainer it has the training device; a timeout moves it into a worker process, which has the CPU only.
+    "prm": {"home": "inline", "steps": True, "option_checks": _STEPS},
     "regex": _WORKER,
     "repetition": _INLINE,
     "tag_count": _INLINE,

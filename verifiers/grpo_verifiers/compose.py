@@ -83,6 +83,12 @@ class Composite(Verifier):
         self.parts = list(parts)
 
     @property
+    def gives_steps(self) -> bool | None:
+        """Whether its verdicts have steps: those of a part; None where only running it can tell."""
+        told = {part.gives_steps for part in self.parts}
+        return True if True in told else None if None in told else False
+
+    @property
     def required_columns(self) -> dict[str, str]:
         """Parameter to dataset column, for what it cannot do without."""
         return merged([part.required_columns for part in self.parts])

@@ -55,6 +55,7 @@ class Settings:
         golds: see ``builtins``.
         option_checks: see ``builtins``.
         pure: see ``builtins``.
+        steps: see ``builtins``.
         plugins: modules that workers import first.
     """
 
@@ -72,6 +73,7 @@ class Settings:
     option_checks: str | None = None
     golds: str | None = None
     pure: bool = False
+    steps: bool = False
     plugins: tuple[str, ...] = ()
 
     def problems(self, what: str) -> list[str]:
@@ -167,6 +169,11 @@ class FunctionVerifier(Verifier):
         """What an exception means for the completion."""
         # What depends on nothing but its arguments fails because of them: leaving the completion out would reward it.
         return self.settings.on_error or ("zero" if self.settings.pure else "null")
+
+    @property
+    def gives_steps(self) -> bool | None:
+        """Whether its verdicts have steps; None where only running it can tell."""
+        return self.settings.steps if self.settings.builtin else None
 
     @property
     def required_columns(self) -> dict[str, str]:

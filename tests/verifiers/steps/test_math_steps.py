@@ -1,0 +1,156 @@
+"""Steps scored by the equations they state: what counts as a statement, what holds, and what cannot be told."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_verifiers import Status, get_verifier
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
+
+HOLDS, WRONG, NOTHING = 1.0, 0.0, None
+
+CASES = {
+    HOLDS: [
+        "3+4=7", "so 3 + 4 = 7.", "Natalia sold 48/2 = 24 clips in May.", "because 2 x 16 = 32", "only 100 / 2 = $50.",
+        "needs 100 - 50 - 30 - 15 = $5 more", "$5 + $3 = $8", "$3+4=7$", "\\[ 12 \\times 3 = 36 \\]", "3 + 4 = \\boxed{7}",
+        "we get $\\frac{1}{2}+\\frac13 = \\frac{5}{6}$.", "\\boxed{3+4=7}", "x^2+2x+1 = (x+1)^2", "10/3 = 3.33", "2/3 = 0.67",
+        "10/3 \\approx 3.33", "5! = 120", "So 3+4=7!", "- 3+4 = 7", "1. 3+4 = 7", "(a) 3+4 = 7", "**3+4 = 7**", "2(3+4) = 14",
+        "\\begin{align*} 3+4 &= 7 \\\\ &= 14/2 \\end{align*}", "gcd(12, 18) = 6", "\\sqrt{16} = 4", "1,000 + 2,000 = 3,000",
+        "5/20 = 25%", "Step 2: 7-2=5", "48/2 = <<48/2=24>>24 clips", "\\sin(30^\\circ) = \\frac12", "2^10 = 1024", "2**10 = 1024",
+        "The total (3+4=7, 5+5=10) is", "3 × 4 = 12", "3 ÷ 4 = 0.75", "12*3=36.", "-3 + 4 = 1", "x = 3 + 4 = 7", "3 1/2 + 1/2 = 4",
+        "area is $\\frac{1}{2} \\times 3 \\times 4 = 6 \\text{ cm}^2$", "3+4 equals 7", "3+4=7<|im_end|>", "1+1=2 and 2+2=4",
+        "\\frac{3}{4} = 75\\%", "\\pi \\approx 3.14", "(3+4) = 7", "12*3==36", "١+٢=٣", "3+4 = 7 = 14/2",
+    ],
+    WRONG: [
+        "3+4=8", "\\(12 \\cdot 3 = 35\\)", "41 = 42", "3+4=7=8", "3+4 = 8 = 7+1", "1/0 = 5", "\\gcd(12,18)=5", "12*3=4",
+        "12*3=37", "\\sin(30°) = 1/3", "The total (3+4=7, 5+5=11) is", "Total = 3 + 4 = 8", "$2^{10} = 1024$ and $2^5=31$",
+        "10/3 = 3.4.", "10/3 = 3.", "12*3=3<|im_end|>", "3+4=7, so 3+4=8", "\\pi = 3.15.", "1+1=2 and 2+2=5", "9+9=19 apples",
+    ],
+    NOTHING: [
+        "", "no numbers", "7", "a = 5", "2x+3 = 7", "x = y", "1=1", "x=x", "5+0=5", "5 = 5.0", "1*5 = 5", "3+4=4+3", "-(-5) = 5",
+        "half of 10 = 5", "20% of 50 = 10", "5 apples * 2 = 10 apples", "3 apples and 2 = 5", "3 apples + 4 apples = 7 apples",
+        "9^(9^(9^9)) = 5", "100000! = 3", "3:4 = 6:8", "100 cm = 1 m", "60 minutes = 1 hour", "10:30 = 5", "24 = 2 dozen",
+        "2+2=5 is wrong", "suppose 2+2 = 5", "if 2+2=5 then", "17 mod 5 = 2", "7 % 3 = 1", "7 // 2 = 3", "for i in x: i += 1", "x == 5",
+        "10 apples - 3 + 4 = 1", "= 7", "3+4 =", "3+4 = \n", "log(8) = 3", "3+4 != 8", "3+4 <= 8", "f(3) = 9", "width3 = 4",
+        "3+4 = 5 * width", "((((3+4 = ", "12*3=3", "100/3 = 33.3", "1/3 = 0.3", "AB = 5", "\\angle ABC = 60^\\circ", "3 = 4 squared",
+    ],
+}  # fmt: skip
+
+
+CASES[HOLDS] += ["- 3 + 4 = 1", "(3) + 4 = 7", "1) 3+4 = 7", "(1) 3+4 = 7", "1. -3+4 = 1", "a) 3+4 = 7", "• 3+4 = 7"]
+CASES[WRONG] += ["- 3 + 4 = 8", "(3) + 4 = 8", "1) 3+4 = 8", "* 3+4 = 8"]
+
+
+def scores(text, prompt=None, **options):
+    return [step.score for step in math_steps(text, text, prompt, **options).steps]
+
+
+@pytest.mark.parametrize(("expected", "text"), [(score, text) for score, texts in CASES.items() for text in texts])
+def test_one_step(expected, text):
+    found = scores(text, steps="blank_line")
+    assert found == ([expected] if text.strip() else [])
+    quick = quick_math_steps(text, text, steps="blank_line")  # the shortcut says the same or nothing
+    assert quick is None or [step.score for step in quick.steps] == found
+
+
+@pytest.mark.parametrize("text", ["3.4=3.4", "10/3=3.33", "7+5 = 12"])
+def test_rounding_can_be_turned_off(text):
+    strict = scores(f"{text}.", rounding=False)
+    assert strict == {"3.4=3.4": [None], "10/3=3.33": [0.0], "7+5 = 12": [1.0]}[text]
+
+
+def test_padding_earns_nothing():
+    text = "3+4=7\n1=1\nx=x\n3+4=7\n4+3 = 7\n7 = 3+4\n3+4=8\n3+4=8"
+    assert scores(text) == [1.0, None, None, None, None, None, 0.0, 0.0]  # what is wrong stays wrong
+
+
+def test_what_the_prompt_says_is_no_statement():
+    assert scores("2+2=5\n2+2=4\n3+4=7", "Is it true that 2+2=5, and 3+4=7?") == [None, 1.0, None]
+    assert scores("3+4=7\n7-2=5", "3+4-2=\n") == [1.0, 1.0]
+    chat = [{"role": "user", "content": [{"type": "text", "text": "Is 2+2=5?"}]}]
+    assert scores("2+2=5", chat) == [None]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"), [("min", 0.0), ("mean", 2 / 3), ("last", 1.0), ("product", 0.0), (None, 0.0)]
+)
+def test_the_score_of_a_completion(aggregate, expected):
+    text = "1+1=2\nso\n2+2=5\n3+3=6\nthus"
+    verdict = math_steps(text, text, **({"aggregate": aggregate} if aggregate else {}))
+    assert verdict.score == pytest.approx(expected)
+    assert "step 3: 2+2 = 5" in verdict.detail
+    nothing = math_steps("so", "so", **({"aggregate": aggregate} if aggregate else {}))
+    assert (nothing.score, nothing.status, len(nothing.steps)) == (None, Status.NOT_APPLICABLE, 1)
+
+
+def test_aggregates_of_graded_steps():
+    spans, values = [(0, 1), (1, 2), (2, 3)], [0.5, None, 0.25]
+    found = {name: step_verdict(spans, values, name).score for name in ("min", "mean", "last", "product")}
+    assert found == {"min": 0.25, "mean": 0.375, "last": 0.25, "product": 0.125}
+    with pytest.raises(ValueError, match="sum"):
+        step_verdict(spans, values, "sum")
+
+
+def test_offsets_are_those_of_the_text_as_sampled():
+    text = "<think>\n3+4=7\nso 12*3=35</think>\n7<|im_end|>"
+    verdict = get_verifier("math_steps").verify("7", completion_text=text)
+    steps = {text[step.start : step.end]: step.score for step in verdict.steps}
+    assert steps == {"<think>\n": None, "3+4=7\n": 1.0, "so 12*3=35</think>\n": 0.0, "7<|im_end|>": None}
+
+
+def test_as_a_verifier_it_runs_in_a_worker_where_it_must():
+    made = get_verifier("math_steps", steps="sentence", aggregate="mean", label="steps")
+    texts = ["\\sin(30^\\circ) = \\frac12. Then 3+4=7. And 2+2=5.", "so", "3+4=7"]
+    verdicts = made.verify_batch(None, texts)
+    assert [[step.score for step in verdict.steps] for verdict in verdicts] == [[1.0, 1.0, 0.0], [None], [1.0]]
+    assert made(None, texts) == [pytest.approx(2 / 3), None, 1.0]
+
+
+def test_options_are_checked():
+    with pytest.raises(KeywordError, match="newline"):
+        get_verifier("math_steps", steps="lines")
+    with pytest.raises(KeywordError, match="one of 'min', 'mean', 'last', 'product'"):
+        get_verifier("math_steps", aggregate="sum")
+
+
+HOSTILE = [
+    "9^", "=", "1=", "1+1=2 ", "(", "\\frac{", "1+", "2=1+", "$", "\n&", "x=", "\\\\&=", "((1=", "1,000", "3+4=7,", "\\text{",
+    "9**9=", "sin(", "1 x ", "!", "1.", "'", "’-a", "\\", "[1=2", "2^2^2^2^2^2=1\n", "(x+y+z+w)^24 = 1\n", "1/3+",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_text_ends(unit):
+    text = (unit * 100_000)[:100_000]
+    started = time.perf_counter()
+    quick_math_steps(text[:19_000], text[:19_000])
+    math_steps(text, text)
+    assert time.perf_counter() - started < 20
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([*"0123456789+-*/=().,$%^x ", "\n", "\\frac{", "}", "{", "and", "of", "\\\\", "&", "é"])
+    ).map("".join)
+)
+def test_no_text_is_an_error(text):
+    verdict = math_steps(text, text, prompt=text[: len(text) // 2])
+    assert all(step.score in (None, 0.0, 1.0) for step in verdict.steps)
+    quick = quick_math_steps(text, text, prompt=text[: len(text) // 2])
+    assert quick is None or quick.steps == verdict.steps
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(-999, 999), st.integers(-999, 999), st.sampled_from("+-*"), st.integers(-3, 3), st.booleans())
+def test_sums_are_judged_by_their_value(left, right, sign, slip, latex):
+    value = {"+": left + right, "-": left - right, "*": left * right}[sign] + slip
+    shown = f"({left}){sign}({right})={value}"
+    text = "Then $" + shown.replace("*", " \\cdot ") + "$." if latex else f"{shown}."
+    found = scores(text)
+    idle = {"+": 0 in (left, right), "-": right == 0, "*": 1 in (left, right)}[sign]
+    trivial = slip == 0 and (idle or (sign == "-" and left == 0))
+    assert found == [0.0 if slip else 1.0] or (trivial and found == [None])

@@ -1,0 +1,34 @@
+"""Process supervision: the steps of a completion, and verifiers that score them.
+
+`segment` finds the steps of a text by name; ``math_steps``, ``code_steps`` and ``prm`` score them. A verifier of your
+own returns ``Verdict(score, steps=(Step(start, end, score), ...))``; `step_verdict` makes one from spans and scores.
+"""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+from grpo_verifiers.text._options import OptionCheck
+
+if TYPE_CHECKING:
+    from grpo_verifiers.steps._code_steps import code_steps as code_steps
+    from grpo_verifiers.steps._math_steps import math_steps as math_steps
+    from grpo_verifiers.steps._math_steps import quick_math_steps as quick_math_steps
+    from grpo_verifiers.steps._prm import prm as prm
+    from grpo_verifiers.steps.aggregate import step_verdict as step_verdict
+    from grpo_verifiers.steps.segments import SEGMENTERS as SEGMENTERS
+    from grpo_verifiers.steps.segments import segment as segment
+
+_NAMES = {
+    "SEGMENTERS": f"{__name__}.segments",
+    "code_steps": f"{__name__}._code_steps",
+    "math_steps": f"{__name__}._math_steps",
+    "prm": f"{__name__}._prm",
+    "quick_math_steps": f"{__name__}._math_steps",
+    "segment": f"{__name__}.segments",
+    "step_verdict": f"{__name__}.aggregate",
+}
+OPTIONS_CHECKS = {name: OptionCheck(_NAMES[name], name) for name in ("code_steps", "math_steps", "prm")}
+"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = ["OPTIONS_CHECKS", *_NAMES]  # noqa: PLE0604 - one list of names, not two

@@ -1,0 +1,301 @@
+"""The verifier ``code_steps``: for each test of the row, the statement at which the program fails.
+
+A program is run up to one of its statements, inside the box of the ``code`` verifier, and by halving it takes few runs
+to find the first one that does not run through. Whether a program raises is its own word: what it says can make its
+steps look better, never its answers, so that the outcome is for ``code`` to judge.
+"""
+
+import ast
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grpo_verifiers.code._box import BoxError, Level, Plan
+from grpo_verifiers.code._code import _after_failure
+from grpo_verifiers.code._extract import dedented, last_block_at
+from grpo_verifiers.code._inside.program import _unknown_names
+from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._pool import Slot, shared_pool
+from grpo_verifiers.code._program import Program
+from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
+from grpo_verifiers.steps.segments import Span, segment, without_specials
+from grpo_verifiers.steps.statements import PYTHON
+from grpo_verifiers.text._options import integer, number, one_of, require
+from grpo_verifiers.verdict import Status, Verdict
+
+_THINK, _THOUGHT = "<think>", "</think>"
+_IDLE = re.compile(
+    r"(?:pass|\.\.\.|-?\d[\d_.]*|None|True|False|'[^']*'|\"[^\"]*\"|\"\"\"[^\"]*\"\"\"|'''[^']*''')\s*;?\s*\Z"
+)
+_PATIENCE = 3
+Ran = Literal["through", "left", "failed", "late"]
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The program in a completion.
+
+    Attributes:
+        text: the completion, special tokens blanked out.
+        start: where the program starts in it.
+        indent: of its fence.
+        spans: of its statements.
+        cut: its block is not closed, so that its last statement is not whole.
+    """
+
+    text: str
+    start: int
+    indent: str
+    spans: Sequence[Span]
+    cut: bool
+
+    @property
+    def whole(self) -> int:
+        """How many statements are there as a whole."""
+        return len(self.spans) - self.cut
+
+    def source(self, last: int) -> str:
+        """The program up to the end of a statement."""
+        return dedented(self.text[self.start : self.spans[last][1]], self.indent)
+
+    def statement(self, at: int) -> str:
+        """One statement."""
+        start, end = self.spans[at]
+        return dedented(self.text[start - len(self.indent) if start else 0 : end], self.indent)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A program in a box.
+
+    Attributes:
+        program: what is run.
+        plan: of the box.
+        limits: of each run.
+    """
+
+    program: "_Program"
+    plan: Plan
+    limits: Limits
+
+
+async def code_steps(
+    completion: str,
+    completion_text: str,
+    tests: Any,
+    *,
+    aggregate: Aggregate = "min",
+    time_limit: float = 5.0,
+    memory: float = 1.0,
+    max_source: int = 100_000,
+    level: Literal["full", "process", "none"] = "process",
+    highest: Literal["full", "process", "none"] = "full",
+) -> Verdict:
+    """Score each statement of the last Python program by the share of tests under which it runs through.
+
+    A test that reads standard input runs the program with it. One that calls a function loads the program, and where
+    the call itself raises, the statement that defines the function has failed. A value that is wrong fails nothing
+    here. Statements after the one that failed, or after the program left, are not scored by that test; statements that
+    do nothing (``pass``, a constant) never are.
+
+    Args:
+        completion: the model's text; ``completion_text`` is looked at.
+        completion_text: the completion as sampled.
+        tests: as ``code`` takes them.
+        aggregate: how the scores of steps become the completion's: min, mean, last or product.
+        time_limit: seconds that one run may take.
+        memory: GiB for a run and all its processes.
+        max_source: characters of a program.
+        level: the least confinement to run under, as of ``code``.
+        highest: the most confinement to use, as of ``code``.
+    """
+    del completion
+    problems = _value_problems(
+        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest
+    )
+    require("code_steps", problems)
+    try:
+        read = read_tests(tests)
+    except BadTestsError as error:
+        return Verdict(None, Status.ERROR, str(error))
+    program = _program(completion_text)
+    if program is None:
+        return Verdict(0.0, Status.UNPARSABLE, "no fenced block with a whole Python statement")
+    if (size := program.spans[-1][1] - program.start) > max_source:
+        return Verdict(
+            0.0, Status.UNPARSABLE, f"a program of {size} characters, at most {max_source} are run (max_source)"
+        )
+    limits = Limits(wall=float(time_limit), cpu=max(1, round(time_limit + 0.5)), memory=int(memory * (1 << 30)))
+
+    def work(slot: Slot) -> list[list[float | None]]:
+        return _rows(_Case(program, Plan(choose(level, highest)), limits), read, slot)
+
+    try:
+        rows = await asyncio.wrap_future(shared_pool().submit(work))
+    except BoxError as error:
+        return await _after_failure(error, level, highest, ())
+    scores = [_share([row[at] for row in rows]) for at in range(program.whole)] + [None] * program.cut
+    for at, (start, end) in enumerate(program.spans):
+        if _IDLE.match(completion_text[start:end].strip()):
+            scores[at] = None
+    bad = next((at for at, score in enumerate(scores, 1) if score is not None and score < 1), None)
+    found = f"{program.whole} statements" if bad is None else f"statement {bad} of {program.whole} fails"
+    return step_verdict(program.spans, scores, aggregate, f"{found} under {len(read)} tests")
+
+
+def _program(text: str) -> _Program | None:
+    """The program of a completion; None where there is no whole statement of one."""
+    clean = without_specials(text)
+    begin = clean.rfind(_THOUGHT) + len(_THOUGHT) if _THOUGHT in clean else 0
+    end = clean.find(_THINK, begin)
+    clean = " " * begin + (clean[begin:] if end < 0 else clean[begin:end])  # what is thought is not the program
+    place = last_block_at(clean, PYTHON, unclosed=True)
+    if place is None:
+        return None
+    cut = place != last_block_at(clean, PYTHON)
+    found = _Program(clean, place[0], place[2], segment(clean, "statements"), cut)
+    return found if found.whole > 0 else None
+
+
+def _share(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _rows(case: _Case, tests: Sequence[Test], slot: Slot) -> list[list[float | None]]:
+    """For each test the score of every statement."""
+    count = case.program.whole
+    loaded: list[float | None] | None = None
+    rows = []
+    late = 0
+    for test in tests:
+        if isinstance(test, StdioTest):
+            if late < _PATIENCE:
+                row, timeouts = _search(count, _main(case, slot, test))
+                late += timeouts
+                rows.append(row)
+            continue
+        if loaded is None:
+            loaded, _ = _search(count, _load(case, slot))
+        row = list(loaded)
+        if all(score == 1 for score in row) and (failed := _failed_call(case, slot, test)) is not None:
+            row[failed] = 0.0
+        rows.append(row)
+    return rows
+
+
+def _search(count: int, run: Callable[[int], Ran]) -> tuple[list[float | None], int]:
+    """Scores of the statements by the first one that does not run through, and how many runs were out of time."""
+    ended = run(count - 1)
+    if ended == "through":
+        return [1.0] * count, 0
+    low, high, timeouts = 0, count - 1, int(ended == "late")  # every statement before low runs through, high does not
+    while low < high and timeouts < _PATIENCE:
+        middle = (low + high) // 2
+        found = run(middle)
+        timeouts += found == "late"
+        if found == "through":
+            low = middle + 1
+        else:
+            high, ended = middle, found
+    own = 1.0 if ended == "left" else 0.0
+    return [1.0] * low + [None] * (high - low) + [own] + [None] * (count - high - 1), timeouts
+
+
+def _main(case: _Case, slot: Slot, test: StdioTest) -> Callable[[int], Ran]:
+    stdin = test.stdin.encode("utf-8", "surrogatepass")
+
+    def run(last: int) -> Ran:
+        # Written by the statement after the last one: whoever sees it has run all of them.
+        mark = f"\n{secrets.token_hex(16)}\n".encode()
+        source = f"{case.program.source(last)}\n__import__('sys').stdout.flush(), __import__('os').write(1, {mark!r})"
+        message = {"mode": "main", "source": source}
+        with Program(slot.box(case.plan), case.limits, [message], stdin=stdin, capture=True) as program:
+            told = program.receive()
+            program.wait()
+        if program.end != "exit":
+            return "late" if program.end == "timeout" else "failed"
+        if mark in program.output:
+            return "through"
+        return "failed" if told is not None else "left"
+
+    return run
+
+
+def _load(case: _Case, slot: Slot) -> Callable[[int], Ran]:
+    def run(last: int) -> Ran:
+        messages = [{"mode": "calls", "source": case.program.source(last)}]
+        with Program(slot.box(case.plan), case.limits, messages, last=True) as program:
+            reply = program.receive()
+        if reply == ["loaded"]:
+            return "through"
+        return "late" if program.end == "timeout" else "failed"
+
+    return run
+
+
+def _failed_call(case: _Case, slot: Slot, test: CallTest | CodeTest) -> int | None:
+    """The statement that defines the function whose call raises, or never returns; None where none does."""
+    if isinstance(test, CallTest):
+        asked: dict[str, Any] = {"name": test.function, "args": test.args, "kwargs": test.kwargs}
+        names = {test.function.partition(".")[0]}
+    else:
+        asked = {"code": test.code}
+        names = _names(test.code)
+    messages = [{"mode": "calls", "source": case.program.source(case.program.whole - 1)}, asked]
+    with Program(slot.box(case.plan), case.limits, messages, last=True) as program:
+        program.receive()
+        reply = program.receive()
+    failed = not isinstance(reply, list) or not reply or reply[0] == "raised"
+    if isinstance(reply, list) and reply[:2] == ["raised", "AssertionError"] and isinstance(test, CodeTest):
+        failed = False  # a wrong value
+    return _defines(case, names) if failed else None
+
+
+def _names(code: str) -> set[str]:
+    try:
+        return _unknown_names(ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+
+
+def _defines(case: _Case, names: set[str]) -> int | None:
+    """The last statement that gives one of the names its value."""
+    chosen = "|".join(map(re.escape, sorted(names)))
+    if not chosen:
+        return None
+    binds = re.compile(rf"^(?:(?:async\s+)?def|class)\s+(?:{chosen})\b|^(?:{chosen})\s*=", re.MULTILINE)
+    found = [at for at in range(case.program.whole) if binds.search(case.program.statement(at))]
+    return found[-1] if found else None
+
+
+def check_options(
+    *, aggregate: Aggregate, time_limit: float, memory: float, max_source: int, level: Level, highest: Level
+) -> list[str]:  # fmt: skip
+    """The problems with these values, and with what this machine offers for them."""
+    del aggregate  # its type says it all
+    problems = _value_problems(
+        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest
+    )
+    if not problems:
+        try:
+            choose(level, highest)
+        except SandboxError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _value_problems(
+    *, time_limit: float, memory: float, max_source: int, level: Any, highest: Any
+) -> list[str]:  # fmt: skip
+    problems = number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
+    problems += integer("max_source", max_source, 1, 1 << 20)
+    ranks = one_of("level", level, LEVELS) + one_of("highest", highest, LEVELS)
+    if not ranks and LEVELS.index(highest) < LEVELS.index(level):
+        ranks = [f"highest ({highest!r}) is below level ({level!r})."]
+    return problems + ranks

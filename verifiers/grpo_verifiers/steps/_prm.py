@@ -1,0 +1,158 @@
+"""The verifier ``prm``: a process reward model scores every step. PyTorch is imported when it first runs."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_verifiers._outcome import MARK
+from grpo_verifiers._samples import content_text
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
+from grpo_verifiers.steps.segments import Span, segment, segmenter_problems
+from grpo_verifiers.text._options import integer, require
+from grpo_verifiers.verdict import Status, Verdict
+
+Style = Literal["qwen", "shepherd", "concat"]
+SEPARATORS: Mapping[str, str] = {"qwen": "<extra_0>", "shepherd": "ки", "concat": "\n"}
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_STEP_TAG = re.compile(r"</?step>", re.IGNORECASE)
+
+
+def prm(
+    completions: Sequence[str],
+    prompts: Sequence[Any],
+    completion_text: Sequence[str],
+    *,
+    model: str,
+    style: Style = "qwen",
+    steps: str = "blank_line",
+    aggregate: Aggregate = "min",
+    separator: str | None = None,
+    system: str | None = None,
+    good: str = "+",
+    bad: str = "-",
+    positive: int = 1,
+    batch_size: int = 8,
+    max_length: int | None = None,
+    device: str = "auto",
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> list[Verdict]:
+    """Score each step by the probability of a good one that a process reward model gives at its separator.
+
+    Runs in the trainer, on its device, when rewards are collected; with a ``timeout`` in a worker process on the CPU.
+
+    What the completion has of the model's separators, special tokens and step tags is taken out of what the model
+    reads, so that a completion cannot add or hide steps; a step that is nothing else is not scored, and neither is one
+    beyond ``max_length``.
+
+    Args:
+        completions: the models' texts; ``completion_text`` is looked at.
+        prompts: what was asked: texts, or chats, of which the last user message is the question.
+        completion_text: the completions as sampled.
+        model: a checkpoint: a name on the Hub or a folder. Only safetensors are loaded.
+        style: ``"qwen"``: token classification at a separator token behind each step, in the model's chat template
+            (Qwen2.5-Math-PRM). ``"shepherd"``: a language model whose next-token probabilities of ``good`` and ``bad``
+            at the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
+            put together as tokens, each step followed by the separator.
+        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, or a reference.
+        aggregate: how the scores of steps become the completion's: min, mean, last or product.
+        separator: what stands behind a step; by style ``<extra_0>``, ``ки``, a line end.
+        system: system message of the chat template (style qwen).
+        good: the token of a good step (style shepherd).
+        bad: the token of a bad step (style shepherd).
+        positive: which class is a good step (styles qwen and concat).
+        batch_size: completions at a time.
+        max_length: tokens of question and steps; the model's own limit unless given.
+        device: ``"auto"``: the trainer's, or the CPU in a worker; or a name such as ``"cuda:0"``.
+        dtype: of the weights; ``"auto"`` as stored.
+        revision: of the checkpoint.
+        trust_remote_code: run code that comes with the checkpoint; from the Hub it needs ``revision`` as a commit hash.
+    """
+    del completions
+    require(
+        "prm",
+        check_options(
+            model=model, style=style, steps=steps, aggregate=aggregate, separator=separator, system=system, good=good,
+            bad=bad, positive=positive, batch_size=batch_size, max_length=max_length, device=device, dtype=dtype,
+            revision=revision, trust_remote_code=trust_remote_code,
+        ),
+    )  # fmt: skip
+    from grpo_verifiers.steps._prm_model import Reader, load
+
+    loaded = load(
+        model, style, "cpu" if device == "auto" and MARK in os.environ else device, dtype, revision, trust_remote_code
+    )
+    reader = Reader(loaded, style, separator or SEPARATORS[style], system, good, bad, positive, max_length)
+    spans = [segment(text, steps) for text in completion_text]
+    asked = [_question(prompt) for prompt in prompts]
+    cleaned = [
+        [reader.clean(_STEP_TAG.sub(" ", text[start:end])) for start, end in of_text]
+        for text, of_text in zip(completion_text, spans, strict=True)
+    ]
+    questions = []
+    for question, texts in zip(asked, cleaned, strict=True):
+        questions.append(reader.read(reader.clean(question), [text for text in texts if text]))
+    found = iter(reader.score([question for question in questions if question is not None], batch_size))
+    return [
+        _verdict(of_text, texts, None if question is None else next(found), aggregate)
+        for of_text, texts, question in zip(spans, cleaned, questions, strict=True)
+    ]
+
+
+def _verdict(
+    spans: Sequence[Span], texts: Sequence[str], found: Sequence[float | None] | None, aggregate: Aggregate
+) -> Verdict:
+    read = sum(map(bool, texts))
+    if found is None:
+        # The tokenizer makes a separator of something that is none: whatever it was, the completion wrote it.
+        steps = step_verdict(spans, [0.0 if text else None for text in texts]).steps
+        return Verdict(0.0, Status.UNPARSABLE, "another number of separators than of steps", steps)
+    if len(found) != read:
+        raise VerifierFailedError(f"prm: {len(found)} scores for {read} steps")
+    scores = iter(found)
+    scored = [next(scores) if text else None for text in texts]
+    late = sum(score is None for score in found)
+    return step_verdict(spans, scored, aggregate, f"{read} steps" + (f", {late} beyond max_length" if late else ""))
+
+
+def _question(prompt: Any) -> str:
+    """What was asked: the prompt itself, or the last message of the user."""
+    if prompt is None or isinstance(prompt, str):
+        return prompt or ""
+    return next((content_text(m.get("content")) for m in reversed(prompt) if m.get("role") == "user"), "")
+
+
+def check_options(
+    *, model: str, style: Style, steps: str, aggregate: Aggregate, separator: str | None, system: str | None,
+    good: str, bad: str, positive: int, batch_size: int, max_length: int | None, device: str, dtype: str,
+    revision: str | None, trust_remote_code: bool,
+) -> list[str]:  # fmt: skip
+    """The problems with these values."""
+    del aggregate, dtype
+    problems = segmenter_problems(steps) + integer("batch_size", batch_size, 1) + integer("positive", positive, 0)
+    problems += [] if max_length is None else integer("max_length", max_length, 8)
+    folder = Path(model).expanduser()
+    if not model:
+        problems.append("model is empty, expected the name or folder of a checkpoint.")
+    elif (model.startswith((".", "/", "~")) or model.count("/") > 1) and not folder.is_dir():
+        problems.append(f"model is {model!r}, which is no folder.")
+    if separator == "":
+        problems.append("separator is empty, expected what stands behind each step.")
+    if device != "auto" and not re.fullmatch(r"cpu|(?:cuda|xpu|mps|npu)(?::\d+)?", device):
+        problems.append(f"device is {device!r}, expected auto, cpu, or a device such as cuda:0.")
+    if system is not None and style != "qwen":
+        problems.append(f"system is read by the style 'qwen' only, and style is {style!r}: remove one.")
+    if style != "shepherd" and (good, bad) != ("+", "-"):
+        problems.append(f"good and bad are read by the style 'shepherd' only, and style is {style!r}.")
+    if style == "shepherd" and positive != 1:
+        problems.append("positive is read by the styles 'qwen' and 'concat'; 'shepherd' has good and bad.")
+    if trust_remote_code and not folder.is_dir() and not _COMMIT.fullmatch(revision or ""):
+        problems.append(
+            f"trust_remote_code runs whatever the repository {model!r} holds, so it needs revision as the commit hash "
+            f"(40 hexadecimal digits) that you have read, and revision is {revision!r}."
+        )
+    return problems

@@ -1,0 +1,49 @@
+"""One score for a completion out of those of its steps."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.steps.segments import Span
+from grpo_verifiers.verdict import Status, Step, Verdict
+
+Aggregate = Literal["min", "mean", "last", "product"]
+DEFAULT: Aggregate = "min"
+"""A chain is as strong as its weakest step; a sum would pay for more steps, and the mean for easy ones beside it."""
+
+_HOW: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": lambda scores: math.fsum(scores) / len(scores),
+    "last": lambda scores: scores[-1],
+    "product": math.prod,
+}
+
+
+def step_verdict(
+    spans: Sequence[Span],
+    scores: Sequence[float | None],
+    aggregate: Aggregate = DEFAULT,
+    detail: str = "",
+    status: Status | None = None,
+) -> Verdict:
+    """A verdict with steps, whose score is made of theirs.
+
+    Args:
+        spans: of the steps, character offsets into ``completion_text``.
+        scores: one a step; None for a step that states nothing that can be judged, which is left out.
+        aggregate: ``"min"``, ``"mean"``, ``"last"`` (the last scored step) or ``"product"``. There is no sum: it pays
+            for padding.
+        detail: the reason, for people.
+        status: the kind of outcome; read off the score unless given.
+
+    Returns:
+        The verdict; not applicable where no step is scored.
+    """
+    if aggregate not in _HOW:
+        raise ValueError(unknown("aggregate", aggregate, get_args(Aggregate)))
+    steps = tuple(Step(*span, score) for span, score in zip(spans, scores, strict=True))
+    scored = [step.score for step in steps if step.score is not None]
+    if not scored:
+        return Verdict(None, Status.NOT_APPLICABLE, detail or "no step can be judged", steps)
+    return Verdict(_HOW[aggregate](scored), status, detail, steps)  # type: ignore[arg-type]  # None: by score

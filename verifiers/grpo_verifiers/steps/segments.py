@@ -1,0 +1,96 @@
+"""The steps of a text by name: character spans, in order, disjoint, in range.
+
+A span runs from a step's first visible character to the start of the next step, so that what ends a step (a blank line,
+a full stop) belongs to it. White space before the first step belongs to none. Special tokens count as white space. A
+text of more than `MAX_STEPS` steps has its last ones joined.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.registry import Registry, is_reference
+
+Span = tuple[int, int]
+Segmenter = Callable[[str], Sequence[Span]]
+
+MAX_STEPS = 10_000
+"""Steps of one completion: as many as a worker may report."""
+
+_HERE = "grpo_verifiers.steps"
+SEGMENTERS: Registry[Segmenter] = Registry(
+    "segmenter",
+    builtins={
+        "blank_line": f"{_HERE}.lines:blank_line",
+        "newline": f"{_HERE}.lines:newline",
+        "numbered": f"{_HERE}.lines:numbered",
+        "sentence": f"{_HERE}.sentences:sentence",
+        "statements": f"{_HERE}.statements:statements",
+        "tags": f"{_HERE}.tags:tags",
+    },
+)
+"""Segmenters by name; a reference (``package.module:function``, ``./file.py:function``) is one, too."""
+
+_SPECIAL = re.compile(
+    r"<\|[^\s<>|]{1,64}\|>|<｜[^\s<>｜]{1,64}｜>|</?s>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn)>|\[/?INST\]"
+)
+
+
+def without_specials(text: str) -> str:
+    """The text with special tokens (``<|im_end|>``, ``</s>`` and the like) blanked out; every offset stays."""
+    return _SPECIAL.sub(lambda match: " " * len(match.group()), text)
+
+
+def segment(text: str, by: str = "newline") -> list[Span]:
+    """The steps of a text.
+
+    Args:
+        text: a completion, with special tokens or without.
+        by: the name of a segmenter or a reference to a function from a text to spans; such a function gets the text as
+            it is, special tokens included.
+
+    Raises:
+        UnknownNameError: no segmenter has that name.
+        VerifierError: the function returned something that is no list of spans, in order, disjoint and in range.
+    """
+    found = SEGMENTERS.get(by)
+    own = is_reference(by)
+    spans = _checked(by, found(text), len(text)) if own else list(found(without_specials(text)))
+    if len(spans) > MAX_STEPS:
+        spans[MAX_STEPS - 1 :] = [(spans[MAX_STEPS - 1][0], spans[-1][1])]
+    return spans
+
+
+def segmenter_problems(by: Any) -> list[str]:
+    """What is wrong with the name of a segmenter; empty when nothing is."""
+    try:
+        found = SEGMENTERS.get(by)
+    except VerifierError as error:
+        return [str(error)]
+    return [] if callable(found) else [f"the segmenter {by!r} is {type(found).__name__}, expected a function."]
+
+
+def _checked(by: str, spans: Any, length: int) -> list[Span]:
+    found: list[Span] = []
+    last = 0
+    for span in spans if isinstance(spans, Sequence) and not isinstance(spans, str) else [spans]:
+        good = isinstance(span, Sequence) and len(span) == 2 and all(type(edge) is int for edge in span)
+        if not good or not last <= span[0] <= span[1] <= length:
+            raise VerifierError(
+                f"the segmenter {by!r} gave {span!r:.80}, expected (start, end) offsets of characters, each step at or "
+                f"after the end of the one before ({last}) and within the text ({length} characters)."
+            )
+        found.append((span[0], span[1]))
+        last = span[1]
+    return found
+
+
+def tiled(starts: Sequence[int], end: int) -> list[Span]:
+    """Spans from each start to the next one, the last up to ``end``."""
+    return list(zip(starts, [*starts[1:], end], strict=True)) if starts else []
+
+
+def first_visible(text: str, start: int, end: int) -> int:
+    """Offset of the first character in ``[start, end)`` that is no white space; ``end`` if there is none."""
+    return end - len(text[start:end].lstrip())

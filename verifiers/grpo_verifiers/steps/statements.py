@@ -1,0 +1,72 @@
+"""Steps of a program: its statements at the left edge, of the last fenced block."""
+
+import re
+
+from grpo_verifiers.code._extract import last_block_at
+from grpo_verifiers.steps.segments import Span, first_visible, tiled
+
+PYTHON = ("python", "py", "python3")
+_CONTINUES = re.compile(r"(?:else|elif|except|finally)\b")
+_MARK = re.compile(r"\"\"\"|'''|[\"'#()\[\]{}\\\n]")
+_OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
+
+
+def statements(text: str) -> list[Span]:
+    """Each statement at the left edge of the last Python block is a step; comments and decorators belong to the next.
+
+    The block of a completion that was cut off need not be closed. Text outside of it belongs to no step. Brackets,
+    strings and continued lines are followed without parsing, so that half a program has steps as well.
+    """
+    place = last_block_at(text, PYTHON, unclosed=True)
+    if place is None:
+        return []
+    begin, end, indent = place
+    starts: list[int] = []
+    attached = False  # the step that has begun still waits for its statement: a comment or decorator
+    for at in _logical_lines(text, begin, end):
+        edge = at + len(indent) if text.startswith(indent, at, end) else at
+        if edge >= end or text[edge].isspace():
+            continue
+        first = text[edge]
+        if first not in ")]}" and not _CONTINUES.match(text, edge, end) and not attached:
+            starts.append(edge)
+        attached = (attached or first not in ")]}") and first in "#@"
+    visible = first_visible(text, begin, end)
+    if starts and visible < starts[0]:  # the block begins with an indented line: a mistake, and somebody's
+        starts[0] = visible
+    return tiled(starts or ([visible] if visible < end else []), end)
+
+
+def _logical_lines(text: str, at: int, end: int) -> list[int]:
+    """Where the lines begin that lie in no bracket or string and continue no other, in one pass."""
+    found = [at] if at < end else []
+    depth = 0
+    while (match := _MARK.search(text, at, end)) is not None:
+        mark = match.group()
+        at = match.end()
+        if mark == "#":
+            stop = text.find("\n", at, end)
+            at = end if stop < 0 else stop
+        elif mark == "\\":
+            at += 1 + (text.startswith("\r\n", at))  # what it escapes: a line end, most of the time
+        elif mark[0] in "\"'":
+            at = _after_string(text, at, end, mark)
+        elif mark == "\n":
+            if depth == 0 and at < end:
+                found.append(at)
+        else:
+            depth = depth + 1 if mark in _OPEN else max(0, depth - 1)
+    return found
+
+
+_QUOTES = {quote: re.compile(rf"\\.|{quote}" if len(quote) == 3 else rf"\\.|{quote}|\n", re.DOTALL) for quote in
+           ("'", '"', "'''", '"""')}  # fmt: skip
+
+
+def _after_string(text: str, at: int, end: int, quote: str) -> int:
+    """Where a string that began before ``at`` ends; one in single quotes ends with its line at the latest."""
+    while (match := _QUOTES[quote].search(text, at, end)) is not None:
+        at = match.end()
+        if not match.group().startswith("\\"):
+            return at - 1 if match.group() == "\n" else at
+    return end
