@@ -43,6 +43,7 @@ SEAMS: "Mapping[str, Sequence[str]]" = {
         "compute_entropy",
     ),
     "_generate_single_turn": ("self", "prompt_ids"),
+    "_log_metric": ("self", "name", "value"),
     "_prepare_inputs": ("self", "generation_batch"),
 }
 """Methods of ``GRPOTrainer`` that are overridden or called, and the parameters they must start with."""
@@ -50,6 +51,7 @@ SEAMS: "Mapping[str, Sequence[str]]" = {
 STATE = (
     "_buffered_inputs",
     "_entropy_window_stats",
+    "_last_loaded_step",
     "_last_world_entropy",
     "_logs",
     "_metrics",
@@ -67,6 +69,8 @@ STATE = (
     "temperature",
     "top_entropy_quantile",
     "use_adaptive_entropy",
+    "use_vllm",
+    "vllm_generation",
 )
 """Attributes that ``GRPOTrainer`` sets on itself and that are read or written."""
 
@@ -149,6 +153,17 @@ def metrics_of(trainer: Any) -> "dict[str, list[float]]":
     return metrics
 
 
+def log_training_metric(trainer: Any, name: str, value: float) -> None:
+    """Add to what the next log of training averages."""
+    trainer._metrics["train"][name].append(value)
+
+
+def metric_logger(trainer: Any) -> "Callable[[str, float], None]":
+    """What TRL hands to reward functions as ``log_metric``: figures of this rank, averaged over all of them."""
+    log: Callable[[str, float], None] = trainer._log_metric
+    return log
+
+
 def replace_logged_advantages(trainer: Any, advantages_N: "torch.Tensor") -> None:
     """Put the advantages that are trained with into TRL's completion table, over the ones TRL computed."""
     logged = trainer._logs["advantages"]
@@ -166,10 +181,12 @@ def log_extra(trainer: Any, column: str, values: "Iterable[Any]") -> None:
 def stop_ids(trainer: Any) -> list[int]:
     """Tokens that end a completion, or pad it: a completion whose last token is none of these was cut off."""
     tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class
+    return [*_ends(trainer), tokenizer.pad_token_id]
+
+
+def _ends(trainer: Any) -> list[int]:
     ends = getattr(trainer, "eos_token_ids", None)
-    if ends is None:
-        ends = [trainer.eos_token_id]
-    return [*ends, tokenizer.pad_token_id]
+    return [trainer.eos_token_id] if ends is None else list(ends)
 
 
 def gather_objects(rows: list[Any]) -> list[Any]:
@@ -333,6 +350,33 @@ def adapter_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -
     names = list(inspect.signature(GRPOTrainer.__init__).parameters)[6:]
     given = dict(zip(names, further, strict=False)) | dict(keywords)
     return {name: given.get(name) for name in ("quantization_config", "peft_config")}
+
+
+def draw_from(trainer: Any, server: Any) -> None:
+    """Let TRL's own path for vLLM talk to ``server``, which has the two methods that it calls.
+
+    What TRL does with completions from vLLM, the importance sampling correction above all, then applies to these.
+    """
+    trainer.use_vllm = True
+    trainer.vllm_generation = server
+    trainer._last_loaded_step = -1
+
+
+def sampling_parameters(trainer: Any) -> dict[str, Any]:
+    """How completions are drawn, in the words of a completion request to vLLM."""
+    args = trainer.args
+    found = {
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "top_k": args.top_k,
+        "min_p": args.min_p or 0.0,
+        "repetition_penalty": args.repetition_penalty,
+        "max_tokens": trainer.max_completion_length,
+        "stop_token_ids": [token for token in _ends(trainer) if token is not None],
+    }
+    if args.vllm_structured_outputs_regex is not None:
+        found["structured_outputs"] = {"regex": args.vllm_structured_outputs_regex}
+    return {**found, **(args.generation_kwargs or {})}
 
 
 def plain_model(trainer: Any, model: Any) -> Any:

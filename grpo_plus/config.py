@@ -46,6 +46,8 @@ class GRPOPlusConfig(GRPOConfig):
         objective: name or reference of the objective; None runs TRL's own loss, set by `loss_type` and friends.
         objective_kwargs: its keywords and pieces.
         verifiers: verifiers by name, or mappings with the keys name, label, weight, kwargs, columns, timeout, on_error.
+        eval_verifiers: verifiers, in the form of `verifiers`, that only look at evaluations: their scores are logged as
+            ``eval_rewards/<label>/mean``, their weighted sum as ``eval_score``; they reward nothing.
         verifier_column: dataset column that names the verifier of each row.
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
@@ -53,6 +55,10 @@ class GRPOPlusConfig(GRPOConfig):
         rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
             and lets rows leave that have ended, wherever that has the same distribution.
         rollout_rows: most rows drawn at once with ``auto``; None for as many as memory allows.
+        record: whether metrics and sampled groups are kept in ``output_dir/grpo_plus`` for ``grpo-plus report``; None:
+            where advantage, objective or verifiers are set. Bounded: at most 50 MB and about 2% of the time.
+        report_steps: steps after which ``output_dir/report.html`` is written anew while training; None: at the end
+            only; 0: never.
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, *MAPPINGS]  # noqa: SLF001, RUF012 - the host's own protocol
@@ -84,6 +90,10 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={"help": "Verifiers that reward completions: names, references, or mappings in a YAML file."},
     )
+    eval_verifiers: list[str] | None = field(
+        default=None,
+        metadata={"help": "Verifiers, given as in verifiers, that only score evaluations and never reward."},
+    )
     verifier_column: str | None = field(
         default=None,
         metadata={"help": "Dataset column that names the verifier (by label) of each row; unset: all score all rows."},
@@ -108,6 +118,14 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={"help": "Most rows drawn at once with rollout auto; unset for as many as memory allows."},
     )
+    record: bool | None = field(
+        default=None,
+        metadata={"help": "Keep a record for grpo-plus report; unset: if advantage, objective or verifiers are set."},
+    )
+    report_steps: int | None = field(
+        default=None,
+        metadata={"help": "Write report.html every so many steps while training; unset: at the end; 0: never."},
+    )
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
@@ -120,7 +138,8 @@ class GRPOPlusConfig(GRPOConfig):
                 problems.append(str(error))
                 setattr(self, name, {})
         self.plugins = [absolute(plugin) for plugin in _listed("plugins", self.plugins, problems)]
-        self.verifiers = [anchored_entry(item) for item in _listed("verifiers", self.verifiers, problems)]
+        for name in ("verifiers", "eval_verifiers"):
+            setattr(self, name, [anchored_entry(item) for item in _listed(name, getattr(self, name), problems)])
         for name in ("advantage", "objective"):
             value = getattr(self, name)
             if isinstance(value, str):
@@ -181,7 +200,7 @@ class GRPOPlusConfig(GRPOConfig):
 def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
     if value is None:
         return []
-    if isinstance(value, str) or (isinstance(value, dict) and name == "verifiers"):
+    if isinstance(value, str) or (isinstance(value, dict) and name != "plugins"):
         return [value]
     if not isinstance(value, list | tuple):
         problems.append(f"{name} is {value!r}, expected a list.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
+from grpo_plus import _trl, card
 from grpo_plus.config import GRPOPlusConfig
 
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
@@ -14,8 +14,10 @@ from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
 from grpo_plus.loss import ObjectiveLoss
 from grpo_plus.problems import raise_all
-from grpo_plus.qlora.attach import Rollouts, retry_of
+from grpo_plus.progress.clock import StepClock
+from grpo_plus.qlora.attach import Rollouts, draw_from_server, retry_of
 from grpo_plus.qlora.guard import Guard
+from grpo_plus.record.recorder import recorder_of
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
 from grpo_plus.resolve import resolve_advantage, resolve_objective, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
@@ -62,10 +64,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
         self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
         self.step_scorer = step_scorer
-        labels = self.verification.labels
+        givers = self.verification.step_givers
         raise_all(
             [
-                *step_problems(self.step_sources, scorer=step_scorer is not None, labels=labels),
+                *step_problems(self.step_sources, scorer=step_scorer is not None, givers=givers),
                 *self.verification.dataset_problems(train_dataset, eval_dataset),
                 *self.verification.weight_problems(args.reward_weights, reward_funcs),
             ]
@@ -77,9 +79,11 @@ class GRPOPlusTrainer(GRPOTrainer):
             given = kwargs["reward_processing_classes"]
             kwargs["reward_processing_classes"] = self.verification.processors_beside(given)
         self.guard = Guard.before_loading(model, args, **_trl.adapter_arguments(further, kwargs))
+        self.clock = StepClock(lambda name, seconds: _trl.log_training_metric(self, name, seconds))
         adapter = is_adapter(model, (*further, *kwargs.values()))
-        with hidden_sync(args, hide=adapter):
+        with hidden_sync(args, hide=adapter), self.guard.own_vllm(args):
             super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *further, **kwargs)
+        self.add_callback(self.clock)
         if adapter and args.sync_ref_model:
             self.add_callback(refresh_adapter(self.accelerator.unwrap_model(self.model), args, self.accelerator))
         self.engine = Engine(
@@ -91,17 +95,27 @@ class GRPOPlusTrainer(GRPOTrainer):
         )
         self.engine.check(self.model)
         self.guard.after_loading(self.model)
+        draw_from_server(self)
         self.rollouts = Rollouts(self)
         self.retry = retry_of(self, active=self.guard.active)
         self.update = None if self.objective is None else ObjectiveLoss(self.objective, self)
         self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
+        self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
         self._rewards_NK: torch.Tensor | None = None
         self._lengths_N: torch.Tensor | None = None
         self._truncated_N: torch.Tensor | None = None
         self._steps: Any = None
+        self.recorder = recorder_of(self)
+
+    def train(self, *arguments: Any, **keywords: Any) -> Any:
+        """As in TRL, with its end written into the run's record."""
+        if self.recorder is None:
+            return super().train(*arguments, **keywords)
+        with self.recorder.running():
+            return super().train(*arguments, **keywords)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self.verification.check_row(inputs[0] if inputs else {})
+        self.verification.check_row(inputs[0] if inputs else {}, training=self.model.training)
         output = super()._generate_and_score_completions(inputs)
         if self.update is not None:
             self.update.add_old_logps(output)
@@ -109,6 +123,8 @@ class GRPOPlusTrainer(GRPOTrainer):
             output["advantages"] = self._advantages(output)
         if self.update is not None:
             self.update.prepare(output)
+        if self.recorder is not None:
+            self.recorder.batch(output, self._steps)
         return output
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
@@ -116,7 +132,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         return self.retry.inputs(lambda: _trl.arranged(self, prepare(generation_batch), self.engine.arrange))
 
     def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
-        with self.rollouts.applied(), self.guard.sampling(self.model):
+        clock = self.clock.part("rollout", counts=self.model.training)
+        with clock, self.rollouts.applied(), self.guard.sampling(self.model):
             return super()._generate_single_turn(*arguments, **keywords)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
@@ -136,17 +153,30 @@ class GRPOPlusTrainer(GRPOTrainer):
             _trl.pass_over_step(self)
             return torch.zeros((), device=self.accelerator.device)
         train = super().training_step
-        loss = self.retry.run(lambda: train(model, inputs, num_items_in_batch))
+        with self.clock.part("update"):
+            loss = self.retry.run(lambda: train(model, inputs, num_items_in_batch))
         if self.update is not None:
             self.update.finish(step)
         return loss
 
+    def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
+        """TRL's model card, with the parts that trained the model added to it."""
+        super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
+        if self.is_world_process_zero():
+            card.complete(self)
+
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        self.verification.start(inputs, prompts, completions, completion_ids_list, self.processing_class)
+        given = (inputs, prompts, completions, completion_ids_list)
+        training = self.model.training
         try:
-            rewards_NK = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            with self.clock.part("scoring", counts=training):
+                self.verification.start(*given, self.processing_class, training=training)
+                rewards_NK = super()._calculate_rewards(*given)
+                self.verification.log_evaluation(_trl.metric_logger(self))
         finally:
             self.verification.settle()
+        if self.recorder is not None:
+            self.recorder.scored(prompts, completion_ids_list, rewards_NK)
         if self.estimator is not None:
             device = self.accelerator.device
             stops = _trl.stop_ids(self)

@@ -1,14 +1,17 @@
 """``grpo-plus explain``: what a config resolves to, in formulas, and the advantages it gives on sample rewards."""
 
 import argparse
+import math
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
+    from grpo_plus.entries import Entry
     from grpo_plus.objectives import Objective
 
 SAMPLE = "1,1,1,0"
@@ -35,9 +38,12 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"--lengths has {len(lengths)} values, but --rewards has {len(rewards)}: give one for each.")
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse
+    from grpo_plus.options import mapping
 
-    config = parse("grpo-plus explain", rest).training
+    parsed = parse("grpo-plus explain", rest)
+    config = parsed.training
     for line in [
+        *_prompt_lines(mapping("prompt", parsed.script.prompt)),
         *_advantage_lines(config, rewards, lengths),
         "",
         *_objective_lines(config, lengths),
@@ -75,15 +81,51 @@ def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: li
     estimator = get_advantage(name)
     lines = [f"advantage: {origin}", f"  {estimator.formula}"]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
-    if step_sources(config) is not None:
-        lines.append("  scores come from the steps of a completion, so rewards alone give 0")
+    steps = None
+    if step_sources(config) is not None and min(lengths) < 2:
+        lines.append("  scores come from the steps of a completion; --lengths of at least 2 show two steps each")
         return lines
-    table = RewardTable.of(rewards, lengths=lengths)
+    if step_sources(config) is not None:
+        lines.append(
+            "  scores come from the steps of a completion; say each has two: the first right, the second as its reward"
+        )
+        steps = [
+            [(1.0, 0, length // 2), (None if math.isnan(reward) else reward, length // 2, length)]
+            for reward, length in zip(rewards, lengths, strict=True)
+        ]
+    table = RewardTable.of(rewards, lengths=lengths, steps=steps)
     values = compute_advantages(estimator, table, **keywords)
     per_completion = values if values.dim() == 1 else values.sum(1) / table.lengths
     lines.append(f"  rewards     {_row(rewards)}")
     lines.append(f"  advantages  {_row(per_completion.tolist())}")
-    return lines
+    if steps is not None and values.dim() == 2:
+        ends = [(0, length - 1) for length in lengths]
+        for place, at in enumerate(zip(*ends, strict=True), 1):
+            lines.append(f"  of step {place}   {_row([float(values[row, token]) for row, token in enumerate(at)])}")
+    return lines + _picture(rewards, values.tolist(), lengths, steps)
+
+
+def _picture(rewards: list[float], values: list[Any], lengths: list[int], steps: Any) -> list[str]:
+    """The group as bars around the mean of its rewards, and its tokens in the colours of their advantages."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    from grpo_plus.report.group import group_text, sample_group
+
+    if len(rewards) < 2 or not all(map(math.isfinite, rewards)):
+        return []
+    colours = sys.stdout.isatty()  # without them, tokens would say nothing
+    tokens = colours and isinstance(values[0], list) and max(lengths) <= 24
+    pieces = [[f"t{place} " for place in range(1, length + 1)] for length in lengths]
+    shown = (
+        [row[:length] for row, length in zip(values, lengths, strict=True)] if isinstance(values[0], list) else values
+    )
+    of_tokens = [[(first, last, score) for score, first, last in of_row] for of_row in steps] if steps else None
+    group = sample_group(rewards, shown, pieces=pieces if tokens else None, steps=of_tokens if tokens else None)
+    out = StringIO()
+    Console(file=out, width=100, force_terminal=colours, no_color=not colours).print(group_text(group))
+    return ["", *(f"  {line.rstrip()}" for line in out.getvalue().splitlines())]
 
 
 def _objective_lines(config: "GRPOPlusConfig", lengths: list[int]) -> list[str]:
@@ -134,19 +176,34 @@ def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
     from grpo_plus.entries import read_entries
 
     entries, _ = read_entries(config.verifiers or [])
-    if not entries:
-        return ["verifiers: none (reward_funcs or a reward model must score)"]
-    lines = ["verifiers:"]
-    for entry in entries:
-        verifier: Any = entry.build(config.plugins or ())
-        weight = 1.0 if entry.weight is None else entry.weight
-        settings = ", ".join(
-            f"{key}: {value}" for key, value in verifier.describe().items() if value not in (None, {}, ())
-        )
-        lines.append(f"  {entry.label}: weight {weight:g}, {settings}")
+    watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
+    lines = ["verifiers:" if entries else "verifiers: none (reward_funcs or a reward model must score)"]
+    lines += [_entry_line(config, entry) for entry in entries]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
+    if watching:
+        lines += ["eval_verifiers (of evaluations only):", *(_entry_line(config, entry) for entry in watching)]
     return lines
+
+
+def _entry_line(config: "GRPOPlusConfig", entry: "Entry") -> str:
+    verifier: Any = entry.build(config.plugins or ())
+    weight = 1.0 if entry.weight is None else entry.weight
+    settings = ", ".join(f"{key}: {value}" for key, value in verifier.describe().items() if value not in (None, {}, ()))
+    return f"  {entry.label}: weight {weight:g}, {settings}"
+
+
+def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:
+    """The prompt's words, and what checks the format that they ask for."""
+    from grpo_plus.cli._prompts import FORMATS
+
+    if not prompt:
+        return []
+    lines = ["prompt:", *(f"  {key}: {value}" for key, value in prompt.items())]
+    template = prompt.get("template")
+    if template:
+        lines += [f"    {FORMATS[template].text}", f"    checked by verifiers: [{FORMATS[template].checked_by}]"]
+    return [*lines, ""]
 
 
 def _row(values: Sequence[float]) -> str:

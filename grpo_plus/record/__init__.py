@@ -1,0 +1,22 @@
+"""What a run leaves behind for reports: written while it trains, read whenever somebody looks."""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from grpo_plus.record.files import RunError as RunError
+    from grpo_plus.record.files import mark_sweep as mark_sweep
+    from grpo_plus.record.reader import Run as Run
+    from grpo_plus.record.reader import open_run as open_run
+    from grpo_plus.record.recorder import Recorder as Recorder
+
+_NAMES = {
+    "Recorder": "grpo_plus.record.recorder",
+    "Run": "grpo_plus.record.reader",
+    "RunError": "grpo_plus.record.files",
+    "mark_sweep": "grpo_plus.record.files",
+    "open_run": "grpo_plus.record.reader",
+}
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

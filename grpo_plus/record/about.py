@@ -1,0 +1,95 @@
+"""What a run is made of: the resolved parts, the versions and the whole config, as the record holds them."""
+
+import importlib.metadata
+import os
+import platform
+import re
+import socket
+from typing import Any
+
+from grpo_plus import __version__
+from grpo_plus.record.files import SCHEMA, plain
+
+_SECRET = re.compile(r"(^|_)(api_?key|token|secret|password)$", re.IGNORECASE)
+
+
+def about(trainer: Any) -> dict[str, Any]:
+    """Everything of ``run.json`` that does not change while a run goes on."""
+    args = trainer.args
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return {
+        "schema": SCHEMA,
+        "name": os.path.basename(os.path.normpath(args.output_dir)) or str(args.output_dir),  # noqa: PTH119 - text
+        "model": {
+            "name": getattr(model.config, "_name_or_path", "") or type(model).__name__,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        },
+        "parts": parts(trainer),
+        "versions": versions(),
+        "processes": trainer.accelerator.num_processes,
+        "device": str(trainer.accelerator.device),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "config": without_secrets(plain(args.to_dict())),
+    }
+
+
+def parts(trainer: Any) -> dict[str, Any]:
+    """The estimator, objective, verifiers, engine and rollout that run, by name, keywords and formula."""
+    from grpo_plus.resolve import equivalent_advantage
+
+    args = trainer.args
+    if trainer.estimator is None:
+        name, keywords = equivalent_advantage(args)
+        advantage = {"name": name, "keywords": keywords, "formula": "", "host": True}
+    else:
+        estimator, keywords = trainer.estimator
+        advantage = {"name": estimator.name, "keywords": keywords, "formula": estimator.formula, "host": False}
+    if trainer.objective is None:
+        objective = {"name": args.loss_type, "keywords": {"beta": args.beta}, "formula": "", "host": True}
+    else:
+        formula = trainer.objective.formula()
+        objective = {"name": args.objective, "keywords": args.objective_kwargs, "formula": formula, "host": False}
+    weights = trainer.reward_weights.tolist()
+    rewards = [
+        {"name": name, "weight": weight} for name, weight in zip(trainer.reward_func_names, weights, strict=True)
+    ]
+    verifiers = [
+        {"label": live.verifier.label, "weight": live.weight, "settings": live.verifier.describe()}
+        for live in trainer.verification.live
+    ]
+    found: dict[str, Any] = without_secrets(
+        plain(
+            {
+                "advantage": advantage,
+                "objective": objective,
+                "rewards": rewards,
+                "verifiers": verifiers,
+                "engine": getattr(args, "engine", "stock"),
+                "rollout": getattr(args, "rollout", "stock"),
+            }
+        )
+    )
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Of what decides how a run goes."""
+    found = {"grpo_plus": __version__, "python": platform.python_version()}
+    for name in ("trl", "transformers", "torch", "accelerate", "peft"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def without_secrets(value: Any) -> Any:
+    """The same with the values of keys that name a secret masked, at any depth."""
+    if isinstance(value, dict):
+        return {
+            key: "(hidden)" if isinstance(item, str) and item and _SECRET.search(key) else without_secrets(item)
+            for key, item in value.items()
+        }
+    return [without_secrets(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,103 @@
+"""The files of a record: where they are, how they are written, and how a half-written one is read."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+"""Version of the files' layout; raised when an older reader would misread them."""
+
+FOLDER = "grpo_plus"
+RUN = "run.json"
+METRICS = "metrics.jsonl"
+GROUPS = "groups.jsonl"
+SWEEP = "sweep.json"
+PREVIOUS = "previous"
+
+
+class RunError(ValueError):
+    """A folder that holds no run that can be read; the message says what is wrong and what to do."""
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON holds it: what is not finite becomes None, what JSON does not know becomes its text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    try:
+        number = float(value)  # numpy scalars
+    except (TypeError, ValueError):
+        return str(value)
+    return number if math.isfinite(number) else None
+
+
+def dump(value: Any) -> str:
+    """One line of ASCII: every line separator and half surrogate pair is escaped, so lines stay lines."""
+    return json.dumps(plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file in one go: a reader sees the old or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def append_line(path: Path, value: Any) -> int:
+    """Add one line; gives its bytes. A line that a kill cut in half gets its end first."""
+    line = dump(value) + "\n"
+    with path.open("ab") as file:
+        if file.tell() and not _ends_line(path):
+            line = "\n" + line
+        file.write(line.encode("ascii"))
+    return len(line)
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
+    """The lines of a file in order; None for one that is broken, so that callers can count them."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for raw in file:
+            if not raw.strip():
+                continue
+            try:
+                value = json.loads(raw)
+            except (ValueError, RecursionError):
+                yield None
+                continue
+            yield value if isinstance(value, dict) else None
+
+
+def mark_sweep(output_dir: str | Path, variant: str, seed: int | None = None) -> Path:
+    """Say, before a run starts, which variant of a comparison it is; runs of one variant become one line with a band.
+
+    Args:
+        output_dir: of the run; made when it is not there.
+        variant: label of the variant, the same for all its seeds.
+        seed: of this run.
+
+    Returns:
+        The file that holds it.
+    """
+    path = Path(output_dir) / FOLDER / SWEEP
+    write_whole(path, dump({"variant": str(variant), "seed": seed}) + "\n")
+    return path

@@ -1,0 +1,233 @@
+"""Open a run's folder: our record where there is one, TRL's own logs for the rest."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.record import stock
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
+
+STALE = 24 * 3600
+"""Seconds without a word after which a run on another machine counts as ended."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it can be read.
+
+    Attributes:
+        path: the output folder.
+        info: what ``run.json`` says; empty for a run of stock TRL.
+        status: running, done, interrupted, failed, or unknown.
+        damage: sentences about what could not be read.
+    """
+
+    path: Path
+    info: dict[str, Any]
+    status: str
+    damage: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What the run is called: its folder, with the one above where that alone says nothing."""
+        folder = self.path.resolve()
+        generic = folder.name in ("out", "output", "run", "model")
+        return f"{folder.parent.name}/{folder.name}" if generic and folder.parent.name else folder.name
+
+    @property
+    def variant(self) -> str | None:
+        """Label of the variant that a sweep gave it."""
+        sweep = self.info.get("sweep")
+        value = sweep.get("variant") if isinstance(sweep, dict) else None
+        return None if value is None else str(value)
+
+    @cached_property
+    def entries(self) -> list[dict[str, Any]]:
+        """Everything logged, by step: mappings with kind (train, eval, batch), step and values; one for a step."""
+        own = _effective(self.path / FOLDER / METRICS, self.damage)
+        latest: dict[tuple[str, int], dict[str, Any]] = {}
+        for entry in [*stock.history(self.path, self.damage), *own]:
+            key = str(entry.get("kind")), entry["step"]
+            before = latest.get(key)
+            merged = {**(before or {}).get("values", {}), **_values(entry)} if key[0] != "batch" else _values(entry)
+            latest[key] = {**entry, "values": merged}
+        return sorted(latest.values(), key=lambda entry: entry["step"])
+
+    def series(self, key: str) -> tuple[list[int], list[float]]:
+        """The steps and values of one metric, as TRL names it; evaluation's begin with ``eval_``."""
+        found = [
+            (entry["step"], entry["values"][key])
+            for entry in self.entries
+            if entry["kind"] != "batch" and _is_number(entry["values"].get(key))
+        ]
+        return [step for step, _ in found], [float(value) for _, value in found]
+
+    def metrics(self) -> list[str]:
+        """Names of the metrics that have a number anywhere."""
+        return sorted(
+            {
+                key
+                for entry in self.entries
+                if entry["kind"] != "batch"
+                for key, value in entry["values"].items()
+                if _is_number(value)
+            }
+        )
+
+    def quantiles(self) -> tuple[list[int], list[list[float]]]:
+        """Steps, and the quantiles of the advantages of each step's whole generation batch."""
+        found = [
+            (entry["step"], entry["values"]["quantiles"])
+            for entry in self.entries
+            if entry["kind"] == "batch" and _is_numbers(entry["values"].get("quantiles"))
+        ]
+        return [step for step, _ in found], [values for _, values in found]
+
+    def groups(self) -> Iterator[dict[str, Any]]:
+        """Sampled groups, one after the other; of a step that was run twice, the latest."""
+        own: dict[tuple[str, int, int], dict[str, Any]] = {}
+        for record in _effective(self.path / FOLDER / GROUPS, self.damage):
+            if _is_group(record):
+                own[str(record["mode"]), record["step"], record["group"]] = record
+        yield from own.values()
+        yield from stock.tables(self.path, self.damage, skip={step for mode, step, _ in own if mode == "train"})
+
+
+def open_run(path: str | Path) -> Run:
+    """Open the folder of a run: its output folder, or the record inside it.
+
+    Raises:
+        RunError: there is no run there, or one that this version cannot read; says what to do.
+    """
+    folder = Path(path).expanduser()
+    try:
+        if not folder.exists():
+            near = _runs_near(folder)
+            raise RunError(f"{folder} does not exist.{near} Give the output_dir of a run.")
+        if not folder.is_dir():
+            raise RunError(f"{folder} is a file. Give the output_dir of a run, which is a folder.")
+        if folder.name == FOLDER and ((folder / RUN).exists() or (folder / METRICS).exists()):
+            folder = folder.resolve().parent
+        recorded = any((folder / FOLDER / name).exists() for name in (RUN, METRICS))
+        if not recorded and not stock.looks_like_a_run(folder):
+            inside = _runs_inside(folder)
+            raise RunError(
+                f"{folder} is no run: it has no {FOLDER}/{RUN}, no checkpoint-*/{stock.STATE} and no {stock.TABLES}/."
+                f"{inside} Give the output_dir of a run that has logged at least once."
+            )
+        damage: list[str] = []
+        info = _info(folder, damage)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error}.") from error
+    return Run(folder, info, _status(folder, info), damage)
+
+
+def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
+    path = folder / FOLDER / RUN
+    if not path.exists():
+        return {}
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        damage.append(f"{FOLDER}/{RUN} is broken ({error}), so parts and settings are not shown")
+        return {}
+    if not isinstance(info, dict):
+        damage.append(f"{FOLDER}/{RUN} holds no mapping, so parts and settings are not shown")
+        return {}
+    if not isinstance(info.get("schema"), int) or info["schema"] > SCHEMA:
+        raise RunError(
+            f"{path} is of schema {info.get('schema')!r}, and this version reads up to {SCHEMA}: it was written by "
+            f"grpo_plus {(info.get('versions') or {}).get('grpo_plus', 'of another version')}. Upgrade grpo_plus to it."
+        )
+    sweep = folder / FOLDER / SWEEP
+    if sweep.exists():
+        try:
+            info["sweep"] = json.loads(sweep.read_text(encoding="utf-8"))
+        except ValueError:
+            damage.append(f"{FOLDER}/{SWEEP} is broken, so the run stands alone")
+    return info
+
+
+def _status(folder: Path, info: dict[str, Any]) -> str:
+    """What became of the run; one that was killed could not say so."""
+    said = str(info.get("status", "unknown"))
+    if said != "running":
+        return said
+    if info.get("host") == socket.gethostname():
+        return "running" if _is_alive(info.get("pid")) else "interrupted"
+    written = [path for path in (folder / FOLDER / RUN, folder / FOLDER / METRICS) if path.exists()]
+    heard = max(path.stat().st_mtime for path in written)
+    return "running" if time.time() - heard < STALE else "interrupted"
+
+
+def _is_alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _effective(path: Path, damage: list[str]) -> list[dict[str, Any]]:
+    """The lines that hold: a run that was resumed from a step takes back what was written after it."""
+    kept: list[dict[str, Any]] = []
+    broken = 0
+    for line in read_lines(path):
+        if line is None or not isinstance(line.get("step"), int):
+            broken += 1
+        elif line.get("kind") == "begin":
+            kept = [earlier for earlier in kept if earlier["step"] <= line["step"]]
+        else:
+            kept.append(line)
+    if broken:
+        lines = "1 line" if broken == 1 else f"{broken} lines"
+        damage.append(f"{lines} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill")
+    return kept
+
+
+def _values(entry: dict[str, Any]) -> dict[str, Any]:
+    values = entry.get("values")
+    return values if isinstance(values, dict) else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
+
+
+def _is_group(record: dict[str, Any]) -> bool:
+    completions = record.get("completions")
+    return (
+        record.get("kind") == "group"
+        and isinstance(record.get("group"), int)
+        and isinstance(record.get("mode"), str)
+        and isinstance(record.get("rewards"), list)
+        and isinstance(completions, list)
+        and all(isinstance(item, dict) and isinstance(item.get("pieces"), list) for item in completions)
+    )
+
+
+def _runs_near(folder: Path) -> str:
+    return _runs_inside(folder.parent) if folder.parent.is_dir() else ""
+
+
+def _runs_inside(folder: Path) -> str:
+    """A sentence about runs one or two levels below."""
+    found = []
+    for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{stock.STATE}"):
+        found += [str(path.parent.parent) for path in folder.glob(pattern)]
+    names = sorted(set(found))[:5]
+    return f" There are runs in {', '.join(names)}." if names else ""

@@ -1,0 +1,345 @@
+"""The trainer's side: writes the record of a run, and never stands in its way."""
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from grpo_plus import _trl
+from grpo_plus.record.about import about
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, RUN, append_line, dump, write_whole
+from grpo_plus.record.sample import (
+    PROMPT_KEPT,
+    as_text,
+    choose,
+    completion_record,
+    digits,
+    quantiles,
+    runs,
+    steps_by_row,
+)
+from grpo_plus.rollout import is_truncated
+from grpo_plus.verification import decoder
+
+logger = logging.getLogger("grpo_plus.record")
+
+BATCHES = 400
+"""Generation batches of a run that are sampled at most, evenly spread."""
+BYTES = 48 * 2**20
+"""Of all sampled groups of a run."""
+SHARE_OF_TIME = 0.02
+"""Most time that recording groups may take, after a first half second; reports in between get as much again."""
+
+
+class Recorder:
+    """Keeps metrics, sampled groups and the state of one run in ``output_dir/grpo_plus``.
+
+    Every rank takes part in gathering what is sampled, by a rule that depends on nothing but the config and the
+    batches so far; what the first rank then makes of it (a full disk, too little time) concerns no other rank.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        """Bind to a trainer; nothing is written before training or evaluation starts."""
+        self._trainer = trainer
+        self.folder = Path(trainer.args.output_dir) / FOLDER
+        self.main = bool(trainer.accelerator.is_main_process)
+        self._about: dict[str, Any] | None = None
+        self._status: dict[str, Any] = {}
+        self._scored: tuple[Any, Any, Any] | None = None
+        self._batches = 0
+        self._evaluated = -1
+        self._began = self._spent = 0.0
+        self._bytes = 0
+        self._broken = False
+        self._reports = _Pace()
+        trainer.add_callback(_Log(self))
+
+    # -- metrics and state ------------------------------------------------------------------------------------------
+
+    def log(self, step: int, values: dict[str, Any]) -> None:
+        """Append what TRL has logged since training began."""
+        if self.main and self._began:
+            kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
+            self._append(METRICS, {"kind": kind, "step": step, "time": time.time(), "values": values})
+
+    def begin(self, step: int) -> None:
+        """Say that the run goes on from this step; an earlier run in the same folder is moved aside."""
+        self._began = time.monotonic()
+        self._spent = 0.0
+        if not self.main:
+            return
+        with self._careful():
+            if step == 0:
+                self._move_aside()
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._bytes = (self.folder / GROUPS).stat().st_size if (self.folder / GROUPS).exists() else 0
+        now = time.time()
+        self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
+        for name in (METRICS, GROUPS):
+            self._append(name, {"kind": "begin", "step": step, "time": now})
+
+    def end(self, status: str, error: BaseException | None = None) -> None:
+        """Say how the run ended; what was said first stands."""
+        if not self.main or self._status.get("status") != "running":
+            return
+        why = None if error is None else f"{type(error).__name__}: {error}"[:1000]
+        self._set_status(status=status, ended=time.time(), error=why, step=int(self._trainer.state.global_step))
+        self.write_report(last=True)
+
+    def interrupted(self) -> None:
+        """Say that somebody stopped the run, for those who end it in an orderly way."""
+        self.end("interrupted")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Around the whole of training: how it ends is how the run ends."""
+        try:
+            yield
+        except KeyboardInterrupt as error:
+            self.end("interrupted", error)
+            raise
+        except BaseException as error:
+            self.end("failed", error)
+            raise
+        self.end("done")
+
+    def write_report(self, *, last: bool = False) -> None:
+        """Write ``report.html`` beside the model, unless the config says never; a failure is a warning."""
+        every = self._trainer.args.report_steps
+        if not self.main or every == 0 or not (last or self._reports.due()):
+            return
+        from grpo_plus.report import write_report
+
+        with self._reports.measured():
+            try:
+                write_report([self.folder.parent])
+            except Exception as error:  # noqa: BLE001 - a picture of the run must not end it
+                logger.warning("the report of %s was not written: %s", self.folder.parent, error)
+
+    def _set_status(self, **values: Any) -> None:
+        self._about = about(self._trainer) if self._about is None else self._about
+        self._status |= values
+        with self._careful():
+            write_whole(self.folder / RUN, dump(self._about | self._status) + "\n")
+
+    def _max_steps(self) -> int:
+        return int(self._trainer.state.max_steps)
+
+    def _move_aside(self) -> None:
+        """Keep the record of the run before, one of them, out of the way of this one."""
+        old = [self.folder / name for name in (RUN, METRICS, GROUPS) if (self.folder / name).exists()]
+        if old:
+            (self.folder / PREVIOUS).mkdir(exist_ok=True)
+        for path in old:
+            path.replace(self.folder / PREVIOUS / path.name)
+
+    # -- groups -----------------------------------------------------------------------------------------------------
+
+    def scored(self, prompts: Any, completion_ids: Any, rewards_NK: Any) -> None:
+        """Hold this rank's rows and all ranks' rewards until their advantages are known."""
+        self._scored = prompts, completion_ids, rewards_NK
+
+    def batch(self, output: Any, steps: Any = None) -> None:
+        """Sample a generation batch, with the advantages that are trained with.
+
+        Args:
+            output: what the trainer is about to train on, this rank's.
+            steps: the `StepScores` of all ranks that the estimator read, if it did.
+        """
+        held, self._scored = self._scored, None
+        if held is None or not self._due():
+            return
+        prompts, completion_ids, rewards_NK = held
+        trainer = self._trainer
+        training = trainer.model.training
+        size = trainer.num_generations if training else trainer.num_generations_eval
+        rewards = [[None if math.isnan(value) else value for value in row] for row in rewards_NK.tolist()]
+        totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
+        groups = choose(totals, size)
+        everywhere = _trl.gather_objects([self._rows(prompts, completion_ids, output, groups, size)])
+        if not self.main or self._broken:
+            return
+        start = time.monotonic()
+        try:
+            self._keep(everywhere, groups, size, rewards, steps_by_row(steps), start=start)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run is worth more than its picture
+            logger.warning("a batch of step %s was not recorded: %r", trainer.state.global_step, error)
+        self._spent += time.monotonic() - start
+
+    def _keep(
+        self,
+        everywhere: Sequence[dict[str, Any]],
+        groups: Sequence[int],
+        size: int,
+        rewards: Sequence[Sequence[float | None]],
+        steps: dict[int, list[list[Any]]],
+        *,
+        start: float,
+    ) -> None:
+        """Write the chosen groups from what all ranks sent, as far as time and bytes allow."""
+        trainer = self._trainer
+        training = trainer.model.training
+        step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it
+        stamp = {"step": step, "time": time.time(), "mode": "train" if training else "eval"}
+        if training:
+            advantages = [value for rank in everywhere for value in rank["advantages"]]
+            values = {"quantiles": [digits(value) for value in quantiles(advantages)], "completions": len(advantages)}
+            self._append(METRICS, stamp | {"kind": "batch", "values": values})
+        rows = {row["row"]: row for rank in everywhere for row in rank["rows"]}
+        names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
+        decode = decoder(trainer.processing_class)
+        for group in groups:
+            if self._over_budget(start, step):
+                break
+            members = [rows[row] for row in range(group * size, (group + 1) * size) if row in rows]
+            record = stamp | {
+                "kind": "group",
+                "group": group,
+                "prompt": members[0]["prompt"] if members else "",
+                "rewards": names,
+                "weights": weights,
+                "completions": [
+                    completion_record(row, rewards[row["row"]], decode, steps.get(row["row"])) for row in members
+                ],
+            }
+            self._bytes += self._append(GROUPS, record)
+
+    def _due(self) -> bool:
+        """Whether this batch is sampled: the same answer on every rank."""
+        trainer = self._trainer
+        if not self._began:
+            return False
+        if not trainer.model.training:
+            before, self._evaluated = self._evaluated, int(trainer.state.global_step)
+            return before != self._evaluated
+        args = trainer.args
+        per_batch = args.steps_per_generation * trainer.num_iterations / args.gradient_accumulation_steps
+        stride = max(1, math.ceil(self._max_steps() / per_batch / BATCHES))
+        self._batches += 1
+        return bool((self._batches - 1) % stride == 0)
+
+    def _over_budget(self, start: float, step: int) -> bool:
+        """Whether the time or the bytes that are this run's so far are used up."""
+        now = time.monotonic()
+        elapsed = now - self._began if self._began else 0.0
+        done = step / max(1, self._max_steps())
+        return (
+            self._broken
+            or self._spent + now - start > 0.5 + SHARE_OF_TIME * elapsed
+            or self._bytes > BYTES * min(1.0, 0.05 + done)
+        )
+
+    def _rows(self, prompts: Any, completion_ids: Any, output: Any, groups: Sequence[int], size: int) -> dict[str, Any]:
+        """This rank's part of the chosen groups, and the advantages of all of its rows."""
+        trainer = self._trainer
+        advantages, first = output["advantages"].detach(), trainer.accelerator.process_index * len(prompts)
+        mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
+        per_token = advantages.dim() == 2
+        means = (advantages * mask_BT).sum(1) / mask_BT.sum(1).clamp(min=1) if per_token else advantages
+        means_B = means.tolist()
+        truncated = is_truncated(completion_ids, _trl.stop_ids(trainer))
+        chosen, rows = set(groups), []
+        for at, ids in enumerate(completion_ids):
+            if (first + at) // size not in chosen:
+                continue
+            trained = mask_BT[at, : len(ids)].tolist()
+            rows.append(
+                {
+                    "row": first + at,
+                    "prompt": as_text(prompts[at])[:PROMPT_KEPT],
+                    "ids": list(ids),
+                    "advantage": means_B[at],
+                    "advantages": advantages[at, : len(ids)].tolist() if per_token else None,
+                    "untrained": runs([not flag for flag in trained]),
+                    "truncated": truncated[at],
+                    "verdicts": [_verdict(live, at) for live in trainer.verification.live if at < len(live.verdicts)],
+                }
+            )
+        return {"rows": rows, "advantages": means_B}
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _append(self, name: str, value: Any) -> int:
+        written = 0
+        with self._careful():
+            if not self._broken:
+                written = append_line(self.folder / name, value)
+        return written
+
+    @contextlib.contextmanager
+    def _careful(self) -> Iterator[None]:
+        """A disk that is full or cannot be written to costs the record, not the run."""
+        try:
+            yield
+        except OSError as error:
+            if not self._broken:
+                logger.warning("the record in %s ends here, training goes on: %s", self.folder, error)
+            self._broken = True
+
+
+class _Pace:
+    """Lets something happen as long as it takes a small share of the time."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+        self._took = 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() - self._last >= self._took / SHARE_OF_TIME
+
+    @contextlib.contextmanager
+    def measured(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._last = time.monotonic()
+        self._took = self._last - start
+
+
+class _Log(TrainerCallback):
+    """Hears what the host logs, and when it starts."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Training starts, or goes on."""
+        self._recorder.begin(int(state.global_step))
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """One line for everything logged."""
+        self._recorder.log(int(state.global_step), dict(logs or {}))
+
+    def on_step_end(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """A report in between."""
+        if args.report_steps and state.global_step % args.report_steps == 0:
+            self._recorder.write_report()
+
+
+def _verdict(live: Any, at: int) -> dict[str, Any]:
+    verdict = live.verdicts[at]
+    steps = [(step.start, step.end, step.score) for step in verdict.steps]
+    return {
+        "verifier": live.verifier.label,
+        "status": verdict.status.value,
+        "reason": verdict.detail[:1000],
+        "steps": steps,
+    }
+
+
+def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    scored = [reward * weight for reward, weight in zip(rewards, weights, strict=True) if reward is not None]
+    return sum(scored) if scored else None
+
+
+def recorder_of(trainer: Any) -> Recorder | None:
+    """The recorder that a trainer's config asks for: always, never, or when it runs any part of ours."""
+    args = trainer.args
+    wanted = getattr(args, "record", False)
+    if wanted is None:
+        wanted = bool(args.advantage is not None or args.objective is not None or args.verifiers)
+    return Recorder(trainer) if wanted else None

@@ -1,0 +1,158 @@
+"""Which groups of a generation batch are kept, and one group as the record holds it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.steps import Decode, token_ends, token_span
+
+if TYPE_CHECKING:
+    from grpo_plus.advantages import StepScores
+
+GROUPS_PER_BATCH = 4
+TOKENS_KEPT = 2048
+"""Of one completion; of a longer one the middle is left off, since the answer stands at the end."""
+PROMPT_KEPT = 8000
+REASON_KEPT = 500
+SINGLE = 9  # significant digits that give a float32 back exactly
+
+
+def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BATCH) -> list[int]:
+    """Numbers of the groups to keep: spread over those with contrast, and one without, to see what the others cost.
+
+    Args:
+        totals: weighted reward of every completion, None where none applies; groups are consecutive.
+        size: completions of a group.
+        most: how many groups.
+    """
+    live: list[int] = []
+    dead: list[int] = []
+    for group in range(len(totals) // size):
+        scored = [value for value in totals[group * size : (group + 1) * size] if value is not None]
+        contrast = bool(scored) and max(scored) - min(scored) > 1e-6 * max(1.0, *map(abs, scored))
+        (live if contrast else dead).append(group)
+    wanted_dead = min(len(dead), max(1, most - len(live))) if most > 1 else 0
+    kept = _spread(live, most - wanted_dead)
+    return sorted([*kept, *_spread(dead, most - len(kept))])
+
+
+def _spread(items: Sequence[int], count: int) -> list[int]:
+    if len(items) <= count:
+        return list(items)
+    return [items[position * len(items) // count] for position in range(count)]
+
+
+def as_text(message: Any) -> str:
+    """A prompt or completion for people: text as it is, conversations message by message."""
+    if isinstance(message, str):
+        return message
+    if isinstance(message, Mapping):
+        content = message.get("content")
+        if isinstance(content, Sequence) and not isinstance(content, str):
+            content = "".join(
+                str(part.get("text", f"[{part.get('type', 'part')}]")) if isinstance(part, Mapping) else str(part)
+                for part in content
+            )
+        calls = f"\n{message['tool_calls']}" if message.get("tool_calls") else ""
+        return f"{message.get('role', '?')}: {'' if content is None else content}{calls}"
+    if isinstance(message, Sequence):
+        return "\n".join(as_text(part) for part in message)
+    return str(message)
+
+
+def pieces(ids: Sequence[int], decode: Decode) -> tuple[list[str], list[int]]:
+    """The text that each sampled token shows, and the characters there are once it is there."""
+    ends = token_ends(ids, decode)
+    text = decode(ids)
+    starts = [0, *ends[:-1]]
+    shown = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    if shown:
+        shown[-1] += text[ends[-1] :]
+    return shown, ends
+
+
+def runs(flags: Sequence[bool]) -> list[list[int]]:
+    """The stretches that are true, as (first, one past the last)."""
+    found: list[list[int]] = []
+    for at, flag in enumerate(flags):
+        if flag and found and found[-1][1] == at:
+            found[-1][1] = at + 1
+        elif flag:
+            found.append([at, at + 1])
+    return found
+
+
+def steps_by_row(steps: "StepScores | None") -> dict[int, list[list[Any]]]:
+    """Of each completion its steps as [first token, one past the last, score or None]."""
+    found: dict[int, list[list[Any]]] = {}
+    if steps is not None:
+        spans, scores = steps.spans.tolist(), steps.scores.tolist()
+        for row, span, score in zip(steps.rows.tolist(), spans, scores, strict=True):
+            found.setdefault(row, []).append([*span, None if score != score else digits(score)])  # noqa: PLR0124 - NaN
+    return found
+
+
+def completion_record(
+    row: Mapping[str, Any],
+    rewards: Sequence[float | None],
+    decode: Decode,
+    steps: Sequence[Sequence[Any]] | None = None,
+) -> dict[str, Any]:
+    """One completion as the record holds it.
+
+    Args:
+        row: what its rank sent: ids, advantages, untrained, truncated, verdicts.
+        rewards: one for each reward function.
+        decode: ids to text, special tokens included.
+        steps: those that the estimator read.
+    """
+    ids = row["ids"]
+    shown, ends = pieces(ids, decode)
+    advantages = row["advantages"]
+    per_token = isinstance(advantages, list)
+    record: dict[str, Any] = {
+        "tokens": len(ids),
+        "truncated": row["truncated"],
+        "rewards": list(rewards),
+        "advantage": digits(row["advantage"]),
+        "verdicts": [_verdict(verdict, ends) for verdict in row["verdicts"]],
+    }
+    if len(ids) > TOKENS_KEPT:
+        head = TOKENS_KEPT // 2
+        record["left_off"] = [head, len(ids) - TOKENS_KEPT]
+        shown = [*shown[:head], *shown[len(ids) - head :]]
+        advantages = [*advantages[:head], *advantages[len(ids) - head :]] if per_token else advantages
+    record["pieces"] = shown
+    if per_token:
+        record["token_advantages"] = [digits(value) for value in advantages]
+    if steps:
+        record["steps"] = list(steps)
+    if row["untrained"]:
+        record["untrained"] = row["untrained"]
+    return record
+
+
+def _verdict(verdict: Mapping[str, Any], ends: Sequence[int]) -> dict[str, Any]:
+    record = {"verifier": verdict["verifier"], "status": verdict["status"], "reason": verdict["reason"][:REASON_KEPT]}
+    if verdict["steps"]:
+        record["steps"] = [[*token_span(start, end, ends), score] for start, end, score in verdict["steps"]]
+    return record
+
+
+def digits(value: float) -> float:
+    """A float32 in as few digits as give it back."""
+    return float(f"{value:.{SINGLE}g}")
+
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def quantiles(values: Sequence[float], shares: Sequence[float] = QUANTILES) -> list[float]:
+    """Linear interpolation between the two nearest values."""
+    ordered = sorted(values)
+    found = []
+    for share in shares:
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        found.append(ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+    return found

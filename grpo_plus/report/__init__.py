@@ -1,0 +1,18 @@
+"""Runs as one page that needs nothing else: charts, and an inspector of the groups that were trained on."""
+
+from typing import TYPE_CHECKING
+
+from grpo_verifiers._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from grpo_plus.report.group import group_html as group_html
+    from grpo_plus.report.group import group_text as group_text
+    from grpo_plus.report.write import write_report as write_report
+
+_NAMES = {
+    "group_html": "grpo_plus.report.group",
+    "group_text": "grpo_plus.report.group",
+    "write_report": "grpo_plus.report.write",
+}
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

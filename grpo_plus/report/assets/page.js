@@ -1,0 +1,113 @@
+"use strict";
+// The page from the data: head, figures, curves, groups, settings.
+const DOTS = { running: "var(--s2)", done: "var(--s0)", interrupted: "var(--unparsable)", failed: "var(--wrong)", unknown: "var(--faint)" };
+
+function head() {
+  const [run] = DATA.runs;
+  byId("title").textContent = DATA.several ? `${DATA.runs.length} runs compared` : run.name;
+  const eyebrow = byId("eyebrow");
+  if (DATA.several) {
+    byId("lede").append("Each line is a run, or all seeds of a variant with their spread.");
+    return;
+  }
+  const of = run.of && run.of > 0 ? ` of ${run.of.toLocaleString("en")}` : "";
+  eyebrow.append(make("span", { class: "pill", vars: { "--dot": DOTS[run.status] || DOTS.unknown } }, run.status));
+  const lede = byId("lede"), said = [];
+  const { model, parts: resolved } = run;
+  if (model?.name) said.push(["Model ", model.name.split("/").slice(-1)[0], model.parameters ? ` (${amount(model.parameters)} parameters)` : ""]);
+  if (resolved?.advantage) said.push(["advantage ", resolved.advantage.name, ""], ["objective ", resolved.objective.name, ""]);
+  if (resolved?.verifiers?.length) said.push([resolved.verifiers.length > 1 ? "verifiers " : "verifier ", resolved.verifiers.map((one) => one.label).join(", "), ""]);
+  said.push(["step ", run.step.toLocaleString("en"), of]);
+  if (run.seconds !== null) said.push(["", duration(run.seconds), ""]);
+  said.forEach(([before, value, after], at) => lede.append(at ? ", " : "", before, make("b", {}, value), after));
+  lede.append(".");
+}
+
+function notices() {
+  const box = byId("notices");
+  for (const run of DATA.runs) {
+    const name = DATA.several ? `${run.name}: ` : "";
+    if (run.error) box.append(make("p", { class: "notice" }, `${name}the run ended with ${run.error}`));
+    else if (run.status === "interrupted") box.append(make("p", { class: "notice" }, `${name}the run was stopped before its end; what it had written is here.`));
+    for (const sentence of run.damage) box.append(make("p", { class: "notice" }, `${name}${sentence}.`));
+  }
+}
+
+function headline() {
+  const box = byId("headline");
+  if (!DATA.several) {
+    if (DATA.tiles.length) box.append(make("dl", { class: "tiles" }, DATA.tiles.map((tile) => make("div", { class: "tile" }, make("dt", {}, tile.title), make("dd", {}, figure(tile.value, tile.unit), make("small", {}, tile.start === null ? "mean of the run" : `from ${figure(tile.start, tile.unit)}`))))));
+    return;
+  }
+  const rows = DATA.table;
+  const lower = new Set(["dead groups", "seconds a step"]);
+  const best = rows[0].cells.map((cell, at) => {
+    const values = rows.map((row) => row.cells[at].mean).filter((value) => value !== null);
+    return values.length < 2 || new Set(values).size < 2 ? null : lower.has(cell.title) ? Math.min(...values) : Math.max(...values);
+  });
+  const cell = (one, at) => make("td", { class: one.mean !== null && one.mean === best[at] ? "best" : null }, figure(one.mean, one.unit), one.spread !== null && one.spread !== undefined ? make("span", { class: "pm" }, ` ± ${figure(one.spread, one.unit)}`) : null);
+  box.append(make("div", { class: "table-scroll", tabindex: "0", role: "region", "aria-label": "Comparison" }, make("table", {},
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Run"), rows.some((row) => row.runs > 1) ? make("th", { scope: "col" }, "seeds") : null, rows[0].cells.map((one) => make("th", { scope: "col" }, one.title)))),
+    make("tbody", {}, rows.map((row, at) => make("tr", {}, make("th", { scope: "row" }, make("span", { class: "swatch", vars: { "--c": `var(--s${at % 8})` } }), row.name), rows.some((one) => one.runs > 1) ? make("td", {}, String(row.runs)) : null, row.cells.map(cell)))))));
+}
+
+function curves() {
+  const box = byId("panels");
+  box.append(...DATA.panels.map(panelFigure));
+  if (!DATA.panels.length) box.append(make("p", { class: "empty" }, "Nothing was logged yet. Curves need at least one logging step (logging_steps)."));
+  const longest = Math.max(0, ...DATA.panels.flatMap((panel) => panel.lines.map((line) => line.steps.length)));
+  const slider = byId("smooth");
+  const set = (value) => { smoothing = value; slider.value = value; byId("smooth-value").textContent = value ? value.toFixed(2) : "off"; };
+  set(longest > 60 ? 0.6 : 0);
+  slider.addEventListener("input", () => { set(+slider.value); redraw(); });
+  const keys = Object.keys(DATA.metrics);
+  if (!keys.length) return;
+  const place = make("div", { class: "panels" });
+  const select = make("select", { id: "metric", on: { change: () => pick(select.value) } }, make("option", { value: "" }, "choose a metric"), keys.map((key) => make("option", { value: key }, key)));
+  function pick(key) {
+    place.replaceChildren();
+    if (key) place.append(panelFigure({ title: key, note: "As it was logged.", lines: [DATA.metrics[key]], kind: "lines", unit: "", wide: true }));
+  }
+  byId("explorer").append(make("div", { class: "explore" }, make("label", { for: "metric" }, `Any of ${keys.length} logged metrics`), select), make("div", { class: "section-gap" }, place));
+}
+
+const words = (value) => (value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+
+function part(kind, name, small, formula, settings) {
+  const rows = Object.entries(settings || {}).filter(([, value]) => value !== null && value !== "" && !(typeof value === "object" && !Object.keys(value).length));
+  return make("div", { class: "part" }, make("p", { class: "note small" }, kind), make("p", { class: "name" }, name, small ? make("small", {}, ` ${small}`) : null), formula ? make("pre", {}, formula) : null,
+    rows.length ? make("dl", {}, rows.map(([key, value]) => [make("dt", {}, key), make("dd", {}, words(value))])) : null);
+}
+
+function settings() {
+  const body = byId("settings-body");
+  for (const run of DATA.runs) {
+    if (DATA.several) body.append(make("h3", { class: "run-title" }, run.name, " ", make("span", { class: "pill", vars: { "--dot": DOTS[run.status] || DOTS.unknown } }, run.status)));
+    const all = run.parts;
+    if (!all && !run.versions) { body.append(make("p", { class: "hint" }, "Only TRL's own logs are there: nothing was recorded about the parts of this run.")); continue; }
+    body.append(make("div", { class: "parts" },
+      all ? part("Advantage", all.advantage.name, all.advantage.host ? "(TRL's own)" : "", all.advantage.formula, all.advantage.keywords) : null,
+      all ? part("Objective", all.objective.name, all.objective.host ? "(TRL's own loss)" : "", all.objective.formula, all.objective.keywords) : null,
+      all ? all.verifiers.map((one) => part("Verifier", one.label, one.weight === null ? "" : `weight ${one.weight}`, "", one.settings)) : null,
+      part("Run", run.model?.name ? run.model.name.split("/").slice(-1)[0] : run.name, "", "", {
+        parameters: run.model?.parameters ? amount(run.model.parameters) : null, trainable: run.model?.trainable ? amount(run.model.trainable) : null, engine: all?.engine, rollout: all?.rollout,
+        device: run.device, processes: run.processes, started: run.started ? new Date(run.started * 1000).toLocaleString() : null, "resumed from": run.resumed_from, folder: run.path, ...run.versions,
+      })));
+    if (run.config) body.append(make("details", {}, make("summary", {}, `All ${Object.keys(run.config).length} options`), make("div", { class: "config" }, Object.entries(run.config).sort().map(([key, value]) => make("div", {}, make("span", {}, key), make("b", {}, words(value)))))));
+  }
+}
+
+head();
+notices();
+headline();
+curves();
+buildInspector();
+settings();
+byId("written").textContent = `Written ${new Date(DATA.written * 1000).toLocaleString()} by grpo_plus ${DATA.version}.`;
+byId("theme").addEventListener("click", () => {
+  theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+  try { localStorage.setItem("grpo-plus-theme", theme); } catch { /* storage may be off */ }
+  applyTheme();
+  redraw();
+});
+system.addEventListener("change", () => { applyTheme(); redraw(); });

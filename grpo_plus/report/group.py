@@ -1,0 +1,158 @@
+"""One group as a picture: for the terminal with rich, and as a piece of HTML; tokens coloured as in the report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.report.embed import text
+from grpo_plus.report.shape import shape_group
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+BAR = 24
+_PLUS = ("", "#cfe2f2", "#a3c9e8", "#74abdb", "#4791cd")
+_MINUS = ("", "#fadccb", "#f4ba9b", "#ec966a", "#e2733b")
+_INK = "#1c1e21"
+
+
+def group_text(record: Mapping[str, Any]) -> "Group":
+    """The group for a terminal: rewards as bars around the mean, then each completion with its tokens coloured.
+
+    Args:
+        record: a group as `grpo_plus.record` keeps it, or as `sample_group` makes it.
+
+    Returns:
+        Something that ``rich.print`` draws.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    group = shape_group(record)
+    rows: list[Any] = [Text(group["prompt"])] if group["prompt"] else []
+    for at, one in enumerate(group["completions"]):
+        row = Text(f"{at + 1:>3} ")
+        row.append_text(_bar(one["total"], group))
+        row.append(f" {_number(one['total']):>8}  A {_signed(one['advantage']):>7}  ")
+        for verdict in one["verdicts"]:
+            row.append(f"{verdict['verifier']}: {verdict['status']} ", style="dim")
+        rows.append(row)
+        if any(one["pieces"]):
+            body = Text("    ")
+            for piece, level, mark in _tokens(one):
+                if mark:
+                    body.append(f"[{mark}]", style="bold")
+                body.append(piece.replace("\n", "\n    "), style=_style(level))
+            rows.append(body)
+    return Group(*rows)
+
+
+def group_html(record: Mapping[str, Any]) -> str:
+    """The same as HTML that stands alone: inline styles, no scripts, all text escaped."""
+    group = shape_group(record)
+    rows = []
+    for at, one in enumerate(group["completions"]):
+        spans = []
+        for piece, level, mark in _tokens(one):
+            if mark:
+                spans.append(f"<b>[{text(mark)}]</b>")
+            style = f' style="background:{_shade(level)};color:{_INK}"' if level else ""
+            spans.append(f'<bdi data-level="{level}"{style}>{text(piece)}</bdi>')
+        verdicts = " ".join(text(f"{verdict['verifier']}: {verdict['status']}") for verdict in one["verdicts"])
+        rows.append(
+            f"<li><p>#{at + 1} reward <b>{text(_number(one['total']))}</b>, advantage "
+            f"<b>{text(_signed(one['advantage']))}</b> <small>{verdicts}</small></p>"
+            f'<pre style="white-space:pre-wrap;overflow-wrap:anywhere">{"".join(spans)}</pre></li>'
+        )
+    mean = text(_number(group["mean"]))
+    prompt = f'<pre style="white-space:pre-wrap">{text(group["prompt"])}</pre>' if group["prompt"] else ""
+    return f'<section class="grpo-group">{prompt}<p>mean reward {mean}</p><ol>{"".join(rows)}</ol></section>'
+
+
+def sample_group(
+    rewards: Sequence[float | None],
+    advantages: Sequence[Any],
+    *,
+    pieces: Sequence[Sequence[str]] | None = None,
+    steps: Sequence[Sequence[tuple[int, int, float | None]]] | None = None,
+    prompt: str = "",
+) -> dict[str, Any]:
+    """A group to draw from plain lists, for trying things.
+
+    Args:
+        rewards: one for each completion.
+        advantages: one for each completion, or one for each of its tokens.
+        pieces: the text of each completion's tokens.
+        steps: (first token, one past the last, score) of each completion's steps.
+        prompt: what they answer.
+    """
+    completions = []
+    for at, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True)):
+        each = list(advantage) if isinstance(advantage, Sequence) else None
+        shown = list(pieces[at]) if pieces else [""] * len(each or ())
+        completion: dict[str, Any] = {
+            "rewards": [None if reward is None or reward != reward else reward],  # noqa: PLR0124 - NaN
+            "advantage": (sum(each) / len(each) if each else 0.0) if each is not None else advantage,
+            "pieces": shown,
+            "verdicts": [],
+        }
+        if each is not None:
+            completion["token_advantages"] = each[: len(shown)]
+        if steps:
+            completion["steps"] = [list(step) for step in steps[at]]
+        completions.append(completion)
+    return {
+        "kind": "group",
+        "step": 0,
+        "mode": "train",
+        "group": 0,
+        "prompt": prompt,
+        "rewards": ["reward"],
+        "weights": None,
+        "completions": completions,
+    }
+
+
+def _tokens(one: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Each token's text and level, and the mark of the step that begins with it."""
+    marks = {first: f"{place}: {_number(score)}" for place, (first, _, score) in enumerate(one.get("steps", ()), 1)}
+    at = 0
+    for count, level, _ in one["shades"]:
+        for _ in range(count):
+            yield one["pieces"][at], level, marks.get(at, "")
+            at += 1
+
+
+def _bar(total: float | None, group: Mapping[str, Any]) -> "Any":
+    """A track with the mean on it and the way from there to the reward."""
+    from rich.text import Text
+
+    cells = [("·", "dim")] * (BAR + 1)
+    if total is not None and group["spread"]:
+        low, high = group["spread"]
+        width = high - low
+
+        def place(value: float) -> int:
+            return round(BAR * (value - low) / width) if width > 0 else BAR // 2
+
+        centre, end = place(group["mean"]), place(total)
+        colour = "#4f93c8" if total >= group["mean"] else "#dd6f3a"
+        for cell in range(min(centre, end), max(centre, end) + 1):
+            cells[cell] = ("━", colour)
+        cells[centre] = ("┃", "bold")
+    return Text.assemble(*cells)
+
+
+def _style(level: int) -> str:
+    return f"{_INK} on {_shade(level)}" if level else ""
+
+
+def _shade(level: int) -> str:
+    return _PLUS[level] if level > 0 else _MINUS[-level]
+
+
+def _number(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+def _signed(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:+.3g}" if value else "0"

@@ -1,0 +1,68 @@
+"""The figures at the top of a page: what a run came to, in a row of numbers."""
+
+from typing import Any
+
+from grpo_plus.record.reader import Run
+from grpo_plus.report.compare import at_the_end, overall
+
+
+def tiles(run: Run) -> list[dict[str, Any]]:
+    """Title, value, unit and, where it matters, where the value started; empty ones are left out."""
+    keys = run.metrics()
+    correct = [key for key in keys if key.startswith("verifiers/") and key.endswith("/status/correct")]
+    found = [_moved(run, "reward", "Reward", "")]
+    for key in correct[:2]:
+        label = key.split("/")[1]
+        tested = f"eval_{key}"
+        found.append(
+            _moved(run, tested, f"Accuracy, {label}, evaluation", "share")
+            if tested in keys
+            else _moved(run, key, f"Accuracy, {label}", "share")
+        )
+    if not correct and "eval_reward" in keys:
+        found.append(_moved(run, "eval_reward", "Reward, evaluation", ""))
+    dead = "advantages/dead_group_fraction"
+    found += [
+        _mean(run, dead if dead in keys else "frac_reward_zero_std", "Dead groups", "share"),
+        _mean(run, "engine/tokens_saved", "Update tokens saved", "share"),
+        _mean(run, "step_time", "Time of a step", "seconds"),
+    ]
+    return [tile for tile in found if tile["value"] is not None]
+
+
+def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
+    _, values = run.series(key)
+    count = max(1, round(len(values) * 0.1))
+    start = sum(values[:count]) / count if len(values) > 1 else None
+    return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
+
+
+def _mean(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
+    return {"title": title, "value": overall(run, key), "start": None, "unit": unit}
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """What the run is made of, for the head and the foot of the page."""
+    info = run.info
+    steps = [entry["step"] for entry in run.entries]
+    times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
+    began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)
+    known = isinstance(began, int | float) and isinstance(ended, int | float)
+    return {
+        "name": run.name,
+        "path": str(run.path),
+        "status": run.status,
+        "error": info.get("error") if run.status in ("failed", "interrupted") else None,
+        "step": max(steps, default=0),
+        "of": info.get("max_steps"),
+        "started": began,
+        "seconds": max(0.0, ended - began) if known and began is not None and ended is not None else None,
+        "resumed_from": info.get("resumed_from"),
+        "model": info.get("model"),
+        "parts": info.get("parts"),
+        "versions": info.get("versions"),
+        "device": info.get("device"),
+        "processes": info.get("processes"),
+        "config": info.get("config"),
+        "variant": run.variant,
+    }

@@ -1,0 +1,80 @@
+"""Read runs, shape them, write one page."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import __version__
+from grpo_plus.record.files import RunError, write_whole
+from grpo_plus.record.reader import Run, open_run
+from grpo_plus.report.chunks import BUDGET, pack
+from grpo_plus.report.compare import compared, lines_of, table
+from grpo_plus.report.embed import page
+from grpo_plus.report.headline import facts, tiles
+from grpo_plus.report.panels import every_metric, single
+from grpo_plus.report.visible import shown, visible
+
+NAME = "report.html"
+
+
+def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """Write the page of a run, or of several side by side.
+
+    Args:
+        runs: output folders of runs; those that a sweep marked as one variant become one line with a band.
+        out: the file to write; unset: ``report.html`` in the first run's folder.
+
+    Returns:
+        The file.
+
+    Raises:
+        RunError: no runs, a folder that holds none, a run without anything logged, or a file that cannot be written.
+    """
+    if isinstance(runs, str | Path):
+        runs = [runs]
+    opened = [open_run(path) for path in runs]
+    if not opened:
+        raise RunError("no runs are given: give the output_dir of at least one.")
+    twice = [run.path for at, run in enumerate(opened) if run.path.resolve() in {o.path.resolve() for o in opened[:at]}]
+    if twice:
+        raise RunError(f"{twice[0]} is given twice: give each run once.")
+    data = page_data(opened)
+    target = opened[0].path / NAME if out is None else Path(out).expanduser()
+    if target.is_dir():
+        raise RunError(f"{target} is a folder: give the file to write, like {target / NAME}.")
+    title = opened[0].name if len(opened) == 1 else f"{len(opened)} runs compared"
+    try:
+        write_whole(target, page(visible(title), data))
+    except OSError as error:
+        raise RunError(f"{target} cannot be written: {error}. Name another file with --out.") from error
+    return target
+
+
+def page_data(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything that the page's script reads."""
+    share = BUDGET // len(runs)
+    packed = [pack(run.groups(), share) for run in runs]
+    empty = [run for run, found in zip(runs, packed, strict=True) if not run.entries and not found["index"]]
+    if empty:
+        raise RunError(
+            f"{empty[0].path} has logged nothing yet (status: {empty[0].status}). Wait for its first logging step "
+            "(logging_steps), or leave it out."
+        )
+    lines = lines_of(runs)
+    several = len(runs) > 1
+    panels = compared(lines) if several else single(runs[0])
+    data = {
+        "version": __version__,
+        "written": time.time(),
+        "several": several,
+        "runs": [{**facts(run), "damage": run.damage} for run in runs],
+        "panels": [panel.as_data() for panel in panels],
+        "tiles": [] if several else tiles(runs[0]),
+        "table": table(lines) if several else [],
+        "metrics": {} if several else {key: line.__dict__ for key, line in every_metric(runs[0]).items()},
+    }
+    whole: dict[str, Any] = shown(data)
+    for each, found in zip(whole["runs"], packed, strict=True):
+        each["groups"] = found  # shown piece by piece when they were packed
+    return whole

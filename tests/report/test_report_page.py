@@ -1,0 +1,329 @@
+"""What goes into a page: shapes, colours, figures of several runs, and errors that say what to do."""
+
+import base64
+import itertools
+import json
+import math
+import re
+import statistics
+import zlib
+
+import pytest
+from rich.console import Console
+
+from grpo_plus.record import mark_sweep, open_run
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, dump
+from grpo_plus.report import group_html, group_text, write_report
+from grpo_plus.report.chunks import pack
+from grpo_plus.report.compare import band, lines_of, table
+from grpo_plus.report.embed import safe_json
+from grpo_plus.report.group import sample_group
+from grpo_plus.report.shades import level, scale_of, stretches
+from grpo_plus.report.shape import shape_group
+from grpo_plus.report.visible import visible
+
+HOSTILE = [
+    "</script><script>window.broken=1</script>",
+    "<img src=x onerror='window.broken=1'>",
+    "<!--<script>",
+    "]]>&lt;&amp;\"'`",
+    "\u2028\u2029\x00\x1b[2J\x07\r\x7f\x85",
+    "\ud800 half \udfff",
+    "\u202egnp.exe\u202c\u2066\u200f",
+    "\U0001f9d1\u200d\U0001f680" * 3,
+    "a" + "\u0301" * 500,
+    "\U0010ffff\ufdfd" * 40,
+]
+
+
+def embedded(path):
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.DOTALL)
+    return json.loads(found[1])
+
+
+def unpacked(packed):
+    return [
+        [group for part in block.split(" ") for group in json.loads(zlib.decompress(base64.b64decode(part)))]
+        for block in packed["blocks"]
+    ]
+
+
+def test_shades_go_by_the_largest_of_the_group_and_zero_has_none():
+    assert scale_of([0.5, -2.0, 1.0]) == 2.0
+    assert [level(value, 2.0) for value in (2, -2, 1, 1e-9, -1e-9, 0)] == [4, -4, 2, 1, -1, 0]
+    assert level(1.0, 0.0) == 0
+    assert stretches([1.0, 1.0, 0.0, -0.5], 1.0) == [(2, 4, 1.0), (1, 0, 0.0), (1, -2, -0.5)]
+    assert scale_of([]) == 0.0
+
+
+def test_a_group_is_shaped_with_weights_spread_and_what_is_not_trained():
+    completions = [
+        {
+            "pieces": ["a", "b", "c"],
+            "rewards": [1.0, None],
+            "advantage": 0.5,
+            "token_advantages": [0.25, 0.5, 0.75],
+            "untrained": [[1, 2]],
+            "verdicts": [{"verifier": "v", "status": "correct", "reason": "", "steps": [[0, 2, 1.0], [2, 3, None]]}],
+        },
+        {"pieces": ["d"], "rewards": [0.0, 1.0], "advantage": -1.5, "verdicts": []},
+        {"pieces": [], "rewards": [None, None], "advantage": 0.0},
+    ]
+    record = {"step": 3, "mode": "train", "group": 0, "prompt": "p", "rewards": ["v", "w"], "weights": [2.0, 0.5]}
+    group = shape_group(record | {"completions": completions})
+    assert [one["total"] for one in group["completions"]] == [2.0, 0.5, None]
+    assert (group["mean"], group["spread"], group["scale"]) == (1.25, [0.5, 2.0], 1.5)
+    first = group["completions"][0]
+    assert first["shades"] == [(1, 1, 0.25), (1, 0, 0.0), (1, 2, 0.75)]
+    assert first["steps"] == [[0, 2, 1.0], [2, 3, None]]
+    assert [one["shade"] for one in group["completions"]] == [1, -4, 0]
+
+
+def test_what_was_left_off_in_the_middle_moves_steps_with_it():
+    one = {"pieces": list("abcdef"), "rewards": [1.0], "advantage": 1.0, "left_off": [3, 10], "untrained": [[2, 14]]}
+    one["verdicts"] = [{"verifier": "v", "status": "wrong", "steps": [[0, 2, 1.0], [5, 9, 0.0], [9, 16, 1.0]]}]
+    record = {"step": 1, "mode": "train", "group": 0, "prompt": "", "rewards": ["v"], "completions": [one]}
+    shaped = shape_group(record)["completions"][0]
+    assert shaped["steps"] == [[0, 2, 1.0], [3, 3, 0.0], [3, 6, 1.0]]
+    assert shaped["untrained"] == [[2, 4]]
+    assert [count for count, *_ in shaped["shades"]] == [2, 2, 2]
+
+
+def test_visible_text_has_nothing_that_moves_or_hides():
+    for text in HOSTILE:
+        shown = visible(text)
+        assert shown.encode("utf-8")
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown)
+        assert len(visible(shown)) <= len(shown)
+    assert visible("line\n\ttab é 日本") == "line\n\ttab é 日本"
+    assert visible("a\u202eb") == "a‹RLO›b"
+    assert visible("\x1b[31m") == "␛[31m"
+    assert len(visible("a" + "\u0301" * 500)) == 5
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_embedded_json_says_the_same_and_ends_nothing(text):
+    dumped = safe_json({"x": [text, float("nan")]})
+    assert dumped.isascii()
+    assert not set("<>&\n\r") & set(dumped)
+    assert json.loads(dumped)["x"] == [text, None]
+
+
+def test_pages_keep_a_bounded_weight_and_say_what_is_left_out(made_run):
+    run = open_run(made_run(steps=40, groups=3))
+    whole = pack(run.groups())
+    assert (len(whole["index"]), whole["recorded"]) == (120, 120)
+    weight = sum(map(len, whole["blocks"]))
+    half = pack(run.groups(), weight // 2)
+    assert sum(map(len, half["blocks"])) <= weight // 2
+    assert half["recorded"] == 120
+    kept = sorted({entry["step"] for entry in half["index"]})
+    gaps = {later - earlier for earlier, later in itertools.pairwise(kept)}
+    assert len(gaps) == 1, "evenly spread"
+    groups = unpacked(half)
+    for entry in half["index"]:
+        group = groups[entry["block"]][entry["at"]]
+        assert (group["step"], group["group"]) == (entry["step"], entry["group"])
+        assert sum(entry["statuses"]["math"].values()) == len(group["completions"])
+
+
+def test_seeds_of_a_variant_become_a_mean_and_a_sample_standard_deviation(made_run):
+    folders = []
+    for variant in ("sign", "zscore"):
+        for seed in range(3):
+            folder = made_run(f"{variant}-{seed}", seed=seed, level=0.1 * (variant == "sign"))
+            mark_sweep(folder, variant, seed)
+            folders.append(folder)
+    folders.append(made_run("alone", seed=9))
+    lines = lines_of([open_run(folder) for folder in folders])
+    assert {name: len(runs) for name, runs in lines.items()} == {"sign": 3, "zscore": 3, "alone": 1}
+    seeds = [dict(zip(*run.series("reward"), strict=True)) for run in lines["sign"]]
+    drawn = band("sign", seeds)
+    for at, step in enumerate(drawn.steps):
+        values = [seed[step] for seed in seeds]
+        assert drawn.values[at] == pytest.approx(statistics.mean(values))
+        assert drawn.high[at] - drawn.values[at] == pytest.approx(statistics.stdev(values))
+    (row,) = [row for row in table(lines) if row["name"] == "sign"]
+    cell = row["cells"][0]
+    last = [run.series("reward")[1][-1] for run in lines["sign"]]
+    assert cell["title"] == "final reward"
+    assert (cell["mean"], cell["spread"]) == (
+        pytest.approx(statistics.mean(last)),
+        pytest.approx(statistics.stdev(last)),
+    )
+    data = embedded(write_report(folders))
+    assert [line["label"] for line in data["panels"][0]["lines"]] == ["sign (n=3)", "zscore (n=3)", "alone"]
+    assert len(data["runs"]) == 7
+
+
+def test_seeds_of_different_length_use_what_each_step_has():
+    drawn = band("x", [{1: 1.0, 2: 3.0}, {1: 3.0}])
+    assert (drawn.values, drawn.low) == ([2.0, 3.0], [pytest.approx(2 - math.sqrt(2)), 3.0])
+
+
+def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    def distinct(completions, log_extra=None, **_):
+        log_extra("math_status", ["correct" if len(set(text)) > 3 else "wrong" for text in completions])
+        return [float(len(set(text))) for text in completions]
+
+    config = GRPOConfig(
+        output_dir=str(tmp_path / "stock"),
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        max_steps=2,
+        num_generations=4,
+        per_device_train_batch_size=8,
+        max_completion_length=8,
+        logging_steps=1,
+        save_steps=2,
+        log_completions=True,
+        disable_tqdm=True,
+        gradient_checkpointing=False,
+    )
+    trainer = GRPOTrainer(tiny_model, distinct, config, Dataset.from_dict({"prompt": ["1+1=", "2+2="] * 4}))
+    trainer.train()
+    run = open_run(tmp_path / "stock")
+    assert run.status == "unknown"
+    assert run.series("reward")[1] == [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    groups = list(run.groups())
+    assert {group["step"] for group in groups} == {1, 2}
+    final = [one for group in groups if group["step"] == 2 for one in group["completions"]]
+    assert [one["pieces"][0] for one in final] == list(trainer._logs["completion"])
+    assert [one["rewards"] for one in final] == [[value] for value in trainer._logs["rewards"]["distinct"]]
+    assert [one["advantage"] for one in final] == list(trainer._logs["advantages"])
+    assert {verdict["status"] for one in final for verdict in one["verdicts"]} <= {"correct", "wrong"}
+    data = embedded(write_report([run.path]))
+    assert data["panels"][0]["title"] == "Reward"
+    assert len(data["runs"][0]["groups"]["index"]) == len(groups)
+
+
+def broken(folder, name, text):
+    (folder / FOLDER / name).write_text(text)
+    return folder
+
+
+def test_broken_files_are_left_out_and_said_so(made_run):
+    folder = made_run(steps=4)
+    lines = (folder / FOLDER / METRICS).read_text().splitlines()
+    broken(folder, METRICS, "\n".join([*lines[:5], "{", "[1]", '"x"', '{"step": "3"}', lines[6][:30]]))
+    broken(
+        folder,
+        GROUPS,
+        '{"kind":"group","step":1}\n\x00\x00\n{"kind":"group","step":1,"mode":"train","group":0,"rewards":["m"],"completions":[{"pieces":["x"]}]}\n',
+    )
+    broken(folder, RUN, '{"schema": 1, "sta')
+    (folder / "checkpoint-2").mkdir()
+    (folder / "checkpoint-2" / "trainer_state.json").write_text("{")
+    (folder / "completions").mkdir()
+    (folder / "completions" / "completions_00001.parquet").write_bytes(b"PAR1")
+    (folder / "completions" / "completions_00002.parquet").write_bytes(b"")
+    data = embedded(write_report([folder]))
+    said = " ".join(data["runs"][0]["damage"])
+    for name in ("run.json is broken", "5 lines of grpo_plus/metrics.jsonl", "trainer_state.json", "00002.parquet"):
+        assert name in said
+    assert [entry["step"] for entry in data["runs"][0]["groups"]["index"]] == [1]
+
+
+ERRORS = [
+    ("missing", "does not exist", "output_dir"),
+    ("file", "is a file", "output_dir"),
+    ("empty", "is no run", "There are runs in"),
+    ("nothing logged", "has logged nothing yet", "logging_steps"),
+    ("newer", "is of schema 99", "Upgrade grpo_plus"),
+    ("no schema", "is of schema None", "Upgrade grpo_plus"),
+    ("out is a folder", "is a folder", "give the file"),
+    ("out unwritable", "cannot be written", "--out"),
+    ("twice", "is given twice", "once"),
+]
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=[what for what, *_ in ERRORS])
+def test_errors_name_the_thing_and_the_way_out(made_run, tmp_path, capsys, case):
+    from grpo_plus.cli import main
+
+    what, problem, way_out = case
+    run = made_run("good")
+    arguments = [run]
+    if what == "missing":
+        arguments = [tmp_path / "godo"]
+    elif what == "file":
+        arguments = [run / FOLDER / RUN]
+    elif what == "empty":
+        arguments = [tmp_path]
+    elif what == "nothing logged":
+        broken(run, METRICS, "")
+        broken(run, GROUPS, "")
+    elif what == "newer":
+        broken(run, RUN, dump({"schema": 99, "versions": {"grpo_plus": "9.0"}}))
+    elif what == "no schema":
+        broken(run, RUN, dump({"status": "done"}))
+    elif what == "out is a folder":
+        arguments += ["--out", tmp_path]
+    elif what == "out unwritable":
+        arguments += ["--out", run / FOLDER / RUN / "report.html"]
+    elif what == "twice":
+        arguments += [run]
+    assert main(["report", *map(str, arguments)]) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert way_out in err
+    assert "Traceback" not in err
+    assert str(arguments[-1] if what.startswith("out") else arguments[0]) in err
+
+
+def test_the_command_says_where_the_page_is(made_run, tmp_path, capsys):
+    from grpo_plus.cli import main
+
+    run = made_run()
+    assert main(["report", str(run)]) == 0
+    assert str(run / "report.html") in capsys.readouterr().out
+    assert main(["report", str(run / FOLDER), "--out", str(tmp_path / "deep" / "page.html")]) == 0
+    page = (tmp_path / "deep" / "page.html").read_text()
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', page), "nothing is loaded from anywhere"
+    assert "MIT License" in page or "Permission is hereby granted" in page
+
+
+def test_pictures_of_a_group_in_the_terminal_and_as_html():
+    record = sample_group(
+        [1.0, 0.0],
+        [[0.5, 1.0], [-1.0, 0.0]],
+        pieces=[["ab", "c\n"], ["<b>", "\x1b[2J"]],
+        prompt="p?",
+        steps=[[(0, 1, 1.0)], []],
+    )
+    console = Console(width=100, force_terminal=True, color_system="truecolor", record=True)
+    with console.capture() as shown:
+        console.print(group_text(record))
+    text = shown.get()
+    assert "\x1b[2J" not in text
+    assert "␛[2J" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert "  1 " in plain
+    assert "A   +0.75" in plain
+    assert "[1: 1]" in plain
+    page = group_html(record)
+    assert '<bdi data-level="2"' in page
+    assert "&lt;b&gt;" in page
+    assert "<b>\x1b" not in page
+    assert re.findall(r'data-level="(-?\d)"', page) == ["2", "4", "-4", "0"]
+
+
+def test_explain_draws_the_group_and_the_steps_of_a_sample(tmp_path, capsys):
+    from grpo_plus.cli import main
+
+    config = tmp_path / "c.yaml"
+    config.write_text(f"advantage: process\nuse_cpu: true\nbf16: false\noutput_dir: {tmp_path}/out\n")
+    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2"]) == 0
+    out = capsys.readouterr().out
+    steps = {line.split()[2]: line.split()[3:] for line in out.splitlines() if line.strip().startswith("of step")}
+    assert [float(value) for value in steps["2"]] == pytest.approx([0.5, -1.5], abs=0.01)  # scores 1, 1, 1, 0
+    assert [float(value) for value in steps["1"]] == pytest.approx([0.5, 0.5], abs=0.01)
+    first, second = (line for line in out.splitlines() if "┃" in line)
+    assert first.index("┃") < first.index("━")
+    assert second.index("━") < second.index("┃")
+    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "1,2"]) == 0
+    assert "--lengths of at least 2" in capsys.readouterr().out
