@@ -8,11 +8,15 @@ from grpo_plus import __version__
 from grpo_verifiers._suggest import unknown
 
 COMMANDS = {
+    "init": "write a recipe of the project into this folder: a YAML file and what it needs",
     "train": "train a model from a YAML file",
+    "eval": "say how good a model is on a dataset: pass@k and majority@k with intervals",
+    "sweep": "train a config's variants with several seeds, and compare them",
     "plan": "say how much memory a run takes, and which settings fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every estimator, objective and verifier there is, and where each comes from",
     "export": "write a run's adapter, or the model with the adapter folded in",
+    "report": "write one HTML page about a run, or about several side by side",
     "verify": "score a file of completions with a verifier",
 }
 
@@ -36,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"grpo-plus {name}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"grpo-plus {name}: interrupted", file=sys.stderr)
+        return 130
     return code
 
 

@@ -11,7 +11,10 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.anchors import anchored
 from grpo_plus.cli import UserError
+from grpo_plus.cli._prompts import FORMATS, KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
+from grpo_plus.measure import KEYS as MEASURE_KEYS
+from grpo_plus.measure import measure_problems
 from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
 from grpo_plus.problems import ConfigError, raise_all
 from grpo_plus.processes import planned
@@ -27,7 +30,11 @@ class PlusScriptArguments(ScriptArguments):
     Attributes:
         reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
         reward_funcs: reward functions, as TRL's names, dotted paths or references.
-        prompt: how the dataset's column becomes the prompt: the keys column and system.
+        prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
+        measure: held-out rows that the model is measured on before and after training: the keys of `grpo_plus.measure`.
+        next_steps: lines to print when training is over; {command} stands for the command that was run.
+        torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
+        overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
     """
 
     reward_model_name_or_path: str | None = field(
@@ -39,28 +46,39 @@ class PlusScriptArguments(ScriptArguments):
     prompt: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How the prompt is made: a mapping with the keys column and system.",
-            **dotted_flags("prompt", ("column", "system")),
+            "help": "How the prompt is made: a mapping with the keys column, user (text with {column} placeholders), "
+            f"system, template ({', '.join(FORMATS)}) and chat.",
+            **dotted_flags("prompt", KEYS),
         },
+    )
+    measure: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Measure accuracy on held-out rows before and after training, by the run's own verifiers: a "
+            "mapping, such as {split: test, n: 4}.",
+            **dotted_flags("measure", MEASURE_KEYS),
+        },
+    )
+    torch_threads: int | None = field(
+        default=None,
+        metadata={"help": "Threads of torch on the CPU; unset: torch's own choice. Very small models want few."},
+    )
+    next_steps: list[str] | None = field(
+        default=None,
+        metadata={"help": "Lines to print when training is over; {command} stands for the command that was run."},
+    )
+    overwrite_output_dir: bool = field(
+        default=False,
+        metadata={"help": "Start anew where output_dir holds checkpoints of another run, which are removed."},
     )
 
     def __post_init__(self) -> None:
         """Read the prompt mapping, and refuse keys that nothing reads."""
-        raise_all(prompt_problems(self.prompt))
+        raise_all([*prompt_problems(self.prompt), *measure_problems(self.measure)])
         self.prompt = mapping("prompt", self.prompt)
-
-
-def prompt_problems(given: Any) -> list[str]:
-    """What is wrong with the prompt mapping."""
-    try:
-        prompt = mapping("prompt", given)
-    except ValueError:
-        return [f"prompt is {given!r}, expected a mapping, like {{column: question, system: Think first.}}."]
-    return [
-        f"prompt has {key}: {value!r}; it takes the keys column and system, each a string."
-        for key, value in prompt.items()
-        if key not in ("column", "system") or not isinstance(value, str)
-    ]
+        self.measure = mapping("measure", self.measure)
+        if self.torch_threads is not None and self.torch_threads < 1:
+            raise_all([f"torch_threads is {self.torch_threads}, expected at least 1."])
 
 
 @dataclass(frozen=True)
@@ -98,13 +116,13 @@ def parse(prog: str, arguments: Sequence[str]) -> Parsed:
     parser = make_parser(prog)
     parser.error = _raise_user_error  # its own prints a usage and ends the process
     rest, path = _config_path(list(arguments))
-    add_dotted_flags(parser, rest, (*MAPPINGS, "prompt"))
+    add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure"))
     folder = path.resolve().parent if path else Path.cwd()
     problems: list[str] = []
     try:
         file = _File() if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
-        problems += [*file.problems, *prompt_problems(namespace.prompt)]
+        problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
         launch, processes = _launch_arguments(parser, [*file.launch, *extra])
         # The process that only launches others must not wake the card up to ask what it is.
         filled = fill_parser(parser, rest, file.keys) if is_rank() or not launch else []

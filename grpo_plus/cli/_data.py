@@ -36,6 +36,8 @@ def load_rows(name: str, config: str | None = None, *, streaming: bool = False, 
         return load_dataset(str(path), name=config, streaming=streaming)
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
+        if isinstance(error, StopIteration):  # what the reader says of a file without a line
+            raise UserError(f"the dataset {where} holds no rows.") from error
         raise UserError(f"the dataset {where} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
@@ -80,29 +82,25 @@ def _local(name: str, base: Path | None) -> Path | None:
     return None
 
 
+def check_rows(rows: Any, args: Any) -> None:
+    """Whether the training rows fill a generation batch: the sampler drops what does not, and would train on nothing.
+
+    Raises:
+        UserError: says how many there are and how many it takes.
+    """
+    if not hasattr(rows, "__len__"):
+        return
+    needed = max(1, args.generation_batch_size // args.num_generations)
+    if len(rows) < needed:
+        raise UserError(
+            f"the training data has {len(rows)} rows, but a generation batch takes {needed} prompts "
+            f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}): add rows, "
+            "or lower per_device_train_batch_size or gradient_accumulation_steps."
+        )
+
+
 def pick_split(splits: Any, split: str, field: str) -> Any:
     """One split by name."""
     if split not in splits:
         raise UserError(f"{field}: {unknown('split', split, list(splits))}")
     return splits[split]
-
-
-def with_prompts(rows: Any, prompt: Mapping[str, str]) -> Any:
-    """Rows whose column has become the prompt, as a conversation when there is a system message."""
-    columns = rows.column_names or []
-    column = prompt.get("column", "prompt")
-    if columns and column not in columns:
-        raise UserError(f"prompt: {unknown('column', column, columns)} Set prompt: {{column: …}} to the right one.")
-    if not prompt:
-        return rows
-    system = prompt.get("system")
-
-    def make(row: dict[str, Any]) -> dict[str, Any]:
-        text = row[column]
-        if system is None:
-            return {"prompt": text}
-        turns = text if isinstance(text, list) else [{"role": "user", "content": text}]
-        return {"prompt": [{"role": "system", "content": system}, *turns]}
-
-    drop = [column] if column == "prompt" else []  # its type may change from text to turns
-    return rows.map(make, remove_columns=drop)

@@ -2,8 +2,9 @@
 
 import atexit
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,72 +26,167 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     parsed = parse(PROG, arguments)
     if parsed.launch and not is_rank():
-        return _launch(parsed, arguments)
-    return _train(parsed)
+        from grpo_plus.cli._launch import launch
+
+        return launch(parsed, arguments)
+    return _train(parsed, arguments)
 
 
-def _launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
-    """Start the ranks; each comes back here without launch arguments."""
-    from accelerate.commands.launch import launch_command, launch_command_parser
-
-    from grpo_plus.cli._arguments import LAUNCHED
-
-    os.environ[LAUNCHED] = "1"
-    given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
-    launch = launch_command_parser().parse_args(given)
-    if (parsed.processes or 1) > 1:
-        _spread_over_cpu(launch)
-    launch_command(launch)
-    return 0
-
-
-def _spread_over_cpu(launch: Any) -> None:
-    """Have several CPU ranks started as several GPU ranks are: accelerate's own way is MPI, and one rank without it."""
+def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import torch
-
-    from grpo_plus.options import read_yaml
-
-    kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
-    other = (launch.tpu, launch.use_deepspeed, launch.use_fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)
-    if any(other) or kind not in (None, False, "NO", "MULTI_CPU", "MULTI_GPU"):  # YAML reads a bare NO as false
-        return
-    if launch.cpu or kind == "MULTI_CPU" or not torch.accelerator.is_available():
-        os.environ["ACCELERATE_USE_CPU"] = "true"
-        launch.cpu, launch.multi_gpu = False, True
-
-
-def _train(parsed: "Parsed") -> int:
     import transformers
     from packaging.version import Version
 
+    from grpo_plus.cli._folder import claimed, clear, left_to_train, prepare, resume_point, resumed
+    from grpo_plus.cli._tracking import check_trackers
     from grpo_plus.problems import ConfigError
     from grpo_verifiers.errors import VerifierError
 
-    if parsed.filled and int(os.environ.get("RANK", "0")) == 0:
-        print("For a 4-bit base, options that were left unset:")
-        print("\n".join(f"  {default}" for default in parsed.filled))
-    try:
-        trainer = build_trainer(parsed)
-    except (ConfigError, VerifierError) as error:
-        raise UserError(str(error)) from error
-    args = parsed.training
-    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
-    trainer.save_model(args.output_dir)
-    trainer.accelerator.print(f"The model is in {args.output_dir}.")
-    if args.push_to_hub:
-        trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
-    _leave_gloo(trainer)
+    args, script = parsed.training, parsed.script
+    folder = Path(args.output_dir)
+    command = plain_command(arguments)
+    if parsed.filled:
+        _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
+    check_trackers(args.report_to)
+    _quiet_logs()
+    if script.torch_threads is not None:
+        torch.set_num_threads(script.torch_threads)
+    with claimed(folder):
+        resume = resume_point(args.resume_from_checkpoint, folder, parsed.folder)
+        if resume is not None and not left_to_train(resume, args):
+            done = f"{resume} is at the end of this run already: nothing is left to train"
+            if str(args.resume_from_checkpoint).lower() != "auto":
+                raise UserError(f"resume_from_checkpoint: {done}. Raise max_steps or num_train_epochs to go on.")
+            _tell(f"{done}.")
+            return 0
+        old: list[Path] = []
+        if _is_main():
+            overwrite = script.overwrite_output_dir
+            old = prepare(folder, resumes=resume is not None, overwrite=overwrite, command=command)
+        try:
+            trainer = build_trainer(parsed)
+        except (ConfigError, VerifierError) as error:
+            raise UserError(str(error)) from error
+        _tell(*clear(folder, old, resumes=resume is not None), *([resumed(resume)] if resume else []))
+        code = _run(trainer, parsed, resume, command)
+    _leave_gloo(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
-    return 0
+    return code
+
+
+def _run(trainer: Any, parsed: "Parsed", resume: Path | None, command: str) -> int:
+    """Train, save, and say where everything is; or where an interrupted run goes on."""
+    from grpo_plus.cli._space import check_space, full, is_full
+    from grpo_plus.interrupt import Interruption
+    from grpo_plus.progress import ProgressDisplay
+    from grpo_verifiers.errors import ColumnError
+
+    args, folder, again = parsed.training, Path(parsed.training.output_dir), f"{command} --resume_from_checkpoint last"
+    display = ProgressDisplay.instead_of_bar(trainer)
+    interruption = Interruption(
+        stopped=getattr(trainer.recorder, "interrupted", None),
+        before_exit=display and display.abandon,
+        leads=_is_main(),
+    )
+    trainer.add_callback(interruption)
+    _tell(*check_space(trainer))
+    try:
+        if trainer.measure:
+            _tell(trainer.measure.take("before", resumes=resume is not None))
+        with interruption.listening():
+            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+            stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
+            if not stopped:
+                trainer.save_model(args.output_dir)
+                if trainer.measure:
+                    trainer.measure.take("after")
+                    trainer.card_facts["Accuracy"] = trainer.measure.fact()
+                trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
+    except ColumnError as error:  # of a stream, which tells its columns only now
+        raise UserError(str(error)) from error
+    except Exception as error:
+        if not is_full(error):
+            raise
+        raise full(folder, again, saving=folder / f"checkpoint-{trainer.state.global_step}") from error
+    finally:
+        if display:
+            display.close()
+    if stopped:
+        _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
+    else:
+        _tell(*_closing(trainer, parsed, command))
+        if args.push_to_hub:
+            trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
+    return interruption.exit_code if stopped else 0
+
+
+def _closing(trainer: Any, parsed: "Parsed", command: str) -> list[str]:
+    """What a run that is over says: how good the model has become, where everything is, and what to do next."""
+    folder = Path(parsed.training.output_dir)
+    report = folder / "report.html"
+    return [
+        *(trainer.measure.summary() if trainer.measure else []),
+        f"The model is in {parsed.training.output_dir}.",
+        *([f"The report is {report}."] if report.is_file() else []),
+        *(line.replace("{command}", command) for line in parsed.script.next_steps or []),
+    ]
+
+
+def plain_command(arguments: Sequence[str]) -> str:
+    """The command as it was given, without what decides where a run begins."""
+    kept: list[str] = []
+    skip = False
+    for position, word in enumerate(arguments):
+        if skip:
+            skip = False
+            continue
+        name, equals, _ = word.partition("=")
+        if name in ("--resume_from_checkpoint", "--overwrite_output_dir"):
+            following = arguments[position + 1 : position + 2]
+            skip = not equals and bool(following) and not following[0].startswith("--")
+            continue
+        kept.append(word)
+    return shlex.join([*PROG.split(), *kept])
+
+
+def _quiet_logs() -> None:
+    """No bars of loading and mapping in a log file, where each refresh would be a line."""
+    if sys.stderr.isatty():
+        return
+    import datasets
+    from transformers.utils import logging
+
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
+
+
+def _is_main() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _tell(*lines: str) -> None:
+    """Print on the main process."""
+    if lines and _is_main():
+        print("\n".join(lines), flush=True)
+
+
+def _hub_dataset(parsed: "Parsed") -> str | None:
+    """The dataset's name on the hub, for the card's metadata; None where it is a file or made by a function."""
+    name = parsed.script.dataset_name
+    known = name and not is_reference(name) and not Path(name).suffix and name.count("/") <= 1
+    local = known and ((parsed.folder / name).exists() or Path(name).exists())
+    return name if known and not local and not name.startswith((".", "~")) else None
 
 
 def build_trainer(parsed: "Parsed") -> Any:
     """The trainer that a command line describes."""
     from trl import get_dataset, get_peft_config, get_quantization_config
 
-    from grpo_plus.cli._data import load_rows, pick_split, with_prompts
+    from grpo_plus.cli._data import check_rows, load_rows, pick_split
+    from grpo_plus.cli._prompts import check_columns, with_prompts
     from grpo_plus.cli._rewards import resolve_rewards
+    from grpo_plus.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
 
     script, args, model = parsed.script, parsed.training, parsed.model
@@ -99,6 +195,12 @@ def build_trainer(parsed: "Parsed") -> Any:
     rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
     if not rewards and not args.verifiers:
         raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
+    if args.max_steps == 0:
+        raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
+    if args.eval_verifiers and args.eval_strategy == "no":
+        raise UserError(
+            "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
+        )
     if parsed.mixture.datasets:
         if script.dataset_name:
             raise UserError("dataset_name and datasets are both set: keep one.")
@@ -110,10 +212,16 @@ def build_trainer(parsed: "Parsed") -> Any:
     else:
         raise UserError("no data: set dataset_name (a file, a folder or a name on the hub) or datasets.")
     prompt = script.prompt if isinstance(script.prompt, dict) else {}
-    train = with_prompts(pick_split(splits, script.dataset_train_split, "dataset_train_split"), prompt)
-    evaluation = None
+    chosen = {"dataset_train_split": script.dataset_train_split}
     if args.eval_strategy != "no":
-        evaluation = with_prompts(pick_split(splits, script.dataset_test_split, "dataset_test_split"), prompt)
+        chosen["dataset_test_split"] = script.dataset_test_split
+    measured = script.measure if isinstance(script.measure, dict) else {}
+    if measured:
+        chosen["measure"] = measured.get("split", script.dataset_test_split)
+    sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
+    for field, rows in sets.items():
+        check_columns(rows, prompt, field)
+    check_rows(sets["dataset_train_split"], args)
     args.model_init_kwargs = {
         "revision": model.model_revision,
         "trust_remote_code": _trusts_code(args, model),
@@ -121,15 +229,52 @@ def build_trainer(parsed: "Parsed") -> Any:
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
-    return GRPOPlusTrainer(
-        model=_model_path(model.model_name_or_path, parsed.folder),
-        reward_funcs=rewards or None,
-        args=args,
-        train_dataset=train,
-        eval_dataset=evaluation,
-        quantization_config=get_quantization_config(model),
-        peft_config=get_peft_config(model),
-    )
+    path = _model_path(model.model_name_or_path, parsed.folder)
+    tokenizer = _tokenizer(path, args.model_init_kwargs) if prompt else None
+    chat = getattr(tokenizer, "chat_template", None) is not None
+    if prompt.get("chat") and not chat:
+        raise UserError(f"prompt has chat: true, but the model {path} has no chat template: remove it, or set false.")
+    sets = {field: with_prompts(rows, prompt, chat=chat) for field, rows in sets.items()}
+    if tokenizer is not None:
+        _show_prompt(next(iter(sets["dataset_train_split"]))["prompt"], tokenizer, args)
+    try:
+        trainer = GRPOPlusTrainer(
+            model=path,
+            reward_funcs=rewards or None,
+            args=args,
+            train_dataset=sets["dataset_train_split"],
+            eval_dataset=sets.get("dataset_test_split"),
+            quantization_config=get_quantization_config(model),
+            peft_config=get_peft_config(model),
+        )
+    except OSError as error:
+        raise UserError(f"model_name_or_path: loading {path!r} failed: {error}") from error
+    told = {"Base model": model.model_name_or_path, "Dataset": script.dataset_name or "a mixture", "Prompt": prompt}
+    trainer.card_facts |= {name: value for name, value in told.items() if value}
+    trainer.measure = Measure(measured, trainer, sets["measure"]) if measured else None
+    return trainer
+
+
+def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
+    from transformers import AutoTokenizer
+
+    known = {key: init[key] for key in ("revision", "trust_remote_code") if init.get(key) is not None}
+    try:
+        return AutoTokenizer.from_pretrained(path, **known)
+    except (OSError, ValueError) as error:
+        raise UserError(f"model_name_or_path: the tokenizer of {path!r} cannot be loaded: {error}") from error
+
+
+def _show_prompt(prompt: Any, tokenizer: Any, args: Any) -> None:
+    """One prompt as the model reads it: most mistakes with prompts can be seen."""
+    from grpo_plus.cli._prompts import opens_thinking, sample
+
+    text = sample(prompt, tokenizer, args.chat_template_kwargs)
+    _tell("A prompt, as the model reads it:", text)
+    if opens_thinking(text) and any(
+        "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers
+    ):
+        _tell("It ends with <think>, which no completion will repeat: think_format needs kwargs: {prefilled: true}.")
 
 
 def _model_path(name: str, base: Path) -> str:
@@ -149,7 +294,7 @@ def _trusts_code(args: Any, model: Any) -> bool:
     return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
 
 
-def _leave_gloo(trainer: Any) -> None:
+def _leave_gloo(trainer: Any, code: int) -> None:
     """End a CPU rank here and now: gloo's own goodbye can wait forever for a rank that has left already."""
     from torch import distributed
 
@@ -159,4 +304,4 @@ def _leave_gloo(trainer: Any) -> None:
     atexit._run_exitfuncs()  # noqa: SLF001 - trackers and worker processes say goodbye there
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

@@ -35,10 +35,10 @@ def run(arguments: Sequence[str]) -> int:
         plugins = load_plugins(options.plugin)
         verifier = get_verifier(
             options.verifier,
-            columns=dict(_pair(pair, "--column") for pair in options.column),
+            columns=dict(pair(given, "--column") for given in options.column),
             plugins=plugins,
             **({"timeout": options.timeout} if options.timeout is not None else {}),
-            **{key: _literal(value) for key, value in (_pair(pair, "--option") for pair in options.option)},
+            **{key: literal(value) for key, value in (pair(given, "--option") for given in options.option)},
         )
         problems = verifier.check()
         if problems:
@@ -160,14 +160,16 @@ def _beside(data: str) -> Path:
     return path.with_suffix(".verdicts.jsonl") if path.is_file() else Path(f"{path.name}.verdicts.jsonl")
 
 
-def _pair(text: str, flag: str) -> tuple[str, str]:
+def pair(text: str, flag: str) -> tuple[str, str]:
+    """``KEY=VALUE`` in two."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"{flag} is {text!r}, expected KEY=VALUE.")
     return key, value
 
 
-def _literal(text: str) -> Any:
+def literal(text: str) -> Any:
+    """A value as YAML reads it."""
     import yaml
 
     return yaml.safe_load(text)

@@ -58,6 +58,7 @@ def folder(tmp_path):
     ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "empty.jsonl").touch()
     return tmp_path
 
 

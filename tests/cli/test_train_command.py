@@ -156,7 +156,8 @@ def test_a_question_column_and_a_system_message_become_the_prompt(config, folder
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "what is 0?"},
     ]
-    trainer = build_trainer(parse("grpo-plus train", [path, "--prompt", "{}", "--prompt.column", "question"]))
+    flags = ["--prompt", "{}", "--prompt.column", "question", "--prompt.chat", "false"]
+    trainer = build_trainer(parse("grpo-plus train", [path, *flags]))
     assert trainer.train_dataset[0]["prompt"] == "what is 0?"
 
 
@@ -256,6 +257,15 @@ WRONG = {
         (),
         "train_dataset has no column 'anwser', which exact needs",
     ),
+    "a model that is not there": ({"model_name_or_path": "/nowhere"}, (), "loading '/nowhere' failed"),
+    "too few rows": (
+        {"gradient_accumulation_steps": 9},
+        (),
+        "the training data has 16 rows, but a generation batch takes 18",
+    ),
+    "no step": ({"max_steps": 0}, (), "max_steps is 0, expected at least 1"),
+    "no rows": ({"dataset_name": "./empty.jsonl"}, (), "empty.jsonl holds no rows"),
+    "nothing to resume": ({"resume_from_checkpoint": True}, (), "there is nothing to resume"),
     "a value that the host refuses": ({"num_generations": 3}, (), "divisible"),
 }
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from grpo_plus.progress import METRICS
+
 SETTINGS = {
     "use_cpu": True,
     "bf16": False,
@@ -62,7 +64,8 @@ def test_the_same_model_comes_out(bench, name):
     for ours, theirs in zip(found.state.log_history, truth.state.log_history, strict=True):
         # The metric 'entropy' covers the rows that ran. Shares of clipped tokens are averaged over micro-batches, whatever
         # their tokens, so they depend a little on which rows share one.
-        compared = [key for key in theirs if not key.endswith(("time", "per_second", "entropy")) and "clip" not in key]
+        measured = ("time", "per_second", "entropy", *METRICS)
+        compared = [key for key in theirs if not key.endswith(measured) and "clip" not in key]
         assert {key: ours[key] for key in compared} == pytest.approx(
             {key: theirs[key] for key in compared}, rel=1e-3, abs=1e-5
         )

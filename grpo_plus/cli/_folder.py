@@ -1,0 +1,250 @@
+"""The output folder of a run: who writes there, what lies there already, and where a run goes on from."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from grpo_plus.cli import UserError
+
+LOCK = "_grpo_plus.lock"
+"""Uploads to the hub leave out what begins like this."""
+BEAT = 30.0
+"""Seconds between two signs of life."""
+DEAD_AFTER = 300.0
+"""Seconds without a sign of life after which a run on another machine counts as gone."""
+
+
+class FolderLock:
+    """Says that this process writes into a folder, until it is released or the process ends, however it ends.
+
+    The operating system's lock tells the processes of one machine apart; where a folder is shared between machines, the
+    age of the file's last sign of life does. Use it as a context manager.
+    """
+
+    def __init__(self, folder: Path, beat: float = BEAT) -> None:
+        self.path = folder / LOCK
+        self._beat = beat
+        self._file: Any = None
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Take the folder.
+
+        Raises:
+            UserError: another run writes there, or nothing can be written there.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._opened()
+        except OSError as error:
+            raise UserError(f"output_dir {self.path.parent}: nothing can be written there ({error}).") from error
+        if file is None:
+            raise UserError(self._taken(_holder(self.path)))
+        holder = _holder(self.path)
+        if (
+            holder.get("host", socket.gethostname()) != socket.gethostname()
+            and time.time() - self.path.stat().st_mtime < DEAD_AFTER
+        ):
+            file.close()
+            raise UserError(self._taken(holder))
+        self._file = file
+        told = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps(told))
+        with contextlib.suppress(OSError):  # on a full disk the operating system's lock is enough
+            file.flush()
+        threading.Thread(target=self._live, name="grpo_plus folder lock", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of it."""
+        self._ended.set()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def _opened(self) -> Any:
+        """The lock file, locked; None when another process holds it."""
+        while True:
+            file = self.path.open("a+", encoding="utf-8")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                return None
+            except OSError:  # a file system without locks: the sign of life decides
+                return file
+            with contextlib.suppress(OSError):
+                if os.fstat(file.fileno()).st_ino == self.path.stat().st_ino:
+                    return file
+            file.close()  # its last holder has just removed the file
+
+    def _live(self) -> None:
+        while not self._ended.wait(self._beat):
+            with contextlib.suppress(OSError):
+                os.utime(self._file.fileno())
+
+    def _taken(self, holder: dict[str, Any]) -> str:
+        who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}, since {holder.get('since', '?')}"
+        return (
+            f"output_dir {self.path.parent} is in use: another run writes there ({who}). Wait for it, end it, or set "
+            f"another output_dir. If that machine is gone, its run counts as ended {DEAD_AFTER / 60:.0f} minutes after "
+            f"its last sign of life; removing {self.path} does the same at once."
+        )
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint folders of a run, by step; whole or not."""
+    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and _step(path) is not None]
+    return sorted(found, key=lambda path: _step(path) or 0)
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: the trainer's state is written last."""
+    try:
+        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(state, dict) and "global_step" in state
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint."""
+    return next((path for path in reversed(checkpoints(folder)) if is_whole(path)), None)
+
+
+def _step(path: Path) -> int | None:
+    digits = path.name.removeprefix("checkpoint-")
+    return int(digits) if digits.isdecimal() else None
+
+
+def resume_point(value: Any, output_dir: Path, base: Path) -> Path | None:
+    """The checkpoint that ``resume_from_checkpoint`` means; None for a run from the start.
+
+    Args:
+        value: a path; true or ``last`` for the newest checkpoint in the output folder; ``auto`` for that if there is
+            one, for jobs that are restarted with the same command.
+        output_dir: the output folder.
+        base: the config's folder, from which a relative path is looked up first.
+
+    Raises:
+        UserError: there is no such checkpoint.
+    """
+    word = str(value).strip().lower()
+    if value is None or word in ("", "false", "no", "none", "null"):
+        return None
+    if word == "auto":
+        return last_checkpoint(output_dir)
+    if word in ("true", "yes", "last"):
+        return _last(value, output_dir)
+    given = Path(str(value)).expanduser()
+    for path in dict.fromkeys((base / given, Path.cwd() / given)):
+        if is_whole(path):
+            return path
+        if checkpoints(path):
+            return _last(value, path)
+        if path.is_dir():
+            raise UserError(
+                f"resume_from_checkpoint: {path} is no whole checkpoint: it has no readable trainer_state.json, which "
+                f"is written last. {_others(output_dir)}"
+            )
+    raise UserError(f"resume_from_checkpoint: there is no folder {str(value)!r}. {_others(output_dir)}")
+
+
+def _last(value: Any, folder: Path) -> Path:
+    found = last_checkpoint(folder)
+    if found is None:
+        halves = [path.name for path in checkpoints(folder)]
+        broken = f" ({', '.join(halves)} was not written to its end)" if halves else ""
+        raise UserError(
+            f"resume_from_checkpoint is {value!r}, but there is nothing to resume: {folder} holds no whole "
+            f"checkpoint{broken}. Leave the option out to start from the beginning."
+        )
+    return found
+
+
+def _others(folder: Path) -> str:
+    found = last_checkpoint(folder)
+    return f"The newest one in {folder} is {found.name}." if found else f"{folder} holds no whole checkpoint either."
+
+
+def left_to_train(resume: Path, args: Any) -> bool:
+    """Whether a checkpoint is from before the end that the config sets, after which the trainer would do one more."""
+    state = json.loads((resume / "trainer_state.json").read_text(encoding="utf-8"))
+    if args.max_steps > 0:
+        return bool(state["global_step"] < args.max_steps)
+    return bool((state.get("epoch") or 0.0) < args.num_train_epochs)
+
+
+def resumed(resume: Path) -> str:
+    """What is to be told of the checkpoint that a run goes on from."""
+    kept = ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*")  # of one process, FSDP and DeepSpeed
+    whole = any(next(resume.glob(pattern), None) for pattern in kept)
+    return f"Resuming from {resume}." if whole else f"Resuming from {resume}, which has no optimizer state: it is new."
+
+
+def prepare(folder: Path, *, resumes: bool, overwrite: bool, command: str) -> list[Path]:
+    """Refuse a folder with another run's checkpoints; returns those that are to go before training begins.
+
+    A model without checkpoints is replaced, as the trainer has always done. Checkpoints are hours of work, and a new
+    run would mix its own with them.
+
+    Raises:
+        UserError: the folder holds checkpoints, and nothing says what is to become of them.
+    """
+    old = [] if resumes else checkpoints(folder)
+    if old and not overwrite:
+        last = last_checkpoint(folder)
+        on = f"\n  go on from {last.name}:    {command} --resume_from_checkpoint last" if last else ""
+        raise UserError(
+            f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run. Either:{on}\n"
+            f"  start anew elsewhere:  {command} --output_dir {folder}-2\n"
+            f"  start anew here:       {command} --overwrite_output_dir   (removes {_names(old)})"
+        )
+    return old
+
+
+def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
+    """Remove the checkpoints that are to go; returns what is to be told."""
+    for path in old:
+        shutil.rmtree(path)
+    if old:
+        return [f"Removed {_names(old)} from {folder} (overwrite_output_dir)."]
+    replaces = not resumes and _has_model(folder)
+    return [f"{folder} holds a model already, which this run will replace."] if replaces else []
+
+
+def _names(paths: list[Path]) -> str:
+    return paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
+
+
+def _has_model(folder: Path) -> bool:
+    return any(next(folder.glob(pattern), None) for pattern in ("*.safetensors", "pytorch_model*.bin"))
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Hold the folder on the main process; the others write nothing there of their own accord."""
+    if int(os.environ.get("RANK", "0")) != 0:
+        yield
+        return
+    with FolderLock(folder):
+        yield

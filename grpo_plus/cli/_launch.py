@@ -1,0 +1,84 @@
+"""Several processes through ``accelerate launch``: each comes back to the train command without launch arguments."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grpo_plus.cli._arguments import Parsed
+
+
+def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
+    """Start the ranks, and give their exit code."""
+    from accelerate.commands.launch import launch_command, launch_command_parser
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    from grpo_plus.cli._arguments import LAUNCHED
+
+    os.environ[LAUNCHED] = "1"
+    given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
+    chosen = launch_command_parser().parse_args(given)
+    # Torch's launcher would end the ranks 30 seconds after these, which may not be enough for a step and a checkpoint.
+    chosen.signals_to_handle = "SIGHUP,SIGQUIT"
+    if (parsed.processes or 1) > 1:
+        _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
+    with _passed_on() as heard:
+        try:
+            launch_command(chosen)
+        except SignalException as error:
+            heard.append(int(error.sigval))
+        except (subprocess.CalledProcessError, ChildFailedError, SystemExit):
+            if not heard:
+                raise
+    return 128 + heard[0] if heard else 0
+
+
+@contextlib.contextmanager
+def _passed_on() -> Iterator[list[int]]:
+    """Send signals on to the ranks, which save and end; gives the list of those that came."""
+    import psutil  # type: ignore[import-untyped]  # comes with accelerate
+
+    heard: list[int] = []
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        heard.append(number)
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(number)
+
+    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
+        number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
+    """Have several CPU ranks started as several GPU ranks are: accelerate's own way is MPI, and one rank without it."""
+    import torch
+
+    from grpo_plus.options import read_yaml
+
+    kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
+    other = (launch.tpu, launch.use_deepspeed, launch.use_fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)
+    on_cpu = use_cpu or launch.cpu or not torch.accelerator.is_available()
+    if on_cpu and (launch.use_fsdp or kind == "FSDP"):
+        print(
+            "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the whole model in each process.",
+            file=sys.stderr,
+        )
+    if any(other) or kind not in (None, False, "NO", "MULTI_CPU", "MULTI_GPU"):  # YAML reads a bare NO as false
+        return
+    if launch.cpu or kind == "MULTI_CPU" or not torch.accelerator.is_available():
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+        launch.cpu, launch.multi_gpu = False, True

@@ -1,0 +1,111 @@
+"""Ctrl-C and SIGTERM: the step is finished, a checkpoint is saved, and training ends; a second one ends it at once."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from transformers import TrainerCallback
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME_PRESS = 1.0
+"""Seconds within which further signals belong to the first: a launcher passes a terminal's Ctrl-C on once more."""
+
+
+class Interruption(TrainerCallback):
+    """Turns the first signal into a checkpoint at the end of the step.
+
+    Args:
+        stopped: called once training has stopped because of a signal.
+        before_exit: called before a second signal ends the process, for what must not stay open, like the terminal.
+        leads: whether this process is the one that speaks.
+    """
+
+    def __init__(
+        self,
+        *,
+        stopped: Callable[[], None] | None = None,
+        before_exit: Callable[[], None] | None = None,
+        leads: bool = True,
+    ) -> None:
+        self.number: int | None = None
+        self.stopped = False
+        self._on_stop = stopped
+        self._before_exit = before_exit
+        self._leads = leads
+        self._heard = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports a process that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + (self.number or signal.SIGINT)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear signals inside the block, where the interpreter lets this thread hear any."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.number is None:
+            self.number, self._heard = number, now
+            if self._leads:
+                # A print from within a print would raise.
+                os.write(2, b"\nStopping: this step is finished first, then a checkpoint is saved. Again: at once.\n")
+            return
+        if now - self._heard < SAME_PRESS and _was_launched():
+            return
+        try:
+            if self._before_exit is not None:
+                self._before_exit()
+            sys.stdout.flush()
+        finally:
+            os._exit(128 + number)
+
+    def on_step_end(self, args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """Save and stop, on all ranks in the same step."""
+        if self._agreed(args):
+            self.stopped = True
+            control.should_save = True
+            control.should_evaluate = False
+            control.should_training_stop = True
+
+    def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """A signal during an evaluation need not wait for another step; ranks agree at a step's end only."""
+        if self.number is not None and not _was_launched():
+            self.stopped = True
+            control.should_save = True
+            control.should_training_stop = True
+
+    def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Tell who wants to know."""
+        if self.stopped and self._on_stop is not None:
+            self._on_stop()
+
+    def _agreed(self, args: Any) -> bool:
+        if args.world_size == 1:
+            return self.number is not None
+        import torch
+
+        heard = torch.tensor([self.number or 0], device=args.device)
+        torch.distributed.all_reduce(heard, op=torch.distributed.ReduceOp.MAX)
+        if self.number is None and heard.item():
+            self.number = int(heard.item())
+        return bool(heard.item())
+
+
+def _was_launched() -> bool:
+    return "WORLD_SIZE" in os.environ or "GRPO_PLUS_LAUNCHED" in os.environ

@@ -1,0 +1,14 @@
+"""The figures of the step-time split that are logged with every training step, by name."""
+
+PARTS = ("rollout", "scoring", "update")
+"""What a step is split into: drawing completions, rewards, and everything else (log-probabilities of the old and the
+reference policy, forward and backward passes, the optimizer)."""
+
+
+def metric(part: str) -> str:
+    """The name under which a part's seconds of an optimizer step are logged."""
+    return f"time/{part}"
+
+
+METRICS = tuple(metric(part) for part in PARTS)
+"""Names of all of them; each holds the mean seconds of an optimizer step since the last log."""

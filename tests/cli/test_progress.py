@@ -1,0 +1,183 @@
+"""The step clock, and what the display makes of logs."""
+
+import io
+import itertools
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from grpo_plus.progress import METRICS, PARTS, ProgressDisplay, StepClock
+from grpo_plus.progress.figures import BARS, Figures, duration, evaluation_words, sparkline
+
+LOGS = {
+    "loss": 0.25,
+    "reward": 0.5,
+    "frac_reward_zero_std": 0.25,
+    "completions/mean_length": 38.4,
+    "completions/clipped_ratio": 0.03,
+    "engine/tokens_saved": 0.42,
+    "num_tokens": 4000.0,
+    "kl": float("nan"),
+    "time/rollout": 1.0,
+    "time/scoring": 0.5,
+    "time/update": 0.5,
+}
+
+
+def state(step=2, last=10, **more):
+    return SimpleNamespace(
+        is_world_process_zero=True, global_step=step, max_steps=last, num_input_tokens_seen=0, **more
+    )
+
+
+def display(*, terminal=False, width=200, **keywords):
+    text = io.StringIO()
+    return ProgressDisplay(Console(file=text, force_terminal=terminal, width=width, **keywords)), text
+
+
+def test_every_second_belongs_to_the_innermost_part():
+    now = itertools.count(0, 1)  # a second passes with every look at the clock
+    reported = {}
+    clock = StepClock(reported.__setitem__, clock=lambda: float(next(now)))
+    with clock.part("update"):
+        with clock.part("rollout"), clock.part("rollout", counts=False):
+            pass
+        with clock.part("scoring"):
+            pass
+        with pytest.raises(ValueError, match="inside"), clock.part("scoring"):
+            raise ValueError("inside")
+    clock.on_pre_optimizer_step()
+    clock.on_optimizer_step()
+    clock.on_step_end()
+    assert reported == {"time/rollout": 1.0, "time/scoring": 2.0, "time/update": 5.0}
+    clock.on_step_end()
+    assert reported == dict.fromkeys(METRICS, 0.0)
+
+
+def test_one_line_says_how_it_goes():
+    shown, text = display()
+    shown.on_train_begin(None, state(0), None)
+    shown.on_step_end(None, state(2), None)
+    shown.on_log(None, state(2), None, logs=LOGS)
+    (line,) = text.getvalue().splitlines()
+    start, left = line.rsplit(" | ", 1)
+    assert start == (
+        "step 2/10 | reward 0.500 | dead groups 25% | length 38 (3% cut off) | loss 0.2500 | engine saves 42% | "
+        "1,000 tokens/s | 2.00 s/step (rollout 50%, scoring 25%, update 25%)"
+    )
+    assert left.endswith(" left")
+    assert "\x1b" not in line
+
+
+def test_logs_of_evaluation_and_end():
+    shown, text = display(width=40)  # a line of a log is one line, whatever the width says
+    more = {"eval_rewards/math/mean": 0.25, "eval_score": 0.5, "eval_loss": 0.1, "eval_kl": None}
+    shown.on_log(None, state(), None, logs={"eval_reward": 0.125, **more})
+    shown.on_log(None, state(), None, logs={"train_runtime": 61.2})
+    assert text.getvalue().splitlines() == [
+        "step 2: evaluation: reward 0.125, math 0.250, score 0.500",
+        "trained to step 2 in 0:01:01",
+    ]
+
+
+def test_other_ranks_are_silent():
+    shown, text = display()
+    quiet = state()
+    quiet.is_world_process_zero = False
+    for event in ("on_train_begin", "on_step_end", "on_evaluate", "on_train_end"):
+        getattr(shown, event)(None, quiet, None)
+    shown.on_log(None, quiet, None, logs=LOGS)
+    assert text.getvalue() == ""
+
+
+def test_a_display_that_fails_is_switched_off_and_says_so_once(capsys):
+    shown, _ = display()
+    shown.console.print = None
+    for _ in range(3):
+        shown.on_log(None, state(), None, logs=LOGS)
+    err = capsys.readouterr().err
+    assert err.count("The progress display failed and is off now (TypeError") == 1
+
+
+def test_a_picture_that_cannot_be_drawn_is_a_line(monkeypatch):
+    shown, text = display(terminal=True)
+    monkeypatch.setattr(shown, "_draw", lambda: 1 / 0)
+    shown.on_train_begin(None, state(), None)
+    shown.on_train_end(None, state(), None)
+    assert "step 2/10 (no picture: ZeroDivisionError)" in text.getvalue()
+
+
+def test_nothing_is_left_running_after_training():
+    before = threading.active_count()
+    shown, text = display(terminal=True)
+    shown.on_train_begin(None, state(0), None)
+    shown.on_prediction_step(None, state(), None)
+    shown.on_log(None, state(2), None, logs=LOGS | {"reward": 0.9})
+    shown.on_train_end(None, state(), None)
+    shown.close()
+    deadline = time.monotonic() + 20  # the thread that refreshes looks twice a second whether it is over
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() <= before
+    assert "evaluating" in text.getvalue()
+    assert text.getvalue().rstrip().endswith("\x1b[?25h")
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    shown, text = display(terminal=True)
+    shown.on_train_begin(None, state(0), None)
+    shown.on_log(None, state(2), None, logs=LOGS)
+    assert len(text.getvalue().splitlines()) == 1
+
+
+numbers = st.one_of(st.none(), st.booleans(), st.text(max_size=3), st.floats(), st.integers())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.sampled_from([*LOGS, "eval_reward"]), numbers))
+def test_whatever_is_logged_can_be_shown(logs):
+    shown, _ = display()
+    shown.on_train_begin(None, state(0), None)
+    shown.on_log(None, state(2), None, logs=logs)
+    shown._draw()
+    assert not shown.broken
+    evaluation_words(logs)
+    assert set(Figures.of(logs).parts or PARTS) == set(PARTS)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40))
+def test_a_sparkline_has_a_bar_for_each_of_the_last_values(values):
+    line = sparkline(values, width=10)
+    assert len(line) == min(len(values), 10)
+    assert set(line) <= set(BARS)
+
+
+def test_durations():
+    assert [duration(seconds) for seconds in (0, 59.6, 3661, 360000)] == ["0:00:00", "0:01:00", "1:01:01", "100:00:00"]
+
+
+def test_the_parts_of_a_real_step_add_up_and_evaluation_is_none_of_them(cli, config, folder):
+    import ast
+
+    (folder / "slow.py").write_text(
+        "import time\n\n\ndef slow(completions, **_):\n    time.sleep(0.3)\n    return [float(len(str(c)) % 3) for c in completions]\n"
+    )
+    evaluated = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "num_generations_eval": 4}
+    path = config(reward_funcs=["./slow.py:slow"], dataset_test_split="train", advantage="sign", **evaluated)
+    code, out, err = cli("train", path)
+    assert code == 0, err
+    rows = [ast.literal_eval(line) for line in out.splitlines() if line.startswith("{'loss'")]
+    assert len(rows) == 2
+    for row in rows:
+        rollout, scoring, update = (float(row[name]) for name in METRICS)
+        assert 0.3 <= scoring < 2  # one call a step; the evaluation beside it makes eight
+        assert rollout > 0
+        assert update > 0
+        assert rollout + scoring + update >= float(row["step_time"])

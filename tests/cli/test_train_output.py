@@ -1,0 +1,321 @@
+"""What a run leaves in its folder, what it finds there, and where it goes on from."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub import ModelCard
+
+from grpo_plus.cli import UserError
+from grpo_plus.cli._folder import (
+    DEAD_AFTER,
+    LOCK,
+    FolderLock,
+    checkpoints,
+    clear,
+    last_checkpoint,
+    left_to_train,
+    prepare,
+    resume_point,
+    resumed,
+)
+from grpo_plus.cli.train import plain_command
+
+SAVING = {"save_strategy": "steps", "save_steps": 1}
+
+
+def checkpoint(folder, step, *, whole=True):
+    made = folder / f"checkpoint-{step}"
+    made.mkdir(parents=True)
+    (made / "model.safetensors").write_text("x")
+    (made / "trainer_state.json").write_text(json.dumps({"global_step": step}) if whole else '{"global_')
+    return made
+
+
+def test_the_newest_whole_checkpoint_by_number(tmp_path):
+    for step, whole in ((2, True), (10, True), (9, True), (11, False)):
+        checkpoint(tmp_path, step, whole=whole)
+    (tmp_path / "checkpoint-final").mkdir()
+    assert [path.name for path in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (2, 9, 10, 11)]
+    assert last_checkpoint(tmp_path).name == "checkpoint-10"
+
+
+@pytest.mark.parametrize("value", [True, "true", "last", "LAST", " yes "])
+def test_last_is_the_newest_of_the_output_folder(tmp_path, value):
+    made = checkpoint(tmp_path / "out", 3)
+    assert resume_point(value, tmp_path / "out", tmp_path) == made
+
+
+def test_auto_resumes_where_it_can(tmp_path):
+    assert resume_point("auto", tmp_path / "out", tmp_path) is None
+    made = checkpoint(tmp_path / "out", 3)
+    assert resume_point("auto", tmp_path / "out", tmp_path) == made
+
+
+@pytest.mark.parametrize("value", [None, False, "", "false", "none"])
+def test_no_resuming(tmp_path, value):
+    assert resume_point(value, tmp_path, tmp_path) is None
+
+
+def test_a_path_is_a_checkpoint_or_the_folder_of_some(tmp_path, monkeypatch):
+    made = checkpoint(tmp_path / "old", 4)
+    assert resume_point("old/checkpoint-4", tmp_path / "out", tmp_path) == made
+    assert resume_point(str(tmp_path / "old"), tmp_path / "out", Path("/")) == made
+    monkeypatch.chdir(tmp_path)
+    assert resume_point("old", tmp_path / "out", Path("/")).resolve() == made
+
+
+def test_nothing_to_resume_says_so(tmp_path):
+    with pytest.raises(UserError, match=r"nothing to resume: .*out holds no whole checkpoint. Leave the option out"):
+        resume_point("last", tmp_path / "out", tmp_path)
+    checkpoint(tmp_path / "out", 7, whole=False)
+    with pytest.raises(UserError, match=r"\(checkpoint-7 was not written to its end\)"):
+        resume_point("last", tmp_path / "out", tmp_path)
+    with pytest.raises(UserError, match=r"is no whole checkpoint: it has no readable trainer_state.json"):
+        resume_point("out/checkpoint-7", tmp_path / "out", tmp_path)
+    checkpoint(tmp_path / "out", 5)
+    with pytest.raises(UserError, match=r"there is no folder 'checkpoint-6'. The newest one in .* is checkpoint-5"):
+        resume_point("checkpoint-6", tmp_path / "out", tmp_path)
+
+
+def test_an_earlier_runs_folder(tmp_path):
+    assert prepare(tmp_path / "new", resumes=False, overwrite=False, command="c") == []
+    assert clear(tmp_path / "new", [], resumes=False) == []
+    (tmp_path / "model.safetensors").write_text("x")
+    assert prepare(tmp_path, resumes=False, overwrite=False, command="c") == []
+    assert "will replace" in clear(tmp_path, [], resumes=False)[0]
+    checkpoint(tmp_path, 1, whole=False)
+    with pytest.raises(UserError, match="holds 1 checkpoint of an earlier run") as caught:
+        prepare(tmp_path, resumes=False, overwrite=False, command="c")
+    assert "last" not in str(caught.value)  # a half-written one cannot be gone on from
+    checkpoint(tmp_path, 12)
+    assert prepare(tmp_path, resumes=True, overwrite=True, command="c") == []
+    assert len(checkpoints(tmp_path)) == 2
+    old = prepare(tmp_path, resumes=False, overwrite=True, command="c")
+    assert len(checkpoints(tmp_path)) == 2  # nothing goes before everything else of the config is known to be right
+    (told,) = clear(tmp_path, old, resumes=False)
+    assert told.startswith("Removed checkpoint-1 to checkpoint-12 from")
+    assert checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["c.yaml", "--seed", "3"], "c.yaml --seed 3"),
+        (["c.yaml", "--resume_from_checkpoint", "last", "--seed", "3"], "c.yaml --seed 3"),
+        (["c.yaml", "--resume_from_checkpoint=x y", "--overwrite_output_dir", "--seed=3"], "c.yaml --seed=3"),
+        (["c.yaml", "--overwrite_output_dir", "true", "--system", "a b"], "c.yaml --system 'a b'"),
+    ],
+)
+def test_the_command_to_go_on_with(given, expected):
+    assert plain_command(given) == f"grpo-plus train {expected}"
+
+
+def test_what_is_known_of_a_checkpoint(tmp_path):
+    made = checkpoint(tmp_path, 4)
+    (made / "trainer_state.json").write_text(json.dumps({"global_step": 4, "epoch": 2.0}))
+    ends = [(5, 1, True), (4, 9, False), (-1, 3, True), (-1, 2, False)]
+    for max_steps, epochs, expected in ends:
+        args = SimpleNamespace(max_steps=max_steps, num_train_epochs=epochs)
+        assert left_to_train(made, args) is expected
+    assert "no optimizer state" in resumed(made)
+    (made / "optimizer.pt").write_text("x")
+    assert resumed(made) == f"Resuming from {made}."
+
+
+def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from grpo_plus.cli._folder import FolderLock\n"
+        "with FolderLock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=rf"is in use: another run writes there \(process {holder.pid} on"):
+            FolderLock(tmp_path).__enter__()
+    finally:
+        holder.kill()
+        holder.wait()
+    assert (tmp_path / LOCK).exists()  # it had no time to tidy up
+    with FolderLock(tmp_path):
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_a_run_on_another_machine_lives_as_long_as_it_shows_signs(tmp_path):
+    lock = tmp_path / LOCK
+    lock.write_text(json.dumps({"pid": 1, "host": "elsewhere", "since": "noon"}))
+    with pytest.raises(UserError, match=re.escape(f"removing {lock}")):
+        FolderLock(tmp_path).__enter__()
+    assert lock.exists()
+    os.utime(lock, (time.time() - DEAD_AFTER - 1,) * 2)
+    with FolderLock(tmp_path, beat=0.05):
+        os.utime(lock, (1, 1))
+        deadline = time.monotonic() + 20
+        while lock.stat().st_mtime < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert lock.stat().st_mtime > 2
+    lock.write_text("no JSON")
+    with FolderLock(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="nothing can be written there"):
+        FolderLock(tmp_path / "file" / "out").__enter__()
+
+
+def test_resuming_by_flag_goes_on_at_the_next_step(cli, config, folder):
+    path = config(max_steps=2, disable_tqdm=False, **SAVING)
+    code, out, err = cli("train", path)
+    assert code == 0, err
+    code, out, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
+    assert code == 0, err
+    assert re.findall(r"^step (\d+)/3", out, re.MULTILINE) == ["3"]
+    code, out, err = cli("train", path, "--overwrite_output_dir", "--max_steps", "1")
+    assert code == 0, err
+    assert "Removed checkpoint-1 to checkpoint-3" in out
+    assert re.findall(r"^step (\d+)/1", out, re.MULTILINE) == ["1"]
+    code, _, err = cli("train", path, "--overwrite_output_dir", "--dataset_name", "./gone.jsonl")
+    assert code == 2
+    assert (folder / "out" / "checkpoint-1").is_dir()  # a mistake elsewhere costs nothing
+    code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "1")
+    assert code == 2
+    assert "checkpoint-1 is at the end of this run already: nothing is left to train" in err
+    code, out, err = cli("train", path, "--resume_from_checkpoint", "auto", "--max_steps", "1")
+    assert code == 0, err
+    assert "nothing is left to train" in out
+    code, _, err = cli("train", path, "--resume_from_checkpoint", "nowhere")
+    assert code == 2
+    assert "there is no folder 'nowhere'" in err
+
+
+def test_the_same_command_twice_without_checkpoints(cli, config, folder):
+    path = config(max_steps=1)
+    assert cli("train", path)[0] == 0
+    code, out, err = cli("train", path)
+    assert code == 0, err
+    assert "holds a model already, which this run will replace" in out
+
+
+def test_the_card_tells_the_parts_and_parses(cli, config, folder):
+    (folder / "mine.py").write_text(
+        "from grpo_verifiers import verifier\n"
+        '@verifier("mine", isolation="inline")\n'
+        "def mine(completion: str, answer: str, *, mark: str = 'x') -> float:\n    return float(len(completion) % 2)\n"
+    )
+    path = config(
+        advantage="sign",
+        advantage_kwargs={"band": 0.25},
+        objective="dapo",
+        objective_kwargs={"epsilon_high": 0.28},
+        plugins=["./mine.py"],
+        verifiers=[{"name": "mine", "weight": 0.5, "kwargs": {"mark": "a|b`c"}, "columns": {"answer": "question"}}],
+        prompt={"column": "question", "template": "boxed"},
+        hub_token="secret-of-mine",
+        max_steps=1,
+        **SAVING,
+    )
+    code, _, err = cli("train", path)
+    assert code == 0, err
+    card = ModelCard.load(folder / "out" / "README.md")
+    card.data.to_yaml()
+    assert {"grpo", "grpo_plus", "trl"} <= set(card.data.tags)
+    assert card.data.pipeline_tag == "text-generation"
+    text = card.text
+    assert text.count("## How it was trained") == 1
+    for expected in (
+        "| Advantage estimator | `sign` `band: 0.25` |",
+        "| Objective | `dapo` `epsilon_high: 0.28`, beta 0 |",
+        "| Update engine | `auto` |",
+        '| `mine` | training | 0.5 | `mark: a\\|b\'c`, `columns: {"answer": "question"}` |',
+        "| Dataset | data.jsonl |",
+        "| Steps | 1 |",
+        "| `learning_rate` | `0.001` |",
+        '"template": "boxed"',
+    ):
+        assert expected in text
+    import trl
+
+    assert f"| trl | {trl.__version__} |" in text
+    assert "secret-of-mine" not in text
+    assert str(folder) not in text
+    assert "[None]" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("tensorbord", "unknown tracker 'tensorbord'. Did you mean 'tensorboard'?"),
+        ("mlflow", "report_to is 'mlflow', but mlflow is not installed: pip install mlflow"),
+    ],
+)
+def test_trackers_are_checked_before_anything_is_loaded(cli, config, given, expected):
+    code, _, err = cli("train", config(report_to=given, model_name_or_path="/nowhere"))
+    assert code == 2
+    assert expected in err
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of its own, of so many bytes."""
+    mounted = []
+
+    def small_disk(size):
+        place = tmp_path / "disk"
+        place.mkdir()
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True, check=False, timeout=30
+        )
+        if done.returncode:
+            pytest.skip("mounting a small disk needs rights that this user does not have")
+        mounted.append(place)
+        return place
+
+    yield small_disk
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=False, timeout=30)
+
+
+def test_a_disk_that_is_too_small_is_found_before_training(cli, config, small_disk):
+    out = small_disk(64 * 1024)  # the model takes 100 KiB
+    code, told, err = cli("train", config(output_dir=str(out / "run")))
+    assert code == 2
+    assert re.search(
+        r"no space left for what this run will save: .*disk/run has [\d.]+ KiB free, but the model takes \d", err
+    )
+    assert "{'loss'" not in told
+
+
+def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk):
+    out = small_disk(2 * 1024 * 1024)
+    (folder / "filling.py").write_text(
+        "seen = []\n\n\ndef filling(completions, **_):\n"
+        "    seen.append(1)\n"
+        "    if len(seen) == 3:\n"
+        f"        with open({str(out / 'other')!r}, 'wb', buffering=0) as file:\n"
+        "            try:\n"
+        "                while True:\n                    file.write(bytes(4096))\n"
+        "            except OSError:\n                pass\n"
+        "            file.truncate(file.tell() - 65536)  # the card fits, the model does not\n"
+        "    return [float(len(str(c)) % 3) for c in completions]\n"
+    )
+    path = config(
+        output_dir=str(out / "run"), reward_funcs=["./filling.py:filling"], max_steps=5, **SAVING, record=False
+    )
+    code, _, err = cli("train", path)
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert f"no space left on the disk of output_dir {out / 'run'} (" in err
+    assert "The half-written checkpoint-3 was removed. The last whole checkpoint is checkpoint-2." in err
+    assert f"grpo-plus train {path} --resume_from_checkpoint last" in err
+    (out / "other").unlink()
+    code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
+    assert code == 0, err

@@ -1,0 +1,178 @@
+"""The train command as a process of its own: signals, an output folder in use, a terminal, a tracker's store."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+
+SLOW = """
+import time
+
+def slow(completions, **_):
+    time.sleep(0.2)
+    return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
+
+def endless(completions, **_):
+    print("scoring begins", flush=True)
+    time.sleep(600)
+    return [0.0 for _ in completions]
+"""
+
+
+@pytest.fixture
+def process(folder, clean_environment, end_tree):
+    """Starts the command in a process of its own, in a session of its own; ends whatever is left of it."""
+    started = []
+
+    def process(*arguments, environment=(), **keywords):
+        command = [sys.executable, "-u", "-m", "grpo_plus.cli", "train", *map(str, arguments)]
+        variables = {**clean_environment, "TRACKIO_DIR": str(folder / "trackio"), **dict(environment)}
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        started.append(
+            subprocess.Popen(command, cwd=folder, env=variables, start_new_session=True, **(streams | keywords))
+        )
+        return started[-1]
+
+    yield process
+    for each in started:
+        end_tree(each)
+
+
+def lines_until(process, word, seconds=90):
+    """What a process prints, up to the line with ``word``."""
+    found = []
+    watch = threading.Timer(seconds, process.kill)
+    watch.start()
+    for line in process.stdout:
+        found.append(line)
+        if word in line:
+            break
+    watch.cancel()
+    assert any(word in line for line in found), "".join(found)
+    return "".join(found)
+
+
+def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, config, folder):
+    (folder / "slow.py").write_text(SLOW)
+    path = config(max_steps=40, disable_tqdm=False, reward_funcs=["./slow.py:slow"])
+    running = process(path, "--seed", "3")
+    lines_until(running, "step 2/40")
+
+    code, _, err = cli("train", path)  # while the first one writes there
+    assert code == 2
+    assert f"is in use: another run writes there (process {running.pid} on " in err
+
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=60)
+    assert running.returncode == 130, out
+    assert "Stopping: this step is finished first" in out
+    assert "Traceback" not in out
+    stopped = int(re.search(r"Stopped after step (\d+) of 40", out)[1])
+    assert 2 <= stopped < 40
+    saved = folder / "out" / f"checkpoint-{stopped}"
+    assert json.loads((saved / "trainer_state.json").read_text())["global_step"] == stopped
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= {file.name for file in saved.iterdir()}
+    assert not (folder / "out" / "model.safetensors").exists()  # that would look like the end of a run
+    assert not (folder / "out" / "_grpo_plus.lock").exists()
+    command = re.search(r"^  grpo-plus train (.+)$", out, re.MULTILINE)[1].split()
+    assert command == [path, "--seed", "3", "--resume_from_checkpoint", "last"]
+
+    code, _, err = cli("train", path)
+    assert code == 2
+    assert f"holds 1 checkpoint of an earlier run. Either:\n  go on from checkpoint-{stopped}" in err
+    code, out, err = cli("train", *command, "--max_steps", str(stopped + 2))
+    assert code == 0, err
+    assert f"Resuming from {saved}" in out
+    steps = [int(step) for step in re.findall(r"^step (\d+)/", out, re.MULTILINE)]
+    assert steps == [stopped + 1, stopped + 2]
+    assert (folder / "out" / "model.safetensors").exists()
+
+
+def test_two_processes_stop_after_the_same_step(process, config, folder):
+    path = config(max_steps=500, disable_tqdm=False, per_device_train_batch_size=4)
+    running = process(path, "--num_processes", "2")
+    lines_until(running, "step 3/500")
+    running.send_signal(signal.SIGINT)  # a terminal tells the launcher only: its ranks are in sessions of their own
+    out, _ = running.communicate(timeout=90)
+    assert running.returncode == 130, out
+    assert "Traceback" not in out
+    stopped = int(re.search(r"Stopped after step (\d+) of 500", out)[1])
+    saved = folder / "out" / f"checkpoint-{stopped}"
+    assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= {file.name for file in saved.iterdir()}
+    assert f"grpo-plus train {path} --num_processes 2 --resume_from_checkpoint last" in out
+
+
+def test_a_second_ctrl_c_ends_at_once(process, config, folder):
+    (folder / "slow.py").write_text(SLOW)
+    running = process(config(max_steps=40, disable_tqdm=False, reward_funcs=["./slow.py:endless"]))
+    lines_until(running, "scoring begins")
+    running.send_signal(signal.SIGINT)
+    lines_until(running, "Again: at once.")
+    assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=20) == 130
+
+
+def test_a_terminal_shows_a_picture_and_the_tracker_gets_every_metric(process, config, folder):
+    pytest.importorskip("trackio")
+    ours, theirs = pty.openpty()
+    path = config(
+        max_steps=4,
+        disable_tqdm=False,
+        report_to="trackio",
+        run_name="shown",
+        project="shown",
+        advantage="sign",
+        eval_strategy="steps",
+        eval_steps=2,
+        dataset_test_split="train[:8]",
+        per_device_eval_batch_size=8,
+        num_generations_eval=4,
+        eval_verifiers=[{"name": "exact", "label": "right"}],
+    )
+    (folder / "rows").mkdir()
+    rows = (folder / "data.jsonl").read_text()
+    (folder / "rows" / "train.jsonl").write_text(rows)
+    (folder / "rows" / "test.jsonl").write_text("\n".join(rows.splitlines()[:8]) + "\n")
+    flags = ["--dataset_name", folder / "rows", "--dataset_test_split", "test"]
+    environment = {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40", "NO_COLOR": "1"}
+    running = process(path, *flags, stdout=theirs, stderr=theirs, text=False, environment=environment)
+    os.close(theirs)
+    shown = b""
+    while running.poll() is None or select.select([ours], [], [], 0.2)[0]:
+        if select.select([ours], [], [], 1)[0]:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    text = shown.decode(errors="replace")
+    assert running.wait(timeout=60) == 0, text
+    assert "step 4/4" in text
+    assert re.search(r"rollout \d+%, scoring \d+%, update \d+%", text)
+    assert re.search(r"\d tokens/s", text)
+    assert "dead groups" in text
+    assert "right 0." in text  # the verifier of the evaluation
+    assert "\x1b[?25h" in text  # the cursor is back
+    assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", text)  # NO_COLOR
+
+    with sqlite3.connect(folder / "trackio" / "shown.db") as store:
+        logged = [json.loads(row[0]) for row in store.execute("SELECT metrics FROM metrics ORDER BY id")]
+    keys = {key for row in logged for key in row}
+    expected = {
+        "train/reward",
+        "train/time/rollout",
+        "train/time/scoring",
+        "train/time/update",
+        "eval/rewards/right/mean",
+    }
+    assert expected | {"train/advantages/abs_mean", "eval/score", "train/engine/rows_skipped"} <= keys
+    assert len([row for row in logged if "train/time/update" in row]) == 4
