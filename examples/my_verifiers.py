@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_verifiers import Verdict, gated, verifier
+from grpo_verifiers import Verdict, gated, get_verifier, verifier
 
 
 @verifier("near", timeout=2.0)
@@ -18,5 +18,8 @@ def near(completion: str, answer: str, *, reach: int = 10) -> Verdict:
     return Verdict(max(0.0, 1 - distance / reach), detail=f"off by {distance}")
 
 
-format_when_right = gated("near", "think_format", threshold=0.5, label="format_when_right")
+boxed = get_verifier("regex", label="boxed", mode="search", pattern=r"\\boxed\{-?\d+\}\s*\Z")
+"""A built-in verifier with options: the completion ends with its boxed result."""
+
+format_when_right = gated("near", boxed, threshold=0.5, label="format_when_right")
 """The format is paid for only where the answer is about right, so that form without content earns nothing."""

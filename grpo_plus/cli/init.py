@@ -1,0 +1,140 @@
+"""``grpo-plus init``: write a recipe of the project, with everything it names, into a folder."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpo_plus
+from grpo_plus.cli import UserError
+from grpo_verifiers._suggest import unknown
+
+PROG = "grpo-plus init"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe.
+
+    Attributes:
+        about: one line.
+        files: what is written, first the one that runs; paths under the recipes' folder and under the target alike.
+        command: what comes next; None for training from the first file.
+    """
+
+    about: str
+    files: tuple[str, ...]
+    command: str | None = None
+
+    def next(self, folder: Path) -> str:
+        """The command that starts it, from the working directory."""
+        where = "" if folder == Path() else f"{folder}/"
+        return (self.command or "grpo-plus train {folder}{first}").format(folder=where, first=self.files[0])
+
+
+_CARD = "math on a card of {} GB: {}, 4-bit base, LoRA"
+_ACCELERATE = ("ddp", "ddp_cpu", "fsdp2", "zero2")
+
+RECIPES = {
+    "quickstart": Recipe(
+        "a small model learns sums on a CPU in minutes, nothing to download", ("quickstart.yaml", "my_verifiers.py")
+    ),
+    "8gb": Recipe(_CARD.format(8, "Qwen2.5-3B"), ("math_8gb.yaml",)),
+    "12gb": Recipe(_CARD.format(12, "Qwen3-8B"), ("math_12gb.yaml",)),
+    "16gb": Recipe(_CARD.format(16, "Qwen3-14B"), ("math_16gb.yaml",)),
+    "24gb": Recipe(_CARD.format(24, "Qwen3-14B, long answers"), ("math_24gb.yaml",)),
+    "estimators": Recipe("swap the advantage estimator in one line, and compare several", ("estimators.yaml",)),
+    "verifier": Recipe("verifiers of your own, weights, a gated format", ("verifiers.yaml", "my_verifiers.py")),
+    "process": Recipe("process supervision: every line of a solution judged and trained on its own", ("process.yaml",)),
+    "code": Recipe("programs judged by tests in a sandbox", ("code_rl.yaml", "code_rl.py")),
+    "estimator": Recipe(
+        "an advantage estimator as a package of its own, with tests",
+        tuple(
+            f"estimator_package/{name}"
+            for name in ("train.yaml", "grpo_quantile.py", "pyproject.toml", "README.md", "tests/test_quantile.py")
+        ),
+        "pip install -e {folder}estimator_package && grpo-plus train {folder}{first}",
+    ),
+    "accelerate": Recipe(
+        "several GPUs, several machines: DDP, FSDP2, DeepSpeed ZeRO-2",
+        tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
+        "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
+    ),
+    "stock": Recipe("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Write a recipe, or list them all."""
+    parser = argparse.ArgumentParser(prog=PROG, description=__doc__, epilog=listing(), formatter_class=_KeepLines)
+    parser.add_argument("recipe", nargs="?", help="one of those below; none lists them")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
+    parser.add_argument("--force", action="store_true", help="replace files that are there and differ")
+    options = parser.parse_args(list(arguments))
+    if options.recipe is None:
+        print(listing())
+        return 0
+    if options.recipe not in RECIPES:
+        raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone says what each is.")
+    recipe = RECIPES[options.recipe]
+    for line in write(recipe, recipes_folder(), options.out.expanduser(), force=options.force):
+        print(line)
+    print(f"next: {recipe.next(options.out)}")
+    return 0
+
+
+class _KeepLines(argparse.RawDescriptionHelpFormatter):
+    """The listing is laid out already."""
+
+
+def listing() -> str:
+    """Every recipe in a line."""
+    width = max(map(len, RECIPES))
+    return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in RECIPES.items())])
+
+
+def recipes_folder() -> Path:
+    """Where the recipes are: inside an installed package; in a checkout, which editable installs read, in examples/."""
+    package = Path(grpo_plus.__file__).parent
+    for folder in (package / "recipes", package.parent / "examples"):
+        if (folder / RECIPES["quickstart"].files[0]).is_file():
+            return folder
+    raise UserError(f"the recipes are missing from this installation in {package}: install grpo-plus again.")
+
+
+def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[str]:
+    """Copy a recipe's files; all of them or, if any would replace something else, none.
+
+    Raises:
+        UserError: a file is there and differs, or cannot be written.
+    """
+    texts = {target / name: (source / name).read_bytes() for name in recipe.files}
+    taken = [path for path, text in texts.items() if not _is_free(path, text)]
+    if taken and not force:
+        raise UserError(
+            f"{', '.join(map(str, taken))}: there already, and different. Nothing was written: --force replaces, "
+            "--out names another folder."
+        )
+    folders = [path for path in taken if path.is_dir()]
+    if folders:
+        raise UserError(f"{', '.join(map(str, folders))}: a folder, where a file belongs. Nothing was written.")
+    lines = []
+    for path, text in texts.items():
+        same = path.is_file() and path.read_bytes() == text
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not same:
+                path.write_bytes(text)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error}.") from error
+        lines.append(f"{path} is there already" if same else f"wrote {path}")
+    return lines
+
+
+def _is_free(path: Path, text: bytes) -> bool:
+    if not path.exists() and not path.is_symlink():
+        return True
+    try:
+        return path.is_file() and path.read_bytes() == text
+    except OSError:
+        return False

@@ -1,0 +1,84 @@
+"""What a run came to, read from its record as the report reads it; and how far a run is that goes on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.record.files import FOLDER, METRICS, RUN
+from grpo_plus.record.reader import open_run
+from grpo_plus.report.compare import at_the_end
+
+TITLES = {"reward": "final reward", "eval_reward": "held-out reward"}
+"""Metrics that are compared, by their names in the log; beside these, the held-out accuracy by every verifier."""
+ACCURACY = "held-out accuracy"
+SECONDS = "seconds"
+_ACCURACY = ("eval_verifiers/", "/status/correct")
+_TAIL_BYTES = 64 * 1024
+
+
+def final(folder: Path) -> dict[str, float]:
+    """The figures that runs are compared by, by title: means over the last tenth of what was logged, as in reports.
+
+    Raises:
+        RunError: there is no run in the folder.
+    """
+    run = open_run(folder)
+    titles = dict(TITLES)
+    for key in run.metrics():
+        if key.startswith(_ACCURACY[0]) and key.endswith(_ACCURACY[1]):
+            titles[key] = f"{ACCURACY}, {key[len(_ACCURACY[0]) : -len(_ACCURACY[1])]}"
+    found = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
+    found |= _measured_after(folder)
+    _, seconds = run.series("train_runtime")
+    return found | ({SECONDS: sum(seconds)} if seconds else {})
+
+
+def _measured_after(folder: Path) -> dict[str, float]:
+    """What a config's ``measure`` found once training was over: of many samples, so it wins over an evaluation."""
+    results = read_json(folder / "measure" / "after.json").get("results")
+    found = {}
+    try:
+        for label, each in (results or {})["verifiers"].items():
+            found[f"{ACCURACY}, {label}"] = float(each["pass_at"]["1"]["value"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+    return found
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Whole checkpoints of a run, oldest first: the trainer writes its state last."""
+    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
+    whole = [path for path in found if read_json(path / "trainer_state.json")]
+    return sorted(whole, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a file; empty when it is missing or broken."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def progress(folder: Path) -> str:
+    """How far a run is, in a few words, from the end of its record: this is asked every second."""
+    total = read_json(folder / FOLDER / RUN).get("max_steps")
+    for line in reversed(_last_lines(folder / FOLDER / METRICS)):
+        try:
+            row = json.loads(line)
+            step, reward = row["step"], row["values"]["reward"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        of = f" of {total}" if isinstance(total, int) else ""
+        return f"step {step}{of}" + (f", reward {reward:.3f}" if isinstance(reward, int | float) else "")
+    return "starting"
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read().splitlines()
+    except OSError:
+        return []

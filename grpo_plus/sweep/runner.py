@@ -1,0 +1,232 @@
+"""The runs of a sweep as child processes: so many at a time, watched, stopped in an orderly way, never left behind."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
+from grpo_plus.sweep.manifest import Manifest
+from grpo_plus.sweep.plan import Plan, Run
+from grpo_plus.sweep.results import SECONDS, checkpoints, final, read_json
+from grpo_plus.sweep.vary import SweepError
+from grpo_verifiers._proc import end_tree
+
+GRACE = 600.0
+"""Seconds that a run has to finish its step, save and leave after Ctrl-C; a second one ends it at once."""
+PAUSE = 0.2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs live.
+
+    Attributes:
+        slots: variables of each place where one run may be at a time, such as its device.
+        environment: variables of all runs.
+        hold: descriptor of the folder's lock, which runs inherit.
+        ports: give each run a port of its own for its processes to meet at.
+    """
+
+    slots: Sequence[Mapping[str, str]]
+    environment: Mapping[str, str]
+    hold: int
+    ports: bool = False
+
+
+@dataclass
+class Live:
+    """A run that is running.
+
+    Attributes:
+        run: which.
+        slot: the variables that make up its place, such as its device.
+        process: the command.
+        log: its open log file.
+        started: on the monotonic clock.
+    """
+
+    run: Run
+    slot: Mapping[str, str]
+    process: "subprocess.Popen[bytes]"
+    log: IO[bytes]
+    started: float
+
+
+@dataclass
+class Watch:
+    """What a runner tells whoever shows it.
+
+    Attributes:
+        began: called with a run that starts.
+        ended: called with a run that is over.
+        tick: called all the time with the runs that are running.
+        stopping: called once when the sweep was told to stop.
+    """
+
+    began: Callable[[Run], None] = lambda _: None
+    ended: Callable[[Run], None] = lambda _: None
+    tick: Callable[[Sequence[Live]], None] = lambda _: None
+    stopping: Callable[[Sequence[Live]], None] = lambda _: None
+
+
+@dataclass
+class Stop:
+    """How often somebody asked to stop: once, and runs may save; twice, and they end at once."""
+
+    asked: int = 0
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Count signals instead of raising, so that none can fall between a start and its being noted."""
+
+        def hear(_number: int, _frame: Any) -> None:
+            self.asked += 1
+
+        heard = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup: the terminal may go
+            heard.append(signal.SIGHUP)
+        before = {number: signal.signal(number, hear) for number in heard}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Watch) -> None:
+    """Run what is not finished yet, as many at a time as there are slots.
+
+    Args:
+        plan: all runs.
+        manifest: kept up to date.
+        place: where they run.
+        stop: tells when to end early.
+        watch: what to show.
+
+    Raises:
+        SweepError: the config file was changed meanwhile; what had started by then is noted.
+    """
+    changed = False
+    waiting = [run for run in plan.runs if manifest.of(run).state != "finished"]
+    free = list(place.slots)
+    live: list[Live] = []
+    until = 0.0
+    try:
+        while live or (waiting and not stop.asked):
+            while waiting and free and not stop.asked:
+                if not plan.still_holds():
+                    changed, waiting = True, []
+                    break
+                run, slot = waiting.pop(0), free.pop(0)
+                live.append(_start(plan, manifest, run, slot, place))
+                watch.began(run)
+            if stop.asked and not until:
+                until = time.monotonic() + GRACE
+                watch.stopping(live)
+                for each in live:
+                    each.process.send_signal(signal.SIGINT)  # a launcher passes it on to its ranks
+            elif stop.asked > 1 or (until and time.monotonic() > until):
+                for each in live:
+                    end_tree(each.process.pid)
+            watch.tick(live)
+            time.sleep(PAUSE)
+            for each in [each for each in live if each.process.poll() is not None]:
+                live.remove(each)
+                free.append(each.slot)
+                _note(manifest, each, stopped=bool(stop.asked))
+                watch.ended(each.run)
+    finally:  # an error of ours must not leave runs behind
+        for each in live:
+            end_tree(each.process.pid)
+            each.process.wait()
+        for each in live:
+            with contextlib.suppress(OSError):  # a full disk is one way to get here
+                _note(manifest, each, stopped=True)
+
+    if changed:
+        raise SweepError(
+            f"{plan.config} was changed while the sweep was running, so the runs that were left have not started. "
+            "Change it back and give the same command to go on, or start another sweep with --out."
+        )
+
+
+def _start(plan: Plan, manifest: Manifest, run: Run, slot: Mapping[str, str], place: Place) -> Live:
+    entry = manifest.of(run)
+    found = checkpoints(run.folder) if entry.state == "stopped" else []
+    command = plan.command(run)
+    if place.ports:
+        command.append(f"--main_process_port={_free_port()}")
+    if found:
+        command.append(f"--resume_from_checkpoint={found[-1]}")
+    else:
+        shutil.rmtree(run.folder, ignore_errors=True)
+    mark_sweep(run.folder, run.variant.label, run.seed)
+    entry.state, entry.code, entry.results = "running", None, {}
+    entry.flags = list(run.flags)
+    entry.attempts += 1
+    manifest.save()  # before the run starts: nothing may fail once it has
+    log = run.log.open("ab" if found else "wb")
+    try:
+        process = subprocess.Popen(  # noqa: S603 - this interpreter and the user's own options
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**place.environment, **slot},
+            pass_fds=(place.hold,),
+            start_new_session=True,  # Ctrl-C comes to the sweep alone, which passes it on
+        )
+    except BaseException:
+        log.close()
+        raise
+    return Live(run, slot, process, log, time.monotonic())
+
+
+def _note(manifest: Manifest, live: Live, *, stopped: bool) -> None:
+    """Write down how a run ended."""
+    live.log.close()
+    entry = manifest.of(live.run)
+    entry.code = live.process.returncode
+    status = read_json(live.run.folder / FOLDER / RUN).get("status")
+    if entry.code == 0 and status != "interrupted" and not (stopped and status != "done"):
+        entry.state = "finished"
+        with contextlib.suppress(RunError):  # record: false, and nothing logged
+            entry.results = final(live.run.folder)
+        entry.results.setdefault(SECONDS, time.monotonic() - live.started)
+    else:
+        entry.state = "stopped" if stopped or status == "interrupted" else "failed"
+    manifest.save()
+
+
+def _free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+def log_tail(path: Path, lines: int = 12) -> list[str]:
+    """The last lines of a log, without the repainting of progress bars."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 64 * 1024))
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        return [f"(the log cannot be read: {error})"]
+    shown = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
+    return [line for line in shown if line][-lines:]
+
+
+def threads(jobs: int) -> dict[str, str]:
+    """Each of several runs on one machine gets its share of the cores, unless somebody said how many."""
+    if jobs < 2 or "OMP_NUM_THREADS" in os.environ:
+        return {}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {"OMP_NUM_THREADS": str(max(1, cores // jobs))}

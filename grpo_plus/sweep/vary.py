@@ -1,0 +1,165 @@
+"""What varies: ``advantage=zscore,sign`` and ``advantage=zscore,sign; beta=0,0.04`` read into variants of a config."""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from grpo_plus.options import StrictLoader, numbers
+
+OURS = {"seed": "--seeds", "output_dir": "--out", "resume_from_checkpoint": "the same command again"}
+"""Options that a sweep sets for each run, and what sets them."""
+
+_KEY = re.compile(r"[A-Za-z_][\w.]*\Z")
+_NAME_LENGTH = 80
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be run as it was asked for; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One setting of everything that varies.
+
+    Attributes:
+        values: option to value, in the order given.
+    """
+
+    values: tuple[tuple[str, Any], ...]
+
+    @property
+    def label(self) -> str:
+        """``advantage=sign, beta=0.04``."""
+        return ", ".join(f"{key}={_text(value)}" for key, value in self.values)
+
+    @property
+    def folder(self) -> str:
+        """The label as the name of a folder; a digest keeps apart what the plain characters do not."""
+        plain = re.sub(r"[^\w.=+-]+", "-", self.label).strip("-.")
+        if plain == self.label and len(plain) <= _NAME_LENGTH:
+            return plain
+        return f"{plain[:_NAME_LENGTH]}-{hashlib.sha256(self.label.encode()).hexdigest()[:6]}"
+
+    def flags(self) -> list[str]:
+        """The variant on the command line of ``grpo-plus train``."""
+        return [word for key, value in self.values for word in _flag(key, value)]
+
+
+def read_variants(given: Sequence[str]) -> list[Variant]:
+    """Every combination of the ``--vary`` arguments.
+
+    Args:
+        given: one text for each; ``key=a,b`` varies one option over YAML values, ``key=a,b; other=c,d`` several
+            together (the first value of each, then the second of each).
+
+    Raises:
+        SweepError: a text that cannot be read, an option given twice, or two variants that are the same.
+    """
+    groups = [_group(text) for text in given]
+    keys = [key for group in groups for key, _ in group[0]]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise SweepError(f"--vary gives {key} more than once: put all its values into one, as in {key}=a,b,c.")
+        inside = [other for other in keys if key.startswith(f"{other}.")]
+        if inside:
+            raise SweepError(f"--vary gives both {inside[0]} and {key}, which is part of it: vary one of the two.")
+    variants = [Variant(tuple(itertools.chain(*choice))) for choice in itertools.product(*groups)]
+    labels = [variant.label for variant in variants]
+    twice = next((label for label in labels if labels.count(label) > 1), None)
+    if twice is not None:
+        raise SweepError(f"--vary makes the variant {twice!r} more than once: give each value once.")
+    return variants
+
+
+def read_seeds(text: str) -> list[int]:
+    """``3`` is the seeds 1, 2 and 3; ``7,8`` is those two, and ``7,`` that one."""
+    words = [word.strip() for word in text.split(",")]
+    if len(words) > 1 and not words[-1]:
+        words = words[:-1]
+    if not all(re.fullmatch(r"\d{1,9}", word) for word in words):
+        raise SweepError(f"--seeds is {text!r}, expected how many (3) or which (7,8,9).")
+    seeds = [int(word) for word in words]
+    if "," not in text:
+        if not 1 <= seeds[0] <= 1000:
+            raise SweepError(f"--seeds is {text!r}, expected 1 to 1000 of them; for the seed {seeds[0]}, write {text},")
+        return list(range(1, seeds[0] + 1))
+    if len(set(seeds)) < len(seeds):
+        raise SweepError(f"--seeds is {text!r}, which names a seed twice.")
+    return seeds
+
+
+def _group(text: str) -> list[list[tuple[str, Any]]]:
+    """The settings that one ``--vary`` runs through: options side by side move together."""
+    columns: list[tuple[str, list[Any]]] = []
+    for part in _split(text):
+        key, equals, values = part.partition("=")
+        key = key.strip()
+        if not equals or not _KEY.match(key):
+            raise SweepError(f"--vary is {text!r}, expected an option and its values, as in advantage=zscore,sign.")
+        if key in OURS:
+            raise SweepError(f"--vary {key}: every run of a sweep has its own; {OURS[key]} sets it.")
+        columns.append((key, _values(key, values)))
+    counts = {len(values) for _, values in columns}
+    if len(counts) > 1:
+        found = ", ".join(f"{key} has {len(values)}" for key, values in columns)
+        raise SweepError(f"--vary {text!r}: options joined by ';' vary together and need as many values each: {found}.")
+    return [[(key, values[at]) for key, values in columns] for at in range(counts.pop())]
+
+
+def _values(key: str, text: str) -> list[Any]:
+    try:
+        values = yaml.load(f"[{text}]", StrictLoader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as error:
+        reason = str(getattr(error, "problem", None) or error)
+        raise SweepError(
+            f"--vary {key}={text}: the values are no valid YAML ({reason}). Quote what holds commas or braces."
+        ) from error
+    if not isinstance(values, list) or not values:
+        raise SweepError(f"--vary {key} has no values: give at least one, as in {key}=a,b.")
+    # As in a config file: YAML reads a bare `no` as false, and these options mean the word.
+    values = ["no" if value is False and key.endswith("_strategy") else value for value in values]
+    if None in values and key not in ("advantage", "objective"):
+        raise SweepError(
+            f"--vary {key}={text}: an empty value or null cannot be given on a command line. "
+            f"Name the value that {key} has when it is unset."
+        )
+    return [numbers(value) for value in values]
+
+
+def _split(text: str) -> Iterator[str]:
+    """Parts between semicolons that stand outside of quotes and brackets."""
+    depth, quote, start = 0, "", 0
+    for at, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        elif character == ";" and depth <= 0:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    # With an equals sign, so that a value such as -1e-3 is not taken for an option.
+    if not isinstance(value, list) or "." in key:
+        return [f"--{key}={_text(value)}"]
+    return [f"--{key}", *map(_text, value)]

@@ -1,0 +1,613 @@
+"""Sweeps: what varies, one command for each run, nothing started before everything is checked, nothing left behind."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import string
+import subprocess
+import sys
+import textwrap
+import time
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.sweep.manifest import locked, open_manifest
+from grpo_plus.sweep.plan import Plan, make_plan
+from grpo_plus.sweep.results import final, progress
+from grpo_plus.sweep.runner import Place, Stop, Watch, log_tail, run_all
+from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
+
+WORDS = st.text(string.ascii_lowercase, min_size=1, max_size=6).filter(
+    lambda word: word not in ("y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf")
+)
+VALUES = st.one_of(
+    WORDS, st.integers(-9, 9), st.floats(-10, 10, allow_nan=False), st.dictionaries(WORDS, st.integers())
+)
+
+
+def variants(*given):
+    return [dict(variant.values) for variant in read_variants(given)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(WORDS, st.lists(VALUES, min_size=1, max_size=3, unique_by=repr), min_size=1, max_size=3))
+def test_every_combination_once_in_order_with_the_values_as_they_were(grid):
+    grid = {f"option_{key}": values for key, values in grid.items()}
+    given = [f"{key}={','.join(map(json.dumps, values))}" for key, values in grid.items()]
+    found = read_variants(given)
+    assert [dict(variant.values) for variant in found] == [
+        dict(zip(grid, choice, strict=True)) for choice in product(*grid.values())
+    ]
+    assert len({variant.folder for variant in found}) == len(found)
+    for variant in found:
+        assert set(variant.folder) <= set(string.ascii_letters + string.digits + "_.=+-")
+        assert not variant.folder.startswith(("-", "."))
+
+
+def test_values_are_those_of_a_config_file():
+    assert variants("beta=0,0.04,3e-4") == [{"beta": 0}, {"beta": 0.04}, {"beta": 3e-4}]
+    assert variants("advantage=null,sign") == [{"advantage": None}, {"advantage": "sign"}]
+    assert variants("save_strategy=no,steps") == [{"save_strategy": "no"}, {"save_strategy": "steps"}]
+    assert variants("advantage_kwargs={band: 0},{band: 0.5}") == [
+        {"advantage_kwargs": {"band": 0}},
+        {"advantage_kwargs": {"band": 0.5}},
+    ]
+    assert variants("verifiers=[math],[math, {name: exact, weight: 2}]")[1] == {
+        "verifiers": ["math", {"name": "exact", "weight": 2}]
+    }
+    assert variants("advantage=./mine.py:mine,a.b:c") == [{"advantage": "./mine.py:mine"}, {"advantage": "a.b:c"}]
+
+
+def test_options_joined_by_a_semicolon_move_together():
+    together = "advantage=zscore,sign; advantage_kwargs={eps: 1e-6},{band: 0.5}"
+    assert variants(together, "beta=0,1") == [
+        {"advantage": "zscore", "advantage_kwargs": {"eps": 1e-6}, "beta": 0},
+        {"advantage": "zscore", "advantage_kwargs": {"eps": 1e-6}, "beta": 1},
+        {"advantage": "sign", "advantage_kwargs": {"band": 0.5}, "beta": 0},
+        {"advantage": "sign", "advantage_kwargs": {"band": 0.5}, "beta": 1},
+    ]
+    assert variants("run_name='a;b',\"c;d\"") == [{"run_name": "a;b"}, {"run_name": "c;d"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["advantage"], "expected an option and its values"),
+        (["=sign"], "expected an option and its values"),
+        (["--advantage=sign"], "expected an option and its values"),
+        (["advantage="], "has no values"),
+        (["advantage={a"], "no valid YAML"),
+        (["advantage_kwargs={eps: 1, eps: 2}"], "given twice"),
+        (["advantage=a,b", "advantage=c"], "advantage more than once"),
+        (["advantage=sign,rloo,sign"], "'advantage=sign' more than once"),
+        (["advantage_kwargs={band: 1}", "advantage_kwargs.band=1,2"], "vary one of the two"),
+        (["a=1,2; b=3"], "a has 2, b has 1"),
+        (["beta=0,null"], "cannot be given on a command line"),
+        (["beta=0,"], None),
+        (["seed=1,2"], "--seeds sets it"),
+        (["output_dir=a,b"], "--out sets it"),
+    ],
+)
+def test_what_cannot_vary_is_said(given, expected):
+    if expected is None:
+        assert variants(*given) == [{"beta": 0}]
+        return
+    with pytest.raises(SweepError, match=expected):
+        read_variants(given)
+
+
+def test_seeds_are_a_count_or_a_list():
+    assert read_seeds("3") == [1, 2, 3]
+    assert read_seeds("7,8") == [7, 8]
+    assert read_seeds("0,") == [0]
+    for wrong, expected in (
+        ("0", "1 to 1000"),
+        ("x", "how many"),
+        ("1,1", "twice"),
+        ("-1", "how many"),
+        ("", "how many"),
+    ):
+        with pytest.raises(SweepError, match=expected):
+            read_seeds(wrong)
+
+
+def test_the_command_of_a_run_means_its_variant(config):
+    """Through the real parser: what a flag says is what the YAML value would have said."""
+    from grpo_plus.cli._arguments import parse
+
+    path = config(reward_funcs=None, verifiers=["exact"])
+    given = [
+        "advantage=sign,null",
+        "advantage_kwargs={band: 0.5},{}",
+        "verifiers=[exact],[think_format, {name: exact, weight: 2, label: right}]",
+        "beta=-0.0,1e-3",
+        "use_peft=true,false",
+    ]
+    plan = make_plan(Path(path), read_variants(["; ".join(given)]), [3], ["--max_steps", "7"], None)
+    first, second = (parse("sweep", [str(plan.config), *run.flags]) for run in plan.runs)
+    assert (first.training.advantage, second.training.advantage) == ("sign", None)
+    assert (first.training.advantage_kwargs, second.training.advantage_kwargs) == ({"band": 0.5}, {})
+    assert first.training.verifiers == ["exact"]
+    assert second.training.verifiers == ["think_format", {"name": "exact", "weight": 2, "label": "right"}]
+    assert (first.training.beta, second.training.beta) == (0, 1e-3)
+    assert (first.model.use_peft, second.model.use_peft) == (True, False)
+    assert first.training.max_steps == second.training.max_steps == 7
+    assert first.training.seed == 3
+    assert first.training.record is True
+    assert first.training.output_dir.endswith("out-sweep/" + plan.runs[0].name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "the config file comes first"),
+        (("--vary", "advantage=sign"), "the config file comes first"),
+        (("{config}",), "nothing varies"),
+        (("none.yaml", "--vary", "a=1"), "cannot be read"),
+        (("{config}", "--vary", "a=1", "--seed", "3"), "--seeds sets it"),
+        (("{config}", "--vary", "a=1", "--output_dir=x"), "--out sets it"),
+        (("{config}", "--vary", "max_steps=1,2", "--max_steps", "3"), "both varied and given"),
+        (("{config}", "--vary", "a=1", "--push_to_hub"), "would replace each other's model"),
+        (("{config}", "--vary", "a=1", "--jobs", "0"), "--jobs is 0"),
+        (("{config}", "--vary", "a=1", "--jobs", "two"), "--jobs"),
+        (("{config}", "--vary", "a=1", "--jobs", "2", "--devices", "0"), "both given"),
+        (("{config}", "--vary", "a=1", "--devices", "0,0"), "names 0 twice"),
+        (("{config}", "--vary", "a=1", "--devices", "0,,1"), "expected device numbers"),
+        (("{config}", "--vary", "a=1", "--out", "{folder}"), "holds no sweep"),
+        (("{config}", "--vary", "a=1", "--out", "{config}/x"), "cannot be written"),
+    ],
+)
+def test_wrong_words_on_the_command_line(cli, config, folder, arguments, expected):
+    places = {"config": config(), "folder": folder}
+    code, _, err = cli("sweep", *(word.format(**places) for word in arguments))
+    assert code == 2
+    assert expected in err
+    assert "Traceback" not in err
+
+
+def test_devices_stay_among_the_visible_ones(monkeypatch):
+    from grpo_plus.cli import UserError
+    from grpo_plus.cli.sweep import _check_devices, _slots
+    from grpo_plus.sweep.check import Checked
+
+    assert _slots(None, "2+3,4", {}) == [{"CUDA_VISIBLE_DEVICES": "2,3"}, {"CUDA_VISIBLE_DEVICES": "4"}]
+    assert _slots(None, "5", {"CUDA_VISIBLE_DEVICES": "4,5"}) == [{"CUDA_VISIBLE_DEVICES": "5"}]
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES allows 4"):
+        _slots(None, "0", {"CUDA_VISIBLE_DEVICES": "4"})
+    with pytest.raises(UserError, match="without accelerate launch"):
+        _slots(None, None, {"WORLD_SIZE": "2"})
+    slots = _slots(None, "0,1", {})
+    _check_devices(slots, Checked(processes=1, devices=2))
+    with pytest.raises(UserError, match="but 1 such devices can be seen"):
+        _check_devices(slots, Checked(processes=1, devices=1))
+    with pytest.raises(UserError, match=r"such as 0\+1"):
+        _check_devices(slots, Checked(processes=2, devices=2))
+
+
+# -- running, with a stand-in for training that starts in no time ------------------------------------------------------
+
+SCRIPT = """
+import json, os, pathlib, signal, subprocess, sys, time
+folder = pathlib.Path(next(word for word in sys.argv if word.startswith("--output_dir=")).partition("=")[2])
+state = folder / "grpo_plus"
+seen = pathlib.Path(os.environ["SEEN"])
+with (seen / "order").open("a") as file:
+    file.write(f"{folder.parent.name}/{folder.name} {os.environ.get('CUDA_VISIBLE_DEVICES')} {os.getpid()}\\n")
+def end(status, code):
+    (state / "run.json").write_text(json.dumps({"schema": 1, "status": status, "max_steps": 2}))
+    rows = [{"kind": "train", "step": step, "values": {"reward": len(folder.parent.name) + step}} for step in (1, 2)]
+    (state / "metrics.jsonl").write_text("\\n".join(map(json.dumps, rows)) + "\\n")
+    sys.exit(code)
+def stop(*_):
+    (folder / "checkpoint-2").mkdir()
+    (folder / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 2}')
+    end("interrupted", 130)
+print("begins", " ".join(word for word in sys.argv if "resume" in word), flush=True)
+"""
+
+
+@pytest.fixture
+def fake(folder, tmp_path):
+    """Makes a plan whose runs run a script; gives the plan and a function that runs it."""
+    config = tmp_path / "c.yaml"
+    config.write_text("learning_rate: 1e-3\n")
+
+    def fake(body, seeds="2", vary="advantage=zscore,sign", out="sweep"):
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT + textwrap.dedent(body))
+
+        class Stand(Plan):
+            def command(self, run):
+                return [sys.executable, "-S", str(script), *run.flags]
+
+        made = make_plan(config, read_variants([vary]), read_seeds(seeds), [], tmp_path / out)
+        plan = Stand(made.config, made.values, made.shared, made.out, made.runs)
+
+        def go(slots=({},), stop=None, watch=None):
+            with locked(plan.out) as hold:
+                manifest = open_manifest(plan)
+                manifest.save()
+                stop = stop or Stop()
+                place = Place(slots, {**os.environ, "SEEN": str(tmp_path)}, hold)
+                with stop.listening():
+                    run_all(plan, manifest, place, stop, watch or Watch())
+            return [manifest.of(run).state for run in plan.runs]
+
+        return plan, go
+
+    return fake
+
+
+def order(folder):
+    return [line.split() for line in (folder / "order").read_text().splitlines()]
+
+
+def test_runs_in_turn_and_what_failed_alone_is_run_again(fake, folder):
+    body = """
+    if "sign/seed-2" in str(folder) and not (seen / "mended").exists():
+        print("something is wrong")
+        sys.exit(3)
+    end("done", 0)
+    """
+    plan, go = fake(body)
+    assert go() == ["finished", "finished", "finished", "failed"]
+    names = [run.name for run in plan.runs]
+    assert [name for name, *_ in order(folder)] == names
+    assert names == [f"advantage={name}/seed-{seed}" for name in ("zscore", "sign") for seed in (1, 2)]
+    assert log_tail(plan.runs[3].log) == ["begins", "something is wrong"]
+    manifest = json.loads((plan.out / "sweep.json").read_text())
+    assert manifest["runs"][names[3]]["code"] == 3
+    assert manifest["runs"][names[0]]["results"]["final reward"] == len("advantage=zscore") + 2
+    (folder / "mended").touch()
+    assert go() == ["finished"] * 4
+    assert [name for name, *_ in order(folder)] == [*names, names[3]]
+    mark = json.loads((plan.runs[3].folder / "grpo_plus" / "sweep.json").read_text())
+    assert mark == {"variant": "advantage=sign", "seed": 2}
+
+
+def test_variants_and_seeds_may_be_added(fake, folder):
+    _, go = fake('end("done", 0)', seeds="1")
+    go()
+    _, go = fake('end("done", 0)', seeds="2", vary="advantage=sign,rloo")
+    assert go() == ["finished"] * 4
+    found = [name for name, *_ in order(folder)]
+    assert len(found) == 5
+    assert len(set(found)) == 5
+    kept = json.loads((folder / "sweep" / "sweep.json").read_text())["runs"]
+    assert "advantage=zscore/seed-1" in kept
+
+
+def test_another_config_is_refused_with_the_difference(fake, folder):
+    plan, go = fake('end("done", 0)')
+    go()
+    (folder / "c.yaml").write_text("learning_rate: 2e-3\nbeta: 0.1\n")
+    changed = make_plan(plan.config, read_variants(["advantage=sign"]), [1], ["--max_steps", "5"], plan.out)
+    with pytest.raises(SweepError) as raised:
+        open_manifest(changed)
+    for line in (
+        "learning_rate: 0.001 then, 0.002 now",
+        "beta: not set then, 0.1 now",
+        "options: none then, --max_steps 5 now",
+    ):
+        assert line in str(raised.value)
+    (plan.out / "sweep.json").write_text('{"schema": 1, "runs"')
+    with pytest.raises(SweepError, match="cannot be read"):
+        open_manifest(changed)
+
+
+def test_a_config_that_is_edited_meanwhile_stops_the_rest(fake, folder):
+    """Runs read the file when they start: later ones would be of another config than their manifest says."""
+    _, go = fake('(seen / "c.yaml").write_text("learning_rate: 2e-3\\n")\nend("done", 0)', seeds="3")
+    with pytest.raises(SweepError, match="was changed while the sweep was running"):
+        go()
+    assert len(order(folder)) == 1
+    (folder / "c.yaml").write_text("learning_rate: 1e-3\n# a comment changes nothing\n")
+    (folder / "script.py").write_text((folder / "script.py").read_text().replace("2e-3", "0.001"))
+    assert go() == ["finished"] * 6
+    assert len(order(folder)) == 6
+
+
+def test_a_device_holds_one_run_at_a_time(fake, folder):
+    body = """
+    device = seen / f"device-{os.environ['CUDA_VISIBLE_DEVICES']}"
+    device.touch(exist_ok=False)
+    time.sleep(0.3)
+    device.unlink()
+    end("done", 0)
+    """
+    _, go = fake(body, seeds="3")
+    together = []
+    watch = Watch(tick=lambda live: together.append({each.slot["CUDA_VISIBLE_DEVICES"] for each in live}))
+    assert go([{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}], watch=watch) == ["finished"] * 6
+    assert {"0", "1"} in together
+    assert {device for _, device, _ in order(folder)} == {"0", "1"}
+
+
+def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, folder):
+    body = """
+    signal.signal(signal.SIGINT, stop)
+    if any("resume" in word for word in sys.argv):
+        end("done", 0)
+    (seen / "ready").touch()
+    time.sleep(60)
+    """
+    plan, go = fake(body, seeds="1")
+    told = []
+
+    def press(live):
+        if (folder / "ready").exists() and not told:
+            told.append(len(live))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    assert go(watch=Watch(tick=press)) == ["stopped", "waiting"]
+    assert told == [1]
+    assert signal.getsignal(signal.SIGINT) is before
+    (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(60)", 'end("done", 0)'))
+    assert go() == ["finished", "finished"]
+    assert log_tail(plan.runs[0].log) == [
+        "begins",
+        f"begins --resume_from_checkpoint={plan.runs[0].folder}/checkpoint-2",
+    ]
+
+
+def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, folder):
+    body = """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    below = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], start_new_session=True)
+    (seen / "below").write_text(str(below.pid))
+    (seen / "ready").touch()
+    time.sleep(60)
+    """
+    _, go = fake(body, seeds="1")
+    presses = []
+
+    def press(_):
+        if (folder / "ready").exists() and len(presses) < 2:
+            presses.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert go(watch=Watch(tick=press)) == ["stopped", "waiting"]
+    assert time.monotonic() - presses[0] < 20
+    gone = [int(order(folder)[0][2]), int((folder / "below").read_text())]
+    for pid in gone:
+        assert not alive(pid)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+def test_an_error_of_ours_leaves_no_run_behind(fake, folder):
+    def fail(_):
+        if (folder / "order").exists():
+            raise RuntimeError("painting failed")
+
+    plan, go = fake("time.sleep(60)", seeds="1")
+    with pytest.raises(RuntimeError, match="painting"):
+        go(watch=Watch(tick=fail))
+    assert not alive(int(order(folder)[0][2]))
+    assert json.loads((plan.out / "sweep.json").read_text())["runs"][plan.runs[0].name]["state"] == "stopped"
+
+
+def test_one_sweep_in_a_folder_also_when_only_its_run_is_left(fake, folder):
+    """A killed sweep leaves its run behind: a new one must not start the same run beside it."""
+    plan, _ = fake("time.sleep(60)", seeds="1")
+    with locked(plan.out) as hold:
+        open_manifest(plan).save()
+        with pytest.raises(SweepError, match="still works in"), locked(plan.out):
+            pass
+        orphan = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], pass_fds=(hold,))
+    try:
+        with pytest.raises(SweepError, match="still works in"), locked(plan.out):
+            pass
+    finally:
+        orphan.kill()
+        orphan.wait()
+    with locked(plan.out):
+        pass
+
+
+def test_a_run_that_was_killed_with_its_sweep_starts_anew_or_goes_on(fake, folder):
+    plan, go = fake('end("done", 0)', seeds="1")
+    go()
+    manifest = json.loads((plan.out / "sweep.json").read_text())
+    for entry in manifest["runs"].values():
+        entry["state"] = "running"
+    (plan.out / "sweep.json").write_text(json.dumps(manifest))
+    for run, text in zip(plan.runs, ('{"global_step": 4}', '{"global_'), strict=True):  # the second one is half written
+        (run.folder / "checkpoint-4").mkdir()
+        (run.folder / "checkpoint-4" / "trainer_state.json").write_text(text)
+    (plan.runs[1].folder / "leftover").touch()
+    assert go() == ["finished", "finished"]
+    assert "checkpoint-4" in log_tail(plan.runs[0].log)[-1]
+    assert log_tail(plan.runs[1].log) == ["begins"]
+    assert not (plan.runs[1].folder / "leftover").exists()
+
+
+def test_what_was_thrown_away_is_run_again(fake, folder):
+    plan, go = fake('end("done", 0)', seeds="1")
+    go()
+    shutil.rmtree(plan.runs[0].folder)
+    assert go() == ["finished", "finished"]
+    assert [name for name, *_ in order(folder)] == [plan.runs[0].name, plan.runs[1].name, plan.runs[0].name]
+
+
+def test_a_full_disk_ends_all_runs_and_says_so(fake, folder, monkeypatch):
+    from grpo_plus.sweep.manifest import Manifest
+
+    plan, go = fake("time.sleep(60)", seeds="1")
+    save, room = Manifest.save, [2]
+
+    def full(self):
+        room[0] -= 1
+        if room[0] < 0:
+            raise OSError(28, "No space left on device")
+        save(self)
+
+    monkeypatch.setattr(Manifest, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        go([{}, {}])
+    time.sleep(0.1)
+    for _, _, pid in order(folder) if (folder / "order").exists() else ():
+        assert not alive(int(pid))
+    with locked(plan.out):
+        pass  # nobody holds it any more
+
+
+def test_a_terminal_that_is_gone_ends_nothing(fake, folder):
+    """The sweep was started with nohup, or its pipe was closed: it goes on, and signals that were ignored stay so."""
+    from grpo_plus.sweep.show import Line
+
+    plan, go = fake('end("done", 0)', seeds="1")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    read, write = os.pipe()
+    os.close(read)
+    pressed = []
+
+    def hang_up(_):
+        if not pressed:
+            pressed.append(os.kill(os.getpid(), signal.SIGHUP))
+
+    try:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(write, "w") as closed:
+            line = Line(plan, open_manifest(plan), closed)
+            watch = Watch(began=line.began, ended=line.ended, tick=hang_up, stopping=line.stopping)
+            states = go(watch=watch)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert states == ["finished", "finished"]
+    assert pressed
+
+
+def test_secrets_and_markup_in_a_config(fake, folder, capsys):
+    from grpo_plus.sweep.show import console, plan_table
+
+    (folder / "c.yaml").write_text("hub_token: hf_abc\n")
+    plan, go = fake('end("done", 0)', seeds="1", vary="run_name='a[b]c',[/d]")
+    assert go() == ["finished"] * 2
+    assert "hf_abc" not in (plan.out / "sweep.json").read_text()
+    (folder / "c.yaml").write_text("hub_token: hf_other\n")
+    again = make_plan(plan.config, read_variants(["run_name='a[b]c',[/d]"]), [1], [], plan.out)
+    console(sys.stdout).print(plan_table(again, open_manifest(again)))
+    out = capsys.readouterr().out
+    assert "run_name=a[b]c" in out
+    assert 'run_name=["/d"]' in out
+
+
+def test_progress_of_a_half_written_record(tmp_path):
+    assert progress(tmp_path) == "starting"
+    record = tmp_path / "grpo_plus"
+    record.mkdir()
+    rows = [{"kind": "train", "step": step, "values": {"reward": step / 10}} for step in range(1, 6)]
+    (record / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "train", "step": 6, "val')
+    assert progress(tmp_path) == "step 5, reward 0.500"
+    (record / "run.json").write_text('{"schema": 1, "max_steps": 40, "status": "running"}')
+    assert progress(tmp_path) == "step 5 of 40, reward 0.500"
+
+
+MEASURED = '{"results": {"verifiers": {"math": {"pass_at": {"1": {"value": 0.75, "low": 0.5, "high": 0.9}}}}}}'
+
+
+def test_final_figures_are_means_of_the_last_tenth(tmp_path):
+    record = tmp_path / "grpo_plus"
+    record.mkdir()
+    rows = [{"kind": "train", "step": step, "values": {"reward": float(step)}} for step in range(1, 41)]
+    held = {"eval_reward": 0.5, "eval_verifiers/math/status/correct": 0.25}
+    rows += [{"kind": "eval", "step": 40, "values": held}]
+    rows += [{"kind": "train", "step": 40, "values": {"train_runtime": 12.5}}]
+    (record / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert final(tmp_path) == {
+        "final reward": (37 + 38 + 39 + 40) / 4,
+        "held-out reward": 0.5,
+        "held-out accuracy, math": 0.25,
+        "seconds": 12.5,
+    }
+    (tmp_path / "measure").mkdir()
+    for text, accuracy in (('{"results": null}', 0.25), ('{"results"', 0.25), (MEASURED, 0.75)):
+        (tmp_path / "measure" / "after.json").write_text(text)
+        assert final(tmp_path)["held-out accuracy, math"] == accuracy
+
+
+def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
+    from grpo_plus.sweep.show import console, result_table
+
+    plan, go = fake("sys.exit(1) if 'sign/seed-2' in str(folder) else end('done', 0)")
+    go()
+    manifest = open_manifest(plan)
+    for seed, run in enumerate(plan.runs[:2]):
+        manifest.of(run).results = {"final reward": 0.25 + 0.5 * seed, "seconds": 2.0}
+    manifest.of(plan.runs[2]).results = {"final reward": 1.0, "held-out accuracy, math": 0.5, "seconds": 1.0}
+    console(sys.stdout).print(result_table(plan, manifest))
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "advantage=" in line]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [
+        ["advantage=zscore", "2", "0.500 ± 0.354", "-", "2.0 ± 0.0"],
+        ["advantage=sign", "1 of 2", "1.000", "0.500", "1.0"],
+    ]
+
+
+# -- the real thing ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_starts_before_every_variant_is_right(cli, config, folder):
+    vary = ("--vary", "advantage=zscore,sgn", "--vary", "objective=grpo,gpro")
+    code, out, err = cli("sweep", config(advantage_kwargs={"eps": 1e-4}), *vary)
+    assert code == 2
+    assert "--vary 'advantage=a,b; advantage_kwargs={},{keyword: 1}'" in err
+    assert "4 runs in" in out
+    assert "nothing was started" in err
+    for expected in ("Did you mean 'sign'?", "advantage=sgn, objective=grpo", "'gpro'"):
+        assert expected in err
+    assert not (folder / "out-sweep").exists()
+
+
+def test_a_sweep_from_the_command_line(cli, config, folder):
+    """Two variants and a broken one, trained for real; what is there at the end, and what the same command does then."""
+    vary = ("--vary", "dataset_name=./data.jsonl,./missing.jsonl; beta=0,0.1")
+    code, out, err = cli("sweep", config(verifiers=["exact"]), *vary, "--max_steps", "1", "--jobs", "2")
+    assert code == 1
+    assert "1 of 2 runs failed" in err
+    assert "'./missing.jsonl' does not exist" in err
+    assert "To go on:\n  grpo-plus sweep " in err
+    good = (
+        folder / "out-sweep" / next(path.name for path in (folder / "out-sweep").glob("*data.jsonl*") if path.is_dir())
+    )
+    assert (good / "seed-1" / "model.safetensors").exists()
+    found = json.loads((folder / "out-sweep" / "sweep.json").read_text())["runs"]
+    assert sorted(entry["state"] for entry in found.values()) == ["failed", "finished"]
+    results = next(entry["results"] for entry in found.values() if entry["state"] == "finished")
+    assert results["seconds"] > 0
+    assert 0 <= results["final reward"] <= 2
+    assert "final reward" in out
+    html = (folder / "out-sweep" / "report.html").read_text(encoding="utf-8")
+    assert "dataset_name=./data.jsonl, beta=0" in html
+
+
+def test_help_shows_how(capsys):
+    from grpo_plus.cli import main
+
+    with pytest.raises(SystemExit) as left:
+        main(["sweep", "--help"])
+    assert left.value.code == 0
+    assert "--vary advantage=zscore,sign,rloo --seeds 3" in capsys.readouterr().out
+
+
+def test_threads_are_shared_out(monkeypatch):
+    from grpo_plus.sweep.runner import threads
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    cores = len(os.sched_getaffinity(0))
+    assert threads(1) == {}
+    assert threads(2 * cores) == {"OMP_NUM_THREADS": "1"}
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads(4) == {}

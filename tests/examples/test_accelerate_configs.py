@@ -1,0 +1,108 @@
+"""The configs for several processes: read by accelerate's own loader, as TRL's where both have one, and run on CPUs."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+
+NAMES = ("ddp", "ddp_cpu", "fsdp2", "zero2")
+OF_TRL = {"ddp": "multi_gpu", "fsdp2": "fsdp2", "zero2": "zero2"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_accelerates_own_loader_takes_it(examples, name):
+    """It raises on keys that it does not know."""
+    found = load_config_from_file(str(examples / "accelerate" / f"{name}.yaml"))
+    kinds = {"ddp": "MULTI_GPU", "ddp_cpu": "MULTI_CPU", "fsdp2": "FSDP", "zero2": "DEEPSPEED"}
+    assert found.distributed_type == kinds[name]
+    assert found.num_machines == 1
+    assert found.num_processes == (2 if name == "ddp_cpu" else 8)
+
+
+@pytest.mark.parametrize(("name", "theirs"), OF_TRL.items())
+def test_it_says_what_the_config_of_the_host_says(examples, name, theirs):
+    """``--accelerate_config fsdp2`` and ours are the same run; theirs spells out defaults that ours leaves away."""
+    from importlib.resources import files
+
+    ours = yaml.safe_load((examples / "accelerate" / f"{name}.yaml").read_text())
+    host = yaml.safe_load(files("trl.accelerate_configs").joinpath(f"{theirs}.yaml").read_text())
+    assert {key: host.get(key) for key in ours} == ours
+    defaults = {"downcast_bf16": "no", "tpu_env": [], "tpu_use_cluster": False, "tpu_use_sudo": False}
+    assert {key: value for key, value in host.items() if key not in ours} == defaults
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name, tmp_path, monkeypatch):
+    from grpo_plus.cli._arguments import parse
+
+    monkeypatch.chdir(examples)
+    path = f"accelerate/{name}.yaml"
+    flags = ["first_run.yaml", "--output_dir", str(tmp_path)]
+    given = parse("grpo-plus train", [*flags, "--accelerate_config", path])
+    assert given.launch == ("--config_file", path)
+    assert given.processes == (2 if name == "ddp_cpu" else 8)
+    fewer = parse("grpo-plus train", [*flags, "--accelerate_config", path, "--num_processes", "4"])
+    assert fewer.processes == 4
+    config = tmp_path / "config.yaml"
+    (tmp_path / "rewards.py").write_text((examples / "rewards.py").read_text())
+    config.write_text((examples / "first_run.yaml").read_text() + f"accelerate_config: {examples / path}\n")
+    assert parse("grpo-plus train", [str(config)]).processes == given.processes
+
+
+def test_two_processes_on_the_cpu(examples, place, steps, clean_environment, end_tree):
+    """With a plug-in file, which every rank and every worker of every rank has to find."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    given = {
+        "model_name_or_path": place.model,
+        "dataset_name": place.data,
+        "output_dir": place.out,
+        "max_steps": 2,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "max_completion_length": 12,
+        "logging_steps": 1,
+        "log_completions": False,
+        "main_process_port": port,
+        "accelerate_config": examples / "accelerate" / "ddp_cpu.yaml",
+    }
+    flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", str(examples / "verifiers.yaml"), *flags]
+    log = place.folder / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, env=clean_environment, cwd=place.folder, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        code = process.wait(timeout=150)
+    finally:
+        end_tree(process)
+    text = log.read_text()
+    assert code == 0, text[-6000:]
+    assert text.count("The model is in") == 1
+    found = steps(place.out)
+    assert len(found) == 2
+    for values in found:
+        shares = [value for key, value in values.items() if key.startswith("verifiers/near/status/")]
+        assert sum(shares) == pytest.approx(1)
+    assert (place.out / "model.safetensors").exists()
+    from grpo_plus.record import open_run
+
+    assert open_run(place.out).info["processes"] == 2
+
+
+def test_fsdp_without_accelerators_is_said(examples, capsys, monkeypatch):
+    """Accelerate runs it as plain DDP there, and says nothing."""
+    from accelerate.commands.launch import launch_command_parser
+
+    from grpo_plus.cli._launch import _spread_over_cpu
+
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "false")
+    for name, said in (("fsdp2", True), ("ddp_cpu", False), ("zero2", False)):
+        given = ["--config_file", str(examples / "accelerate" / f"{name}.yaml"), "script"]
+        _spread_over_cpu(launch_command_parser().parse_args(given), use_cpu=True)
+        assert ("plain DDP" in capsys.readouterr().err) == said

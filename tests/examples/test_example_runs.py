@@ -1,0 +1,131 @@
+"""Every example trains for two steps on a tiny model: only the model, the data and sizes are put in place."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+SMALL = {
+    "max_steps": 2,
+    "num_generations": 4,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "max_completion_length": 12,
+    "logging_steps": 1,
+    "save_steps": 100,
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "disable_tqdm": True,
+    "record": True,
+}
+CONFIGS = {  # file, advantage, objective, rewards
+    "estimators.yaml": ("sign", "dapo", ["math"]),
+    "first_run.yaml": ("sign", "dapo", ["share_of_digits"]),
+    "math_12gb.yaml": ("center", "dapo", ["math"]),
+    "process.yaml": ("process", "dapo", ["math", "math_steps"]),
+}
+
+
+@pytest.fixture
+def train(examples, place):
+    """Trains from an example's config; gives the output folder."""
+    from grpo_plus.cli import main
+
+    def train(name, **changes):
+        where = {"model_name_or_path": place.model, "dataset_name": place.data, "output_dir": place.out}
+        flags = [f"--{key}={value}" for key, value in (where | SMALL | changes).items()]
+        assert main(["train", str(examples / name), *flags]) == 0
+        return place.out
+
+    return train
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_trains_with_the_parts_it_names(name, train, steps):
+    advantage, objective, rewards = CONFIGS[name]
+    out = train(name)
+    found = steps(out)
+    assert len(found) == 2
+    for values in found:
+        assert math.isfinite(values["loss"])
+        assert math.isfinite(values["grad_norm"])
+    parts = json.loads((out / "grpo_plus" / "run.json").read_text())["parts"]
+    assert (parts["advantage"]["name"], parts["objective"]["name"]) == (advantage, objective)
+    assert [reward["name"] for reward in parts["rewards"]] == rewards
+
+
+def test_the_recipe_for_a_card_trains_adapters_on_a_4_bit_base(train):
+    from safetensors.torch import load_file
+
+    out = train("math_12gb.yaml", lora_r=4, learning_rate=1e-2, max_steps=3)
+    assert not (out / "model.safetensors").exists()
+    adapter = load_file(out / "adapter_model.safetensors")
+    assert {key.rpartition(".lora_")[2] for key in adapter} == {"A.weight", "B.weight"}
+    assert {str(value.dtype) for value in adapter.values()} == {"torch.float32"}
+    config = json.loads((out / "grpo_plus" / "run.json").read_text())["config"]
+    assert config["rollout"] == "auto"
+
+
+def test_every_estimator_that_an_example_offers_in_a_comment_is_one(examples):
+    """Swapping is taking the mark of a comment away, and the sweep above it is one that starts."""
+    from grpo_plus.cli._arguments import parse
+
+    path = examples / "estimators.yaml"
+    text = path.read_text(encoding="utf-8")
+    offered = re.findall(r"^# advantage: (\w+)", text, re.MULTILINE)
+    (swept,) = re.findall(r"--vary advantage=([\w,]+)", text)
+    assert len(offered) >= 4
+    for name in (*offered, *swept.split(",")):
+        assert parse("grpo-plus train", [str(path), f"--advantage={name}"]).training.advantage == name
+    with_keywords = re.findall(r"^# (advantage_kwargs): (\{[^}]*\})", text, re.MULTILINE)
+    flags = [f"--{key}={value}" for key, value in with_keywords]
+    assert parse("grpo-plus train", [str(path), *flags]).training.advantage_kwargs == {"band": 0.5}
+
+
+def test_a_recipe_with_companions_runs_where_it_was_written(place, steps):
+    """As it is, nothing put in place: the model, the data and a reward come from the file beside it."""
+    from grpo_plus.cli import main
+
+    assert main(["init", "code"]) == 0
+    assert main(["train", "code_rl.yaml", "--record", "true"]) == 0
+    found = steps(place.folder / "runs" / "code" / "out")
+    assert len(found) == 2
+    for values in found:
+        assert values["verifiers/code/status/error"] == 0
+        assert values["rewards/looks_like_code/mean"] > 0
+
+
+def test_every_example_is_tried_somewhere(examples):
+    """Whatever lies in examples/ is named by a test or by a recipe that a test writes and runs."""
+    tests = Path(__file__).parents[1]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in tests.rglob("test_*.py"))
+    siblings = {f"math_{card}gb.yaml" for card in (8, 16, 24)}  # as math_12gb.yaml but for model and sizes
+    used = {"first_run.py", "rewards.py", "README.md", "my_verifiers.py"}  # named by a config that is tried
+    for path in sorted(examples.rglob("*")):
+        kept = path.suffix in (".py", ".yaml", ".toml", ".md") and "runs" not in path.parts
+        named = f'"{path.stem}"' if path.parent.name == "accelerate" else path.name
+        if kept and path.name not in siblings | used:
+            assert named in text, path
+
+
+def test_the_index_names_every_example(examples):
+    text = (examples / "README.md").read_text(encoding="utf-8")
+    for path in sorted(examples.iterdir()):
+        if path.suffix in (".yaml", ".py") or path.name in ("accelerate", "estimator_package"):
+            assert f"({path.name}" in text, path.name
+
+
+def test_the_recipes_for_cards_differ_in_what_a_card_decides_only(examples):
+    """One is trained above: what it shows holds for its siblings."""
+    import yaml
+
+    free = {
+        *("model_name_or_path", "output_dir", "max_completion_length", "rollout_rows"),
+        *("per_device_train_batch_size", "gradient_accumulation_steps"),
+    }
+    found = [yaml.safe_load((examples / f"math_{card}gb.yaml").read_text()) for card in (8, 12, 16, 24)]
+    same = [{key: value for key, value in values.items() if key not in free} for values in found]
+    assert same == [same[1]] * 4
