@@ -1,19 +1,22 @@
 """``grpo-plus plan``: the memory that a run will take, from the model's config alone, and settings that fit a card."""
 
 import argparse
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_verifiers._suggest import unknown
 
 if TYPE_CHECKING:
+    from grpo_plus.qlora.calibration import Calibration
     from grpo_plus.qlora.fit import Fit
     from grpo_plus.qlora.memory import Estimate, Settings
     from grpo_plus.qlora.shape import ModelShape
 
 _WORDS = {
-    "weights": "the base: linear layers in 4 bits, the rest in the compute type",
+    "weights": "the base: linear layers in {bits} bits, the rest in the compute type",
     "adapters": "LoRA weights and their gradients, float32",
     "optimizer": "its state",
     "checkpoints": "activations kept from one layer to the next (of all layers without checkpointing)",
@@ -31,32 +34,42 @@ def run(arguments: Sequence[str]) -> int:
     for name in ("num_generations", "max_completion_length", "prompt_length", "micro_batch", "prompts", "lora_r"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
+    if options.eight_bit and (options.no_4bit or options.calibrate):
+        other = "--no-4bit" if options.no_4bit else "--calibrate, which builds 4-bit and 16-bit models only"
+        raise UserError(f"--8bit cannot go with {other}: leave one out.")
     from transformers.training_args import OptimizerNames
 
-    known = [name.value for name in OptimizerNames]
-    if options.optim not in known:
-        raise UserError(unknown("optimizer", options.optim, known))
-    if options.vram is not None and options.vram <= 0:
+    optimizers = [name.value for name in OptimizerNames]
+    if options.optim not in optimizers:
+        raise UserError(unknown("optimizer", options.optim, optimizers))
+    if options.vram is not None and not 0 < options.vram < math.inf:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
+    from grpo_plus.cli._calibrate import calibrate_here
+    from grpo_plus.problems import raise_all
+    from grpo_plus.qlora.checks import Request, storage_problems
     from grpo_plus.qlora.fit import DoesNotFitError, fit
-    from grpo_plus.qlora.memory import GIB, estimate
+    from grpo_plus.qlora.memory import ASSUMED, GIB, estimate
+    from grpo_plus.qlora.model import method_of
     from grpo_plus.qlora.shape import read_model_config, shape_of
 
     try:
         config = read_model_config(options.model, trust_remote_code=options.trust_remote_code)
         shape = shape_of(config, options.model)
+        raise_all(storage_problems(Request(options.model, None, method_of(config), asked=not options.no_4bit)))
     except ValueError as error:
         raise UserError(str(error)) from error
     settings = _settings(options)
+    known = calibrate_here(options, settings, config, shape) if options.calibrate else _present()
+    slack = ASSUMED if known is None else known.slack
     if options.vram is None:
-        print(_table(shape, settings, estimate(shape, settings)))
+        print(_table(shape, settings, estimate(shape, settings, slack), known))
         return 0
     try:
-        found = fit(shape, settings, options.vram * GIB, generations=options.num_generations)
+        found = fit(shape, settings, options.vram * GIB, generations=options.num_generations, slack=slack)
     except DoesNotFitError as error:
-        print(_table(shape, settings, estimate(shape, settings)))
+        print(_table(shape, settings, estimate(shape, settings, slack), known))
         raise UserError(str(error)) from error
-    print(_table(shape, found.settings, found.estimate))
+    print(_table(shape, found.settings, found.estimate, known))
     print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
     for change in found.changes:
         print(f"  - {change}")
@@ -80,13 +93,32 @@ def _parser() -> argparse.ArgumentParser:
     option("lora-r", int, 16, "rank of the adapters (default 16)")
     option("optim", str, "paged_adamw_8bit", "the optimizer (default paged_adamw_8bit)")
     parser.add_argument("--no-4bit", "--no_4bit", action="store_true", help="a 16-bit base")
+    parser.add_argument("--8bit", dest="eight_bit", action="store_true", help="a base in 8 bits (load_in_8bit)")
     parser.add_argument(
         "--no-gradient-checkpointing", "--no_gradient_checkpointing", action="store_true", help="keep all activations"
     )
     parser.add_argument(
         "--trust-remote-code", "--trust_remote_code", action="store_true", help="run the model's own code"
     )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help=(
+            "run two steps on random weights of this shape on the present CUDA card, at two depths, and correct the "
+            "allowance for what the formula does not count; kept for this card in the cache folder, for later plans "
+            "and the trainer's warning (tested on a CPU with made-up readings, not run on a GPU yet)"
+        ),
+    )
     return parser
+
+
+def _present() -> "Calibration | None":
+    """What was measured on the card that is here."""
+    import torch
+
+    from grpo_plus.qlora.calibration import stored_for
+
+    return stored_for(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
@@ -102,12 +134,13 @@ def _settings(options: argparse.Namespace) -> "Settings":
         rank=options.lora_r,
         checkpointing=not options.no_gradient_checkpointing,
         optimizer=options.optim,
-        four_bit=not options.no_4bit,
+        four_bit=not options.no_4bit and not options.eight_bit,
+        eight_bit=options.eight_bit,
     )
 
 
-def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
-    from grpo_plus.qlora.memory import GIB
+def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: "Calibration | None") -> str:
+    from grpo_plus.qlora.memory import ASSUMED, GIB
 
     total = shape.linear_weights + shape.other_weights
     lines = [
@@ -119,14 +152,25 @@ def _table(shape: "ModelShape", settings: "Settings", found: "Estimate") -> str:
         ),
         "",
     ]
+    bits = 4 if settings.four_bit else 8 if settings.eight_bit else 16
     for name, size in found.parts().items():
-        lines.append(f"  {name:<12} {size / GIB:8.3f} GiB  {_WORDS[name]}")
+        lines.append(f"  {name:<12} {size / GIB:8.3f} GiB  {_WORDS[name].format(bits=bits)}")
     lines += [
         "",
         f"  training     {found.train / GIB:8.3f} GiB",
         f"  rollout      {found.rollout / GIB:8.3f} GiB",
         f"  peak         {found.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
     ]
+    if known is not None:
+        train, rollout = known.slack.train, known.slack.rollout
+        lines[-1] = (
+            f"  peak         {replace(found, slack=ASSUMED).peak / GIB:8.3f} GiB  uncorrected, with assumed shares"
+        )
+        lines.append(f"  peak         {found.peak / GIB:8.3f} GiB  corrected, as measured on {known.key}")
+        lines.append(
+            f"  (with the shape of {known.model}: training {train.factor:.3f} times the parts + "
+            f"{train.constant / GIB:.3f} GiB, rollout {rollout.factor:.3f} times + {rollout.constant / GIB:.3f} GiB)"
+        )
     return "\n".join(lines)
 
 
@@ -148,8 +192,9 @@ def _yaml(options: argparse.Namespace, found: "Fit") -> str:
         "rollout_rows": chosen.rollout_rows,
     }
     if not chosen.four_bit:
+        quantised = {"load_in_8bit": True} if chosen.eight_bit else {}
+        values = {"model_name_or_path": values.pop("model_name_or_path"), **quantised, **values, "dtype": "bfloat16"}
         del values["load_in_4bit"]
-        values["dtype"] = "bfloat16"
     return "\n".join(
         f"{key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in values.items()
     )

@@ -1,17 +1,20 @@
 """The parts of 4-bit training that work beside a trainer, wired to it."""
 
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus.engine import EngineError
 from grpo_plus.qlora.advice import capacity_of, settings_of, suggestion
+from grpo_plus.qlora.calibration import slack_of
 from grpo_plus.qlora.decode import Decoded
 from grpo_plus.qlora.memory import estimate
 from grpo_plus.qlora.model import bits_of
 from grpo_plus.qlora.retry import Retry
 from grpo_plus.qlora.rollout import Rollout
 from grpo_plus.qlora.shape import shape_of
+from grpo_plus.qlora.vllm_adapter import AdapterServer, CloseAtEnd, warn_of_raw
 
 
 class Rollouts:
@@ -31,6 +34,11 @@ class Rollouts:
         if wanted and not sharded:
             self._rollout = Rollout(trainer.args.rollout_rows, self._report)
 
+    @property
+    def most_rows(self) -> int | None:
+        """Rows drawn at once, at most; None for no bound, and where TRL draws them."""
+        return None if self._rollout is None else self._rollout.most_rows
+
     def applied(self) -> AbstractContextManager[None]:
         """Around the drawing of completions."""
         if self._rollout is None:
@@ -43,6 +51,30 @@ class Rollouts:
         self._lists["rollout/row_steps"].append(float(cost.row_steps))
         self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
         self._lists["rollout/prefills"].append(float(cost.prefills))
+
+
+def draw_from_server(trainer: Any) -> None:
+    """Have completions drawn by a vLLM server that is handed the adapter alone, where the guard found that to be asked.
+
+    Args:
+        trainer: built so far that it has its model.
+    """
+    client = trainer.guard.client
+    if client is None:
+        return
+    sampling = _trl.sampling_parameters(trainer)
+    if trainer.args.vllm_importance_sampling_correction and trainer.accelerator.is_main_process:
+        warn_of_raw(client, sampling)
+    server = AdapterServer(
+        client,
+        model=lambda: trainer.accelerator.unwrap_model(trainer.model),
+        accelerator=trainer.accelerator,
+        folder=Path(trainer.args.output_dir) / "vllm_adapter",
+        sampling=sampling,
+        name=getattr(_trl.plain_model(trainer, trainer.model).config, "_name_or_path", ""),
+    )
+    _trl.draw_from(trainer, server)
+    trainer.add_callback(CloseAtEnd(server))
 
 
 def retry_of(trainer: Any, *, active: bool) -> Retry:
@@ -89,10 +121,11 @@ def advice_for(trainer: Any) -> str:
     """Settings that would fit, for a trainer that ran out of memory."""
     plain = _trl.plain_model(trainer, trainer.model)
     adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None) or {}
-    settings = settings_of(trainer.args, next(iter(adapters.values()), None), four_bit=bits_of(plain) == 4)
+    settings = settings_of(trainer.args, next(iter(adapters.values()), None), bits=bits_of(plain))
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(trainer.accelerator.device)
+    slack = slack_of(trainer.accelerator.device)
     if capacity is not None:
         # The estimate may have said that it fits; what happened says otherwise.
-        capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings).peak)
-    return suggestion(plain.config, name, settings, capacity, trainer.num_generations)
+        capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings, slack).peak)
+    return suggestion(plain.config, name, settings, capacity, trainer.num_generations, slack=slack)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from grpo_plus.qlora.model import asked_bits, bits_of, is_adapted, method_of
+from grpo_plus.qlora.vllm_adapter import adapter_problems, start_command
 
 FROZE_BELOW = 1e-5
 """Learning rates under this moved at most one adapter weight in 25 when adapters were held in bfloat16."""
@@ -29,6 +30,9 @@ class Request:
         zero_stage: stage of DeepSpeed ZeRO, or None.
         sharded: whether FSDP shards the parameters.
         use_vllm: whether rollouts come from vLLM.
+        vllm_mode: TRL's word for where it runs.
+        adapter: the config of the adapters.
+        unweighable: whether TRL's loss cannot take the correction for vLLM's log-probabilities that is asked for.
         learning_rate: of the optimizer.
     """
 
@@ -42,6 +46,9 @@ class Request:
     zero_stage: int | None = None
     sharded: bool = False
     use_vllm: bool = False
+    vllm_mode: str = "colocate"
+    adapter: Any = None
+    unweighable: bool = False
     learning_rate: float = 1e-4
 
 
@@ -74,30 +81,40 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
         zero_stage=getattr(plugin, "zero_stage", None),
         sharded=bool(getattr(args, "fsdp", None)) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"),
         use_vllm=bool(args.use_vllm),
+        vllm_mode=args.vllm_mode,
+        adapter=peft_config if peft_config is not None or not adapted else model.peft_config[model.active_adapters[0]],
+        unweighable=(
+            args.loss_type == "vespo"
+            and args.vllm_importance_sampling_correction
+            and not args.vllm_importance_sampling_mode.startswith("token")
+        ),
         learning_rate=args.learning_rate,
     )
 
 
 def read_config(name: str, kwargs: Any, *, trust_remote_code: bool = False) -> Any:
     """A checkpoint's config, or None where it cannot be read: loading will say why in its own words."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     wanted = {key: kwargs[key] for key in ("revision", "token", "cache_dir", "subfolder") if kwargs.get(key)}
     trust = bool(kwargs.get("trust_remote_code", trust_remote_code))
     try:
         return AutoConfig.from_pretrained(name, trust_remote_code=trust, **wanted)
-    except (OSError, ValueError, KeyError, ImportError):
+    except (OSError, ValueError, KeyError, ImportError, TypeError, AttributeError, StrictDataclassError):
         return None
 
 
 def problems(request: Request) -> list[str]:
     """Everything that rules the request out; each message names the way out."""
-    found = _storage_problems(request)
+    found = storage_problems(request)
     if request.bits is None:
         return found
-    bits = f"{request.bits}-bit"
+    bits, article = f"{request.bits}-bit", "an" if request.bits == 8 else "a"
     if importlib.util.find_spec("bitsandbytes") is None:
-        found.append(f"a {bits} base needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'.")
+        found.append(
+            f"{article} {bits} base needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'."
+        )
     else:
         found += _platform_problems(request, bits)
     if not request.adapters:
@@ -113,25 +130,42 @@ def problems(request: Request) -> list[str]:
         )
     if request.zero_stage == 3:
         found.append(
-            f"DeepSpeed ZeRO-3 cannot shard a {bits} base: packed weights have no rows to divide. Use ZeRO-2 or plain "
-            "data parallelism (each card then holds the whole base, which is small), or drop load_in_4bit."
+            f"DeepSpeed ZeRO-3 cannot shard {article} {bits} base: packed weights have no rows to divide. Use ZeRO-2 "
+            f"or plain data parallelism (each card then holds the whole base), or drop load_in_{request.bits}bit."
         )
     if request.sharded:
         found.append(
-            f"FSDP with a {bits} base is not supported: it wants one type for all that it flattens, and adapters here "
-            "stay in float32. Use plain data parallelism (each card then holds the whole base), or drop load_in_4bit."
+            f"FSDP with {article} {bits} base is not supported: it wants one type for all that it flattens, and "
+            "adapters here stay in float32. Use plain data parallelism (each card then holds the whole base), or drop "
+            f"load_in_{request.bits}bit."
         )
     if request.use_vllm:
+        found += _vllm_problems(request, bits)
+    return found
+
+
+def _vllm_problems(request: Request, bits: str) -> list[str]:
+    if request.vllm_mode != "server":
+        command = start_command(request.name, getattr(request.adapter, "r", None))
+        message = (
+            f"use_vllm is true, vllm_mode is {request.vllm_mode!r} and the base is {bits}: to hand the weights over, "
+            "TRL merges the adapters into the quantised weights and takes them out again, which loses most of the "
+            "adapter in the rounding and wears the base away with every step. Set vllm_mode: server for a server that "
+            f"takes the adapter alone ({command}); or use_vllm: false (rollout: auto makes the plain path leaner), or "
+            "train adapters on a 16-bit base (load_in_4bit: false)."
+        )
+        return [message]
+    found = adapter_problems(request.adapter)
+    if request.unweighable:
         found.append(
-            f"use_vllm is true and the base is {bits}: to hand the weights to vLLM, TRL merges the adapters into the "
-            "quantised weights and takes them out again, which loses most of the adapter in the rounding and wears the "
-            "base away with every step. Set use_vllm: false (rollout: auto makes the plain path leaner), or train "
-            "adapters on a 16-bit base (load_in_4bit: false), which vLLM can take."
+            "loss_type is 'vespo', which with vLLM needs importance weights per token: set "
+            "vllm_importance_sampling_mode to 'token_truncate' or 'token_mask'."
         )
     return found
 
 
-def _storage_problems(request: Request) -> list[str]:
+def storage_problems(request: Request) -> list[str]:
+    """What is wrong with how the checkpoint is stored."""
     stored = request.stored_as
     if stored in (None, "bitsandbytes") or not (request.asked or stored in ("gptq", "awq")):
         return []
@@ -153,7 +187,7 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
     there = ", ".join(sorted(supported))
     message = (
         f"bitsandbytes has no {bits} layers for the device {request.device!r}, only for {there}. Train on one of those "
-        "(use_cpu: true runs everywhere), or drop load_in_4bit."
+        f"(use_cpu: true runs everywhere), or drop load_in_{request.bits}bit."
     )
     return [message]
 

@@ -1,9 +1,17 @@
-"""What the command line fills in for a 4-bit run, for options that were left unset; each is printed with its reason."""
+"""What the command line fills in for a quantised run, for options left unset; each is printed with its reason.
+
+All of it holds for an 8-bit base (``load_in_8bit``) as for a 4-bit one, but for the second quantisation of the scales,
+which only NF4 has.
+"""
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from grpo_plus.qlora.checks import read_config
+from grpo_plus.qlora.model import asked_bits, method_of
+from grpo_verifiers.registry import is_reference
 
 LEARNING_RATE = 2e-5
 """Between the 1e-5 and 3e-5 at which adapters are usually trained by reinforcement; TRL's 1e-6 is for whole models."""
@@ -47,25 +55,30 @@ class Default:
         return f"{self.name}: {value}  ({self.why})"
 
 
-def four_bit_defaults(values: Mapping[str, Any], given: Collection[str], device: Device) -> list[Default]:
-    """The defaults of a 4-bit run; empty for any other.
+def quantised_defaults(
+    values: Mapping[str, Any], given: Collection[str], device: Device, stored: int | None = None
+) -> list[Default]:
+    """The defaults of a run on a 4-bit or 8-bit base; empty for any other.
 
     Args:
         values: every option's value, set or not.
         given: the options that were set, in a file or as a flag: these are never touched.
         device: what will train.
+        stored: 4 or 8 for a checkpoint that bitsandbytes has quantised already.
     """
-    if not values.get("load_in_4bit"):
+    bits = bits_asked(values) or stored
+    if bits is None:
         return []
     precision = _precision(values, given, device)
     dtype = {"bf16": "bfloat16", "fp16": "float16", "none": "float32"}[precision]
     cuda = device.kind == "cuda"
     wanted = [
-        Default("use_peft", True, "a 4-bit base cannot be trained itself, adapters can"),
+        Default("use_peft", True, f"a {bits}-bit base cannot be trained itself, adapters can"),
         *_precision_defaults(precision, given),
         Default("dtype", dtype, "of products, embeddings and cache; TRL's float32 takes twice the memory"),
-        Default("use_bnb_nested_quant", True, "quantises the scales too: 0.4 bits a weight less"),
     ]
+    if bits_asked(values) == 4:
+        wanted.append(Default("use_bnb_nested_quant", True, "quantises the scales too: 0.4 bits a weight less"))
     if values.get("use_peft") or "use_peft" not in given:
         optimizer = "paged_adamw_8bit" if cuda else "adamw_torch"
         why = "states in 8 bits, paged out when memory is short" if cuda else "8-bit states need a CUDA device"
@@ -81,6 +94,24 @@ def four_bit_defaults(values: Mapping[str, Any], given: Collection[str], device:
         plain = {"use_reentrant": False}
         wanted.append(Default("gradient_checkpointing_kwargs", plain, "the variant that works with frozen inputs"))
     return [default for default in wanted if default.name not in given and default.name in values]
+
+
+def bits_asked(values: Mapping[str, Any]) -> int | None:
+    """4 or 8 if the run asks bitsandbytes for it; both at once are refused by TRL."""
+    if values.get("load_in_4bit"):
+        return 4
+    return 8 if values.get("load_in_8bit") else None
+
+
+def _stored_bits(values: Mapping[str, Any]) -> int | None:
+    """4 or 8 if the checkpoint is one that bitsandbytes has quantised."""
+    name = values.get("model_name_or_path")
+    if not name or is_reference(name):
+        return None
+    config = read_config(
+        name, {"revision": values.get("model_revision")}, trust_remote_code=bool(values.get("trust_remote_code"))
+    )
+    return asked_bits(getattr(config, "quantization_config", None)) if method_of(config) == "bitsandbytes" else None
 
 
 def _precision(values: Mapping[str, Any], given: Collection[str], device: Device) -> str:
@@ -125,9 +156,10 @@ def fill_parser(
     flags = {argument.partition("=")[0] for argument in arguments}
     known = parser._actions  # noqa: SLF001 - argparse has no public list of its options
     given = {*from_file, *(action.dest for action in known if flags & set(action.option_strings))}
-    if not values.get("load_in_4bit"):
+    stored = None if bits_asked(values) is not None else _stored_bits(values)
+    if bits_asked(values) is None and stored is None:
         return []
     device = device or Device.present(use_cpu=bool(values.get("use_cpu")))
-    found = four_bit_defaults(values, given, device)
+    found = quantised_defaults(values, given, device, stored)
     parser.set_defaults(**{default.name: default.value for default in found})
     return found

@@ -70,7 +70,7 @@ def base_of(adapter: Path, base: str | None) -> str:
     """
     from transformers import AutoConfig
 
-    name = base or json.loads((adapter / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    name = base or _values(adapter).get("base_model_name_or_path")
     if not name:
         raise ExportError(f"{adapter / ADAPTER} names no base model: give it with --base.")
     try:
@@ -84,6 +84,16 @@ def base_of(adapter: Path, base: str | None) -> str:
             "adapter in the rounding. Name the original 16-bit checkpoint with --base."
         )
     return str(name)
+
+
+def _values(adapter: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExportError(f"{adapter / ADAPTER} cannot be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise ExportError(f"{adapter / ADAPTER} holds {found!r:.80}, expected the settings of an adapter.")
+    return found
 
 
 def copy_adapter(adapter: Path, out: Path) -> None:
@@ -115,7 +125,13 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype, text: str 
 
     tokenizer = _tokenizer(adapter, base)
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
-    model = PeftModel.from_pretrained(model, adapter).eval()
+    try:
+        model = PeftModel.from_pretrained(model, adapter).eval()
+    except (RuntimeError, ValueError) as error:
+        raise ExportError(
+            f"the adapter {adapter} does not belong on {base} ({str(error).strip()[:300]}); name the model that it was "
+            "trained on with --base."
+        ) from error
     before = score(model, tokenizer, text)
     merged = model.merge_and_unload()
     after = score(merged, tokenizer, text)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from grpo_plus.qlora.memory import GIB, Estimate, Settings, estimate
+from grpo_plus.qlora.memory import ASSUMED, GIB, Estimate, Settings, Slack, estimate
 from grpo_plus.qlora.shape import ModelShape
 
 SHORTEST = 128
@@ -29,7 +29,7 @@ class DoesNotFitError(ValueError):
     """No settings fit the card; the message says what would."""
 
 
-def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int) -> Fit:
+def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int, slack: Slack = ASSUMED) -> Fit:
     """Find the settings closest to what was asked for that stay within ``capacity`` bytes.
 
     What does not change the result of training gives first: rows decoded at once and completions per pass (the
@@ -41,23 +41,25 @@ def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int
         asked: the settings as wished for; ``micro_batch`` and ``rollout_rows`` are the most that is tried.
         capacity: of the card, in bytes.
         generations: completions of one prompt; micro-batches are divisors of it.
+        slack: what comes on top of the parts.
 
     Raises:
         DoesNotFitError: not even the smallest settings do.
     """
     for candidate in _candidates(asked, generations):
-        found = estimate(shape, candidate)
+        found = estimate(shape, candidate, slack)
         if found.peak <= capacity:
-            best = _most_rows(shape, candidate, asked.rollout_rows, capacity)
-            return Fit(best, estimate(shape, best), tuple(_changes(asked, best)))
-    least = estimate(shape, _least(asked))
+            best = _most_rows(shape, candidate, asked.rollout_rows, capacity, slack)
+            return Fit(best, estimate(shape, best, slack), tuple(_changes(asked, best)))
+    least = estimate(shape, _least(asked), slack)
     resident = least.weights / GIB
     advice = (
         "its weights alone do not fit: take a smaller model or a larger card"
         if least.weights > capacity
         else f"completions of {SHORTEST} tokens, one at a time, do not fit: take a smaller model or a shorter prompt"
     )
-    quantise = "" if asked.four_bit else " (or load_in_4bit: true, which takes a quarter of the weights)"
+    share = "half of the 8-bit" if asked.eight_bit else "a quarter of the"
+    quantise = "" if asked.four_bit else f" (or load_in_4bit: true, which takes {share} weights)"
     raise DoesNotFitError(
         f"{shape.name} does not fit in {capacity / GIB:.1f} GiB: the weights take {resident:.1f} GiB, the smallest "
         f"step {least.peak / GIB:.1f} GiB; {advice}{quantise}."
@@ -86,13 +88,13 @@ def _candidates(asked: Settings, generations: int) -> Iterator[Settings]:
             length = max(SHORTEST, (length - max(1, length // 8)) // 64 * 64)
 
 
-def _most_rows(shape: ModelShape, settings: Settings, most: int, capacity: float) -> Settings:
+def _most_rows(shape: ModelShape, settings: Settings, most: int, capacity: float, slack: Slack) -> Settings:
     """As many rows decoded at once as fit, up to ``most``."""
     low, high = 1, max(1, most)
     while low < high:
         middle = (low + high + 1) // 2
         tried = settings.but(rollout_rows=middle, prompts=min(middle, settings.prompts))
-        low, high = (middle, high) if estimate(shape, tried).peak <= capacity else (low, middle - 1)
+        low, high = (middle, high) if estimate(shape, tried, slack).peak <= capacity else (low, middle - 1)
     return settings.but(rollout_rows=low)
 
 

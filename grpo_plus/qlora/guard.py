@@ -9,12 +9,15 @@ from torch import nn
 
 from grpo_plus.problems import ConfigError, raise_all
 from grpo_plus.qlora.advice import capacity_of, settings_of, shortage
+from grpo_plus.qlora.calibration import slack_of
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
 from grpo_plus.qlora.fit import DoesNotFitError
 from grpo_plus.qlora.model import bits_of, is_adapted
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.qlora.sampling import without_dropout
+from grpo_plus.qlora.vllm_adapter import check_server
+from grpo_plus.qlora.vllm_http import Client, ServerError
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +30,12 @@ class Guard:
     Args:
         active: whether the base is, or will be, quantised by bitsandbytes.
         kept: the adapters of a model that came with some, as they were before the trainer.
+        client: of the vLLM server that will be handed the adapter, where one is asked for.
     """
 
-    def __init__(self, *, active: bool, kept: Kept | None = None) -> None:
+    def __init__(self, *, active: bool, kept: Kept | None = None, client: Client | None = None) -> None:
         self.active = active
+        self.client = client
         self._kept = kept
 
     @classmethod
@@ -55,17 +60,29 @@ class Guard:
             logger.warning(warning)
         if request.bits is None:
             return cls(active=False)
+        client = _client(model, args, request.adapter) if args.use_vllm else None
         if isinstance(model, str):
             asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
             given = dict(args.model_init_kwargs or {})
             if "dtype" not in given and "torch_dtype" not in given:  # the second is its former name
                 given["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
             args.model_init_kwargs = given
-            _check_memory(model, args, peft_config, capacity or capacity_of(args.device), four_bit=request.bits == 4)
-            return cls(active=True)
+            _check_memory(model, args, peft_config, capacity or capacity_of(args.device), request.bits)
+            return cls(active=True, client=client)
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
-        return cls(active=True, kept=Kept.of(model, trainable_only=True))
+        return cls(active=True, kept=Kept.of(model, trainable_only=True), client=client)
+
+    @contextmanager
+    def own_vllm(self, args: Any) -> Iterator[None]:
+        """Keep `use_vllm` from a host that would start its own client, for the time of the block."""
+        wanted = args.use_vllm
+        if self.client is not None:
+            args.use_vllm = False
+        try:
+            yield
+        finally:
+            args.use_vllm = wanted
 
     def after_loading(self, model: nn.Module) -> None:
         """Put right what the host does to the adapters of a quantised model.
@@ -93,14 +110,27 @@ class Guard:
             yield
 
 
-def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, *, four_bit: bool) -> None:
+def _client(model: Any, args: Any, adapter: Any) -> Client:
+    """The server that will draw completions, seen to be there before anything loads."""
+    name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "")
+    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    try:
+        client = Client(url, patience=args.vllm_server_timeout)
+        if args.process_index == 0:
+            check_server(client, name, getattr(adapter, "r", None))
+    except ServerError as error:
+        raise ConfigError([str(error)]) from error
+    return client
+
+
+def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int) -> None:
     """Say before anything loads that it will not fit; refuse a card too small for the weights."""
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    settings = settings_of(args, peft_config, four_bit=four_bit)
+    settings = settings_of(args, peft_config, bits=bits)
     try:
-        text = shortage(config, name, settings, capacity, args.num_generations)
+        text = shortage(config, name, settings, capacity, args.num_generations, slack=slack_of(args.device))
     except DoesNotFitError as error:
         raise ConfigError([str(error)]) from error
     except ValueError:  # no causal language model: what it takes is not known here

@@ -15,14 +15,16 @@ NF4_BITS = 4 + 8 / 64 + 32 / (64 * 256)
 """Four bits a weight, an 8-bit scale for 64 weights, a 32-bit scale for 256 scales."""
 NF4_SIMPLE_BITS = 4 + 32 / 64
 """The same without double quantisation."""
+INT8_BYTES = 1.001
+"""One byte a weight, and a 32-bit scale for each row, whatever its length: 4096 on a model of 8e9 weights."""
 HEAD_TILE = 256 << 20
 """Logits of one chunk of the fused head, with their gradient."""
 SAVED_SHARE = 0.75
 """Of what a layer's backward pass needs, the part that waits from the forward pass on; the rest is gradients."""
 ALLOCATOR = 1.08
-"""Share that fragmentation adds."""
+"""Share that fragmentation adds, unless it was measured."""
 RUNTIME = 0.6 * GIB
-"""CUDA's context and libraries."""
+"""CUDA's context and libraries, unless they were measured."""
 
 OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "adafactor": 0.1, "lion_8bit": 1.02}
 """Bytes of state for each trained weight, by optimizer; Adam's two float32 moments unless listed."""
@@ -43,6 +45,7 @@ class Settings:
         checkpointing: whether activations are computed again in the backward pass.
         optimizer: TRL's name of it.
         four_bit: whether the linear layers are NF4; otherwise they take as many bytes as everything else.
+        eight_bit: whether they are LLM.int8 instead.
         double_quantisation: whether the scales are quantised too.
         width: bytes of a number in the compute type: 2, or 4 for float32.
     """
@@ -57,12 +60,42 @@ class Settings:
     checkpointing: bool = True
     optimizer: str = "paged_adamw_8bit"
     four_bit: bool = True
+    eight_bit: bool = False
     double_quantisation: bool = True
     width: int = 2
 
     def but(self, **changes: Any) -> "Settings":
         """A copy with other values."""
         return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Line:
+    """From the sum of the parts, in bytes, to what the card must have.
+
+    Attributes:
+        factor: what the parts are multiplied by.
+        constant: what is added.
+    """
+
+    factor: float = ALLOCATOR
+    constant: float = RUNTIME
+
+    def at(self, parts: float) -> float:
+        """What the card must have for so many bytes."""
+        return self.factor * parts + self.constant
+
+
+@dataclass(frozen=True)
+class Slack:
+    """What the parts do not count, in each of the two phases of a step."""
+
+    train: Line = Line()
+    rollout: Line = Line()
+
+
+ASSUMED = Slack()
+"""Where nothing was measured."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +111,7 @@ class Estimate:
         cache: keys and values of the rows decoded at once.
         prefill: the widest moment of reading prompts or scoring a token.
         dequantised: one layer's weights in full, while it is used.
+        slack: what comes on top of the parts.
     """
 
     weights: float
@@ -89,6 +123,7 @@ class Estimate:
     cache: float
     prefill: float
     dequantised: float
+    slack: Slack = ASSUMED
 
     @property
     def train(self) -> float:
@@ -103,7 +138,7 @@ class Estimate:
     @property
     def peak(self) -> float:
         """What the card must have."""
-        return ALLOCATOR * max(self.train, self.rollout) + RUNTIME
+        return max(self.slack.train.at(self.train), self.slack.rollout.at(self.rollout))
 
     @property
     def _resident(self) -> float:
@@ -111,15 +146,15 @@ class Estimate:
 
     def parts(self) -> dict[str, float]:
         """The parts by name, in order."""
-        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "slack"}
 
 
-def estimate(shape: ModelShape, settings: Settings) -> Estimate:
+def estimate(shape: ModelShape, settings: Settings, slack: Slack = ASSUMED) -> Estimate:
     """Memory of one training step."""
     tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
     trained = shape.lora_weights(settings.rank, settings.targets)
     per_layer = layer_activations(shape, tokens, settings.width)
-    quantised = settings.four_bit
+    quantised = settings.four_bit or settings.eight_bit
     return Estimate(
         weights=weights(shape, settings),
         adapters=(4 + 4) * trained,
@@ -134,13 +169,14 @@ def estimate(shape: ModelShape, settings: Settings) -> Estimate:
         cache=cache(shape, settings),
         prefill=prefill(shape, settings),
         dequantised=2 * settings.width * shape.hidden * shape.intermediate if quantised else 0,
+        slack=slack,
     )
 
 
 def weights(shape: ModelShape, settings: Settings) -> float:
-    """The base: linear layers in 4 bits with their scales, everything else in the compute type."""
+    """The base: linear layers quantised, with their scales; everything else in the compute type."""
     bits = NF4_BITS if settings.double_quantisation else NF4_SIMPLE_BITS
-    linear = bits / 8 if settings.four_bit else settings.width
+    linear = bits / 8 if settings.four_bit else INT8_BYTES if settings.eight_bit else settings.width
     return linear * shape.linear_weights + settings.width * shape.other_weights
 
 

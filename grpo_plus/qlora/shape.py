@@ -1,5 +1,6 @@
 """The sizes of a model, from its config alone: built without memory, so any architecture counts itself."""
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def read_model_config(model: str, *, trust_remote_code: bool = False) -> Any:
     Raises:
         ValueError: it cannot be read, or is of no kind that transformers knows.
     """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     try:
@@ -70,7 +72,7 @@ def read_model_config(model: str, *, trust_remote_code: bool = False) -> Any:
         return AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code)
     except KeyError as error:
         raise ValueError(f"{model} names no model_type, so it is no config of transformers.") from error
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, StrictDataclassError) as error:
         raise ValueError(f"the config of {model} cannot be read: {error}") from error
 
 
@@ -86,11 +88,13 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
     from transformers.pytorch_utils import Conv1D
 
     text = config.get_text_config()
-    plain = _without_quantisation(config)
+    if (getattr(text, "num_hidden_layers", None) or 0) < 1:
+        raise ValueError(f"{name} cannot be planned for: its config says that it has no layers.")
+    plain = without_quantisation(config)
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(plain, dtype=torch.bfloat16)
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{name} cannot be planned for: no causal language model can be made of it ({error})"
         ) from error
@@ -125,13 +129,13 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
     )
 
 
-def _without_quantisation(config: Any) -> Any:
+def without_quantisation(config: Any) -> Any:
     """A stored quantisation changes how weights load, not how many there are."""
     if getattr(config, "quantization_config", None) is None:
         return config
-    values = config.to_dict()
-    values.pop("quantization_config", None)
-    return type(config).from_dict(values)
+    plain = copy.deepcopy(config)
+    del plain.quantization_config
+    return plain
 
 
 def _intermediate(text: Any) -> int:

@@ -1,5 +1,7 @@
 """Defaults of a 4-bit command line: for what was left unset only, and through TRL's own parser."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -7,7 +9,7 @@ from trl import ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
-from grpo_plus.qlora.defaults import Device, fill_parser, four_bit_defaults
+from grpo_plus.qlora.defaults import Device, fill_parser, quantised_defaults
 from grpo_plus.testing import make_tiny_model
 
 AMPERE, TURING, CPU = Device("cuda", bf16=True), Device("cuda", bf16=False), Device("cpu", bf16=False)
@@ -19,7 +21,7 @@ UNSET = {
 
 
 def chosen(device, given=(), **values):
-    return {d.name: d.value for d in four_bit_defaults({**UNSET, **values}, given, device)}
+    return {d.name: d.value for d in quantised_defaults({**UNSET, **values}, given, device)}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,32 @@ def test_nothing_that_was_set_is_touched_and_the_rest_follows_it():
     assert "gradient_checkpointing_kwargs" not in chosen(
         AMPERE, ("gradient_checkpointing",), gradient_checkpointing=False
     )
+
+
+def test_an_8_bit_base_gets_all_but_the_second_quantisation():
+    four, eight = chosen(AMPERE), chosen(AMPERE, load_in_4bit=False, load_in_8bit=True)
+    assert set(four) - set(eight) == {"use_bnb_nested_quant"}
+    assert eight == {name: value for name, value in four.items() if name in eight}
+    assert {"use_peft", "learning_rate", "optim", "dtype", "bf16"} <= set(eight)
+
+
+def test_a_checkpoint_that_is_stored_quantised_gets_them_too(tmp_path):
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    made, _ = make_tiny_model(tmp_path / "plain", architecture="llama", hidden=64, layers=1)
+    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=quantisation).save_pretrained(
+        tmp_path / "stored"
+    )
+    flags = ["--output_dir", str(tmp_path), "--use_cpu", "--model_name_or_path"]
+    training, model, notes = parsed([*flags, str(tmp_path / "stored")])
+    assert model.use_peft
+    assert training.learning_rate == 2e-5
+    assert "use_bnb_nested_quant" not in {note.name for note in notes}  # the checkpoint says how it is quantised
+    assert parsed([*flags, str(tmp_path / "plain")])[2] == []
+    made.config.quantization_config = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    made.config.save_pretrained(tmp_path / "gptq")
+    assert parsed([*flags, str(tmp_path / "gptq")])[2] == []
 
 
 def parsed(flags, device=CPU, **file):
@@ -96,7 +124,8 @@ def test_a_run_that_is_not_4_bit_is_as_trl_has_it(tmp_path):
     assert model.dtype == "float32"
 
 
-def test_a_4_bit_run_from_the_command_line(tmp_path, capsys):
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_quantised_run_from_the_command_line(bits, tmp_path, capsys):
     make_tiny_model(tmp_path / "model", architecture="llama", hidden=64, layers=1)
     (tmp_path / "data.jsonl").write_text('{"prompt": "1+1="}\n{"prompt": "2+2="}\n')
     (tmp_path / "reward.py").write_text(
@@ -104,16 +133,18 @@ def test_a_4_bit_run_from_the_command_line(tmp_path, capsys):
     )
     (tmp_path / "run.yaml").write_text(
         f"model_name_or_path: {tmp_path / 'model'}\ndataset_name: {tmp_path / 'data.jsonl'}\n"
-        f"output_dir: {tmp_path / 'out'}\nreward_funcs: [./reward.py:size]\nload_in_4bit: true\nuse_cpu: true\n"
+        f"output_dir: {tmp_path / 'out'}\nreward_funcs: [./reward.py:size]\nload_in_{bits}bit: true\nuse_cpu: true\n"
         "max_steps: 1\nnum_generations: 2\nper_device_train_batch_size: 2\nmax_completion_length: 4\nreport_to: none\n"
         "logging_steps: 1\nlearning_rate: 3e-4\n"
     )
     assert main(["train", str(tmp_path / "run.yaml"), "--lora_r", "4"]) == 0
     text = capsys.readouterr().out
+    assert "For a quantised base, options that were left unset:" in text
     assert "use_peft: true" in text
     assert "rollout: auto" in text
-    assert "learning_rate: " not in text.split("{")[0]
-    assert "rollout/row_steps_saved" in text
+    assert "learning_rate: " not in text
+    state = json.loads((tmp_path / "out" / "checkpoint-1" / "trainer_state.json").read_text())
+    assert any("rollout/row_steps_saved" in entry for entry in state["log_history"])
     adapter = load_file(tmp_path / "out" / "adapter_model.safetensors")
     assert {value.dtype for value in adapter.values()} == {torch.float32}
     assert {min(value.shape) for value in adapter.values()} == {4}

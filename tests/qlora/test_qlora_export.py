@@ -89,4 +89,19 @@ def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
     (tmp_path / "four").mkdir()
     (tmp_path / "four" / "config.json").write_text(json.dumps(stored))
     assert "stored quantised (bitsandbytes)" in error(run / "out", "--out", out, "--merge", "--base", tmp_path / "four")
+    make_tiny_model(tmp_path / "wider", architecture="llama", hidden=128)
+    assert "does not belong on" in error(run / "out", "--out", out, "--merge", "--base", tmp_path / "wider")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "adapter_config.json").write_text('{"r": 4')
+    assert "adapter_config.json cannot be read" in error(tmp_path / "torn", "--out", out, "--merge")
+    assert not out.exists()
+
+
+def test_a_comparison_that_cannot_be_made_is_said_before_the_work(run, tmp_path, capsys, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    out = tmp_path / "out"
+    assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--compare-4bit"]) == 2
+    assert "--compare-4bit needs bitsandbytes" in capsys.readouterr().err
     assert not out.exists()

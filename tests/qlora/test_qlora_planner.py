@@ -66,6 +66,17 @@ def test_weights_are_those_that_bitsandbytes_stores(architecture, double, tmp_pa
     )
 
 
+def test_weights_of_an_8_bit_base(tmp_path):
+    made, _ = make_tiny_model(tmp_path, architecture="llama", hidden=256, layers=2)
+    model = AutoModelForCausalLM.from_pretrained(
+        tmp_path, quantization_config=BitsAndBytesConfig(load_in_8bit=True), dtype=torch.float16
+    )
+    stored = sum(value.nbytes for value in model.state_dict().values())
+    planned = weights(shape_of(made.config), Settings(four_bit=False, eight_bit=True))
+    assert stored == pytest.approx(planned, rel=0.02)  # a row of 256 is short: its scale is 1.6% of it
+    assert stored < 0.7 * weights(shape_of(made.config), Settings(four_bit=False))
+
+
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "gemma2", "phi3", "qwen3_moe"])
 def test_adapters_are_those_that_peft_makes(architecture):
     model, _ = make_tiny_model(architecture=architecture, hidden=64, layers=2)
@@ -265,6 +276,18 @@ class TestCommand:
         known = {*GRPOPlusConfig.__dataclass_fields__, *ModelConfig.__dataclass_fields__}
         assert set(values) <= known
 
+    def test_an_8_bit_base(self, config, capsys):
+        assert main(["plan", "--model", config, "--vram", "12", "--8bit"]) == 0
+        text = capsys.readouterr().out
+        assert "linear layers in 8 bits" in text
+        values = yaml.safe_load(text.split("\n\n")[-1])
+        assert values["load_in_8bit"] is True
+        assert "load_in_4bit" not in values
+        assert main(["plan", "--model", config, "--vram", "8", "--8bit"]) == 2
+        assert "load_in_4bit: true, which takes half of the 8-bit weights" in capsys.readouterr().err
+        assert main(["plan", "--model", config, "--8bit", "--no-4bit"]) == 2
+        assert "--8bit cannot go with --no-4bit" in capsys.readouterr().err
+
     def test_what_cannot_fit_is_an_error_with_its_way_out(self, config, capsys):
         assert main(["plan", "--model", config, "--vram", "4"]) == 2
         assert "take a smaller model or a larger card" in capsys.readouterr().err
@@ -273,6 +296,7 @@ class TestCommand:
         ("arguments", "words"),
         [
             (["--vram", "0"], "--vram is 0"),
+            (["--vram", "nan"], "--vram is nan"),
             (["--num-generations", "0"], "--num-generations is 0"),
             (["--lora_r", "-1"], "--lora-r is -1"),
             (["--optim", "paged_adam_8bit"], "paged_adamw_8bit"),
@@ -282,12 +306,29 @@ class TestCommand:
         assert main(["plan", "--model", config, *arguments]) == 2
         assert words in capsys.readouterr().err
 
+    def test_a_model_that_is_quantised_another_way_is_refused_here_already(self, tmp_path, capsys):
+        values = {**qwen3("1.7B").to_dict(), "quantization_config": {"quant_method": "gptq", "bits": 4}}
+        (tmp_path / "gptq.json").write_text(json.dumps(values))
+        assert main(["plan", "--model", str(tmp_path / "gptq.json")]) == 2
+        assert "is already quantised with gptq" in capsys.readouterr().err
+
     def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys):
         assert main(["plan", "--model", str(tmp_path / "nothing.json")]) == 2
         assert "nothing.json" in capsys.readouterr().err
         (tmp_path / "t5.json").write_text(json.dumps({"model_type": "t5", "d_model": 8, "num_heads": 2}))
         assert main(["plan", "--model", str(tmp_path / "t5.json")]) == 2
         assert "no causal language model" in capsys.readouterr().err
+        for number, values in enumerate(
+            (
+                '{"model_type": "llama", "hidden_size": "x"}',
+                '{"model_type": "llama", "quantization_config": "abc"}',
+                '{"model_type": "llama", "num_hidden_layers": -1}',
+                "[]",
+            )
+        ):
+            (tmp_path / f"bad{number}.json").write_text(values)
+            assert main(["plan", "--model", str(tmp_path / f"bad{number}.json")]) == 2
+            assert f"bad{number}.json" in capsys.readouterr().err
         (tmp_path / "empty.json").write_text("{}")
         assert main(["plan", "--model", str(tmp_path / "empty.json")]) == 2
         assert "names no model_type" in capsys.readouterr().err

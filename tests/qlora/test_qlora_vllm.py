@@ -1,0 +1,305 @@
+"""Adapter-only completions from a server that speaks vLLM's interface (a stand-in: vLLM itself does not run here)."""
+
+import importlib.util
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.problems import ConfigError
+from grpo_plus.qlora import vllm_http
+from grpo_plus.qlora.advice import settings_of, suggestion
+from grpo_plus.qlora.memory import estimate
+from grpo_plus.qlora.shape import shape_of
+from grpo_plus.qlora.vllm_adapter import AdapterServer, adapter_problems
+from grpo_plus.qlora.vllm_http import Client, ServerError
+from grpo_plus.testing import make_tiny_model
+
+_SPEC = importlib.util.spec_from_file_location("vllm_like", Path(__file__).parent / "vllm_like.py")
+vllm_like = importlib.util.module_from_spec(_SPEC)
+sys.modules["vllm_like"] = vllm_like
+_SPEC.loader.exec_module(vllm_like)
+
+ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
+NF4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(vllm_http, "PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    make_tiny_model(path, architecture="llama", hidden=64)
+    return str(path)
+
+
+@pytest.fixture
+def state(folder):
+    base = AutoModelForCausalLM.from_pretrained(folder, quantization_config=NF4, dtype=torch.float32)
+    for layer in base.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
+    return vllm_like.State(base, folder)
+
+
+@pytest.fixture
+def url(state):
+    with vllm_like.serving(state) as address:
+        yield address
+
+
+def digits(completions, **_):
+    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
+
+
+def config(tmp_path, url, **changes):
+    values = {
+        "output_dir": str(tmp_path / "out"),
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_completion_length": 6,
+        "max_steps": 3,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "save_strategy": "no",
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "vllm_server_base_url": url,
+        "vllm_server_timeout": 0.2,
+    }
+    return GRPOPlusConfig(**{**values, **changes})
+
+
+def trainer(folder, args, **lora):
+    values = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
+    return GRPOPlusTrainer(folder, digits, args, ROWS, ROWS, quantization_config=NF4, peft_config=LoraConfig(**values))
+
+
+def logged(run, name):
+    return [entry[name] for entry in run.state.log_history if name in entry]
+
+
+GAP = "sampling/sampling_logp_difference/max"
+
+
+class TestTraining:
+    def test_each_step_draws_from_the_weights_of_that_step(self, folder, tmp_path, state, url):
+        run = trainer(folder, config(tmp_path, url))
+        before = {n: p.detach().clone() for n, p in run.model.named_parameters() if p.requires_grad}
+        run.train()
+        assert any(not torch.equal(p, before[n]) for n, p in run.model.named_parameters() if n in before)
+        gaps = logged(run, GAP)
+        assert len(gaps) == 3
+        assert max(gaps) < 1e-4
+        assert logged(run, "sampling/importance_sampling_ratio/mean") == pytest.approx([1, 1, 1], abs=1e-3)
+        assert len(set(state.loads)) == 3
+        by_adapter = [body["model"] for body in state.completions]
+        assert by_adapter == [name for name in state.loads for _ in range(2)]  # two prompts a step
+        assert {(body["n"], body["max_tokens"], body["logprobs"]) for body in state.completions} == {(4, 6, 0)}
+        assert run.args.use_vllm is True
+
+    def test_without_the_update_the_gap_shows(self, folder, tmp_path, url, monkeypatch):
+        monkeypatch.setattr(AdapterServer, "sync_weights", lambda self: None)
+        run = trainer(folder, config(tmp_path, url))
+        run.train()
+        gaps = logged(run, GAP)
+        assert gaps[0] < 1e-4
+        assert min(gaps[1:]) > 1e-2
+
+    def test_temperature_and_end_tokens_arrive(self, folder, tmp_path, state, url, caplog):
+        run = trainer(
+            folder, config(tmp_path, url, temperature=0.7, top_k=5, max_steps=1, generation_kwargs={"seed": 3})
+        )
+        assert "does not say which log-probabilities it returns" in caplog.text
+        run.train()
+        assert max(logged(run, GAP)) < 1e-4
+        (body, *_) = state.completions
+        assert (body["temperature"], body["top_k"], body["seed"]) == (0.7, 5, 3)
+        assert body["stop_token_ids"] == list(run.eos_token_ids)
+
+    def test_nothing_is_left_behind_and_evaluation_still_works(self, folder, tmp_path, state, url):
+        run = trainer(folder, config(tmp_path, url, max_steps=1))
+        run.train()
+        assert state.adapters == {}
+        assert not (tmp_path / "out" / "vllm_adapter").exists()
+        run.evaluate()
+        assert len(state.loads) == 2
+        assert len(state.adapters) == 1
+
+    def test_a_policy_with_a_reference_copy_sends_the_policy(self, folder, tmp_path, state, url):
+        args = config(tmp_path, url, beta=0.05, sync_ref_model=True, ref_model_sync_steps=1, ref_model_mixup_alpha=1.0)
+        run = trainer(folder, args)
+        run.train()
+        assert "ref" in run.model.peft_config
+        assert max(logged(run, GAP)) < 1e-4
+
+
+def test_two_ranks_share_one_server(tmp_path, state, url, clean_environment, end_tree):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
+    command += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
+    command += [str(Path(__file__).with_name("vllm_ranks.py")), state.name, url, str(tmp_path), "5"]
+    variables = clean_environment | {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen(command, env=variables, stdout=output, stderr=output, start_new_session=True)
+        try:
+            code = process.wait(timeout=240)
+        finally:
+            end_tree(process)
+    assert code == 0, (tmp_path / "output").read_text()[-4000:]
+    log = json.loads((tmp_path / "log.json").read_text())
+    gaps = [entry[GAP] for entry in log if GAP in entry]
+    assert len(gaps) == 2
+    assert max(gaps) < 1e-4
+    assert len(state.loads) == 2  # one rank talks to the server, for both
+    assert [body["n"] for body in state.completions] == [4] * 4
+
+
+class TestServer:
+    def refusal(self, *arguments, **keywords):
+        with pytest.raises(ConfigError) as caught:
+            trainer(*arguments, **keywords)
+        return str(caught.value)
+
+    def test_nobody_there(self, folder, tmp_path):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        text = self.refusal(folder, config(tmp_path, None, vllm_server_host="127.0.0.1", vllm_server_port=port))
+        assert f"no vLLM server answers at http://127.0.0.1:{port} within 0.2 s" in text
+        assert f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {folder} --enable-lora" in text
+
+    def test_another_model(self, folder, tmp_path, state, url):
+        state.name = "Qwen/Qwen3-8B"
+        text = self.refusal(folder, config(tmp_path, url))
+        assert f"serves Qwen/Qwen3-8B, but {folder} is trained" in text
+        assert f"--served-model-name {folder}" in text
+
+    def test_no_permission_to_load_adapters(self, folder, tmp_path, state, url):
+        state.updating = False
+        text = self.refusal(folder, config(tmp_path, url), r=32)
+        assert "has no /v1/load_lora_adapter" in text
+        assert "--max-lora-rank 32" in text
+
+    def test_an_adapter_too_large_for_it(self, folder, tmp_path, state, url):
+        state.most_rank = 2
+        run = trainer(folder, config(tmp_path, url))
+        with pytest.raises(ServerError, match=r"HTTP 500: LoRA rank 4 is greater than max_lora_rank 2\."):
+            run.train()
+
+    def test_a_folder_that_it_does_not_see(self, folder, tmp_path, state, url):
+        state.blind = True
+        run = trainer(folder, config(tmp_path, url))
+        with pytest.raises(ServerError, match=r"HTTP 404: .*No adapter found for .*on a disk that both share"):
+            run.train()
+
+    def test_one_that_returns_no_token_ids(self, folder, tmp_path, state, url):
+        state.hide_ids = True
+        run = trainer(folder, config(tmp_path, url))
+        with pytest.raises(ServerError, match="must know return_token_ids; update vLLM"):
+            run.train()
+
+    def test_a_busy_one_is_asked_again_and_one_that_stays_busy_is_given_up(self, folder, tmp_path, state, url):
+        run = trainer(folder, config(tmp_path, url, max_steps=1))
+        state.busy = 3
+        run.train()
+        assert state.busy == 0
+        state.busy = 1000
+        with pytest.raises(ServerError, match="HTTP 503"):
+            run.evaluate()
+
+    def test_one_that_dies_is_named(self, folder, tmp_path, state):
+        with vllm_like.serving(state) as address:
+            run = trainer(folder, config(tmp_path, address))
+        with pytest.raises(ServerError, match=r"cannot be reached any more: .*refused"):
+            run.train()
+
+    def test_one_that_hangs_is_given_up(self):
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            client = Client(f"http://127.0.0.1:{deaf.getsockname()[1]}/v1/", patience=0.1, timeout=0.2)
+            with pytest.raises(ServerError, match=r"/v1/models gave no answer within 0\.2 s"):
+                client.models()
+
+    def test_a_key_is_sent(self, state, url, monkeypatch):
+        state.key = "secret"
+        client = Client(url, patience=0.1)
+        with pytest.raises(ServerError, match="HTTP 401"):
+            client.models()
+        monkeypatch.setenv("VLLM_API_KEY", "secret")
+        assert client.models()[0]["id"] == state.name
+
+    def test_what_is_no_server_of_vllm(self, state, url, monkeypatch):
+        with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
+            Client("localhost:8000", patience=1)
+        monkeypatch.setattr(state, "get", lambda _: (200, "<html>"))
+        with pytest.raises(ServerError, match="answered no JSON"):
+            Client(url, patience=1).models()
+
+    def test_an_answer_that_was_lost_does_not_fail_the_second_try(self, state, url):
+        client = Client(url, patience=1)
+        state.adapters["mine"] = Path()
+        assert client.load("mine", "/x") is None
+
+
+class TestAdapters:
+    @pytest.mark.parametrize(
+        ("changes", "name"),
+        [
+            ({"use_dora": True}, "use_dora"),
+            ({"modules_to_save": ["embed_tokens"]}, "modules_to_save"),
+            ({"bias": "lora_only"}, "bias"),
+            ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+            ({"alpha_pattern": {"q_proj": 2}}, "alpha_pattern"),
+            ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights"),
+        ],
+    )
+    def test_what_vllm_cannot_serve_is_refused_before_anything_is_asked(self, changes, name, folder, tmp_path):
+        with pytest.raises(ConfigError, match=rf"vLLM cannot serve adapters with {name}") as caught:
+            trainer(folder, config(tmp_path, "http://127.0.0.1:9"), **changes)
+        assert "rollout: auto" in str(caught.value)
+
+    def test_what_it_can_is_let_through(self):
+        assert adapter_problems(LoraConfig(r=8, use_rslora=True, init_lora_weights="gaussian")) == []
+        from peft import IA3Config
+
+        assert "this one is IA3" in adapter_problems(IA3Config())[0]
+
+    def test_a_loss_that_needs_weights_per_token_says_so(self, folder, tmp_path):
+        args = config(tmp_path, "http://127.0.0.1:9", loss_type="vespo")
+        with pytest.raises(ConfigError, match="set vllm_importance_sampling_mode to 'token_truncate'"):
+            trainer(folder, args)
+
+
+def test_what_the_server_draws_takes_no_memory_here(tmp_path):
+    args = config(tmp_path, "http://127.0.0.1:9", rollout="stock", max_completion_length=2048)
+    shape = shape_of(AutoConfig.for_model("qwen3", num_hidden_layers=4))
+    there = estimate(shape, settings_of(args, None, bits=4))
+    here = estimate(
+        shape, settings_of(config(tmp_path, None, use_vllm=False, max_completion_length=2048), None, bits=4)
+    )
+    assert there.cache == 0 < here.cache
+    assert there.prefill == 0
+    assert there.train == here.train
+    text = suggestion(
+        AutoConfig.for_model("qwen3", num_hidden_layers=4), "m", settings_of(args, None, bits=4), 2**33, 4
+    )
+    assert "rollout" not in text
