@@ -1,13 +1,26 @@
-"""The data and the model of the quickstart, made on the spot: chains of sums, and a small model that half knows them.
+r"""The data and the model of the quickstart, made on the spot: chains of sums, and a model in two minds about them.
 
-``examples/quickstart.yaml`` names the two functions; both work from any config. The model is warm-started on worked
-solutions of which some contain slips, so that it is right some of the time and reinforcement has something to prefer.
+``examples/quickstart.yaml`` names the two functions; both work from any config. The model is warm-started on solutions
+that are all right, but of which most state the result at once and only some work it out line by line. So it learns both
+habits, and in its head it is mostly wrong: it is right some of the time. The reward tells the habits apart.
+
+    user:       7+5-9+4
+    assistant:  \boxed{7}                        at once, or
+
+    assistant:  7+5=12
+                12-9=3
+                3+4=7
+                \boxed{7}                        worked out
 """
 
+import json
 import os
 import random
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +30,20 @@ if TYPE_CHECKING:
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
 """Where the warm-started model is kept for the next run."""
 
-SLIPS = 0.15
-"""Share of the warm start's lines with a wrong result."""
+RECIPE = 3
+"""Kept with the model: one of another recipe is made anew."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'][0] }}{{ message['content'] }}<|im_end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>a{% endif %}"
+)
+"""ChatML with one letter for the role: every character is a token."""
+
+MOST = 20
+"""No value of a chain is above it."""
+
+RATE = 5e-3
+"""Of learning at its height, in the warm start."""
 
 ROWS = {"train": 4096, "test": 256}
 
@@ -40,35 +65,34 @@ class Chain:
         """What it comes to."""
         return self.start + sum(number if sign == "+" else -number for sign, number in self.moves)
 
-    def solution(self, rng: random.Random | None = None, slips: float = 0.0) -> str:
-        """A line for each move and the boxed result; some lines may be wrong, and the rest follows."""
+    @property
+    def at_once(self) -> str:
+        """The boxed result and nothing else."""
+        return f"\\boxed{{{self.answer}}}"
+
+    @property
+    def worked_out(self) -> str:
+        """A line for each move, then the boxed result."""
         value, lines = self.start, []
         for sign, number in self.moves:
             result = value + number if sign == "+" else value - number
-            if rng is not None and rng.random() < slips:
-                result = max(0, result + rng.choice((-2, -1, 1, 2)))
             lines.append(f"{value}{sign}{number}={result}")
             value = result
-        return "\n".join([*lines, f"\\boxed{{{value}}}"])
+        return "\n".join([*lines, self.at_once])
 
 
 def chains(seed: int, low: int = 2, high: int = 4) -> Iterator[Chain]:
-    """Random chains of ``low`` to ``high`` moves that never go below zero."""
+    """Random chains of ``low`` to ``high`` moves whose values stay between 0 and 20."""
     rng = random.Random(seed)  # noqa: S311 - sums, not secrets
     while True:
         value = start = rng.randrange(1, 10)
         moves = []
         for _ in range(rng.randint(low, high)):
             number = rng.randrange(1, 10)
-            sign = rng.choice("+-") if value >= number else "+"
+            sign = "+" if value < number else "-" if value + number > MOST else rng.choice("+-")
             value += number if sign == "+" else -number
             moves.append((sign, number))
         yield Chain(start, tuple(moves))
-
-
-def prompt_of(question: str) -> str:
-    """The prompt of a question."""
-    return f"{question}=\n"
 
 
 def dataset() -> "DatasetDict":
@@ -79,12 +103,13 @@ def dataset() -> "DatasetDict":
     splits: dict[str, Any] = {}
     source = chains(seed=1)
     for name in ("test", "train"):
-        rows: list[dict[str, str]] = []
+        rows: list[dict[str, Any]] = []
         while len(rows) < ROWS[name]:
             chain = next(source)
             if chain.question not in seen:
                 seen.add(chain.question)
-                rows.append({"prompt": prompt_of(chain.question), "answer": str(chain.answer)})
+                asked = [{"role": "user", "content": chain.question}]
+                rows.append({"prompt": asked, "answer": str(chain.answer)})
         splits[name] = Dataset.from_list(rows)
     return DatasetDict(splits)
 
@@ -92,57 +117,116 @@ def dataset() -> "DatasetDict":
 def model() -> str:
     """The folder of the warm-started model; made on the first call, kept for the next."""
     folder = FOLDER / "warm"
-    if not (folder / "config.json").is_file():
+    if _recipe_of(folder) != RECIPE:
         warm_start(folder)
     return str(folder)
 
 
-def warm_start(folder: Path, *, steps: int = 400, rows: int = 96, seed: int = 0) -> None:
-    """Train a small model on worked solutions with slips, and save it with its tokenizer.
+def _recipe_of(folder: Path) -> int | None:
+    try:
+        found = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["recipe"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def warm_start(
+    folder: Path,
+    *,
+    steps: int = 450,
+    worked: int = 30,
+    at_once: int = 50,
+    seed: int = 0,
+    hidden: int = 128,
+    moves: tuple[int, int] = (2, 4),
+) -> None:
+    """Train a small model on solutions of both kinds, and save it with its tokenizer: all of it, or nothing.
 
     Args:
         folder: where to save.
         steps: optimizer steps.
-        rows: solutions a step.
+        worked: solutions a step that are worked out.
+        at_once: solutions a step that are not.
         seed: of weights and data.
+        hidden: width of the model, a multiple of 64.
+        moves: fewest and most moves of a chain.
     """
     import torch
 
     from grpo_plus.testing import make_tiny_model
 
     network, tokenizer = make_tiny_model(
-        layers=4, hidden=128, num_attention_heads=4, num_key_value_heads=2, initializer_range=0.02, seed=seed
+        layers=2,
+        hidden=hidden,
+        intermediate_size=2 * hidden,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=hidden // 64,
+        initializer_range=0.03,
+        seed=seed,
     )
-    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=steps, pct_start=0.1)
-    source, rng = chains(seed=seed + 2), random.Random(seed)  # noqa: S311 - sums, not secrets
-    print(f"warm start: {steps} steps of supervised training on worked solutions with slips")
+    tokenizer.chat_template = CHAT_TEMPLATE
+    size = sum(parameter.numel() for parameter in network.parameters())
+    print(f"warm start: supervised training of a model of {size / 1e6:.1f} million parameters, {steps} steps")
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, betas=(0.9, 0.95))
+    source = chains(seed + 2, *moves)
     network.train()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps, pct_start=0.1)
     for step in range(1, steps + 1):
-        texts = [(prompt_of(c.question), c.solution(rng, SLIPS)) for c, _ in zip(source, range(rows), strict=False)]
-        ids, labels = _padded(tokenizer, texts)
-        loss = network(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
+        long = [(chain.question, chain.worked_out) for chain in islice(source, worked)]
+        short = [(chain.question, chain.at_once) for chain in islice(source, at_once)]
+        (lost, tokens), (lost_at_once, tokens_at_once) = (_loss(network, tokenizer, pairs) for pairs in (long, short))
+        loss = (lost + lost_at_once) / (tokens + tokens_at_once)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 50 == 0 or step == steps:
-            print(f"  step {step}: loss {loss.item():.3f}", flush=True)
-    network.eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        if step % 100 == 0 or step == steps:
+            print(f"  step {step}: loss of worked solutions {lost.item() / tokens:.3f}", flush=True)
+    _save(network.eval(), tokenizer, folder)
 
 
-def _padded(tokenizer: Any, texts: list[tuple[str, str]]) -> tuple[Any, Any]:
-    """Ids and labels of prompts and solutions: right-padded, and only the solutions are learned."""
+def _loss(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[Any, int]:
+    """Sum over all tokens of the solutions, and how many those are."""
     import torch
 
-    pairs = [(tokenizer(p)["input_ids"], [*tokenizer(s)["input_ids"], tokenizer.eos_token_id]) for p, s in texts]
-    width = max(len(prompt) + len(solution) for prompt, solution in pairs)
-    ids = torch.full((len(pairs), width), tokenizer.pad_token_id)
-    labels = torch.full((len(pairs), width), -100)
-    for row, (prompt, solution) in enumerate(pairs):
-        end = len(prompt) + len(solution)
-        ids[row, :end] = torch.tensor([*prompt, *solution])
-        labels[row, len(prompt) : end] = torch.tensor(solution)
+    ids, labels = _padded(tokenizer, pairs)
+    logits = network(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long()).logits
+    wanted = labels[:, 1:].flatten()
+    total = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted, reduction="sum")
+    return total, int((wanted != -100).sum())
+
+
+def _padded(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
+    """Ids and labels of questions and solutions: right-padded, and only the solutions are learned."""
+    import torch
+
+    rows = []
+    for question, solution in pairs:
+        asked = tokenizer.apply_chat_template(
+            [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
+        )
+        rows.append((tokenizer(asked)["input_ids"], [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]))
+    width = max((len(prompt) + len(solution) for prompt, solution in rows), default=1)
+    ids = torch.full((len(rows), width), tokenizer.pad_token_id)
+    labels = torch.full((len(rows), width), -100)
+    for row, (prompt, learned) in enumerate(rows):
+        end = len(prompt) + len(learned)
+        ids[row, :end] = torch.tensor([*prompt, *learned])
+        labels[row, len(prompt) : end] = torch.tensor(learned)
     return ids, labels
+
+
+def _save(network: Any, tokenizer: Any, folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        network.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        (draft / "recipe.json").write_text(json.dumps({"recipe": RECIPE}) + "\n", encoding="utf-8")
+        draft.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

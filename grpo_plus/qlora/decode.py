@@ -5,7 +5,7 @@ not all rows fit at once, waiting ones take the places of those that ended. Each
 mask, so what it sees is what it would see alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ def decode(
     *,
     most_rows: int | None = None,
     device: Any = None,
+    uniform: Callable[[Sequence[int], Sequence[int]], torch.Tensor] | None = None,
 ) -> Decoded:
     """Complete every prompt.
 
@@ -57,6 +58,8 @@ def decode(
         sampling: how tokens are chosen.
         most_rows: how many rows may be in flight; None for all.
         device: where the model's inputs go.
+        uniform: gives, for rows and their next places, the numbers in [0, 1) that pick their tokens, so that a row's
+            draw does not depend on the others; None draws from torch's own generator.
     """
     result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
     chain = processors(sampling)
@@ -78,7 +81,10 @@ def decode(
                 batch = join(batch, read(model, contexts, taken, pad=sampling.pad, device=device))
                 result.prefills += len(set(map(tuple, contexts)))
             assert batch is not None
-            tokens_R = next_tokens(chain, sampling, batch.seen, batch.logits)
+            numbers_R = (
+                None if uniform is None else uniform(batch.rows, [len(result.completions[r]) for r in batch.rows])
+            )
+            tokens_R = next_tokens(chain, sampling, batch.seen, batch.logits, numbers_R)
             alive = _append(result, batch.rows, tokens_R, stops, sampling.most)
             flying = [batch.rows[place] for place in alive]
             if not alive:

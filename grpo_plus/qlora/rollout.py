@@ -31,6 +31,11 @@ class Rollout:
         self._report = report
         self._said: set[str] = set()
 
+    @property
+    def most_rows(self) -> int | None:
+        """Rows in flight, at most; fewer than were asked for once memory has run out."""
+        return self._most_rows
+
     @contextmanager
     def applied(self, model: Any) -> Iterator[None]:
         """Inside the block ``model.generate`` decodes here; what is not known to be equal goes to its own method.
@@ -122,7 +127,7 @@ def refusal(model: Any) -> str | None:
         return f"{name} takes no positions"
     layers = DynamicCache(config=plain.config).layers
     if not layers or any(type(layer) is not DynamicLayer for layer in layers):
-        return f"{name} keeps more, or less, than keys and values of all tokens"
+        return f"{name} does not keep keys and values of all tokens (sliding-window or linear attention)"
     return None
 
 

@@ -125,7 +125,13 @@ def processors(sampling: Sampling) -> Any:
     return chain
 
 
-def next_tokens(chain: Any, sampling: Sampling, seen_RS: torch.Tensor, logits_RV: torch.Tensor) -> torch.Tensor:
+def next_tokens(
+    chain: Any,
+    sampling: Sampling,
+    seen_RS: torch.Tensor,
+    logits_RV: torch.Tensor,
+    uniform_R: torch.Tensor | None = None,
+) -> torch.Tensor:
     """One token for each row.
 
     Args:
@@ -133,8 +139,16 @@ def next_tokens(chain: Any, sampling: Sampling, seen_RS: torch.Tensor, logits_RV
         sampling: the settings.
         seen_RS: what each row has held so far; padding must repeat a token of the row.
         logits_RV: of the next token, float32.
+        uniform_R: numbers in [0, 1) that pick the tokens; None draws from torch's own generator.
     """
     scores_RV: torch.Tensor = chain(seen_RS, logits_RV)
     if not sampling.draw:
         return scores_RV.argmax(dim=-1)
-    return torch.multinomial(scores_RV.softmax(dim=-1), num_samples=1).squeeze(1)
+    chances_RV = scores_RV.softmax(dim=-1)
+    if uniform_R is None:
+        return torch.multinomial(chances_RV, num_samples=1).squeeze(1)
+    reached_RV = chances_RV.double().cumsum(dim=-1)
+    # Scaled by the sum, which rounding leaves beside 1, and always below it: past it there is no token.
+    whole_R1 = reached_RV[:, -1:]
+    wanted_R1 = torch.minimum(uniform_R.to(reached_RV)[:, None] * whole_R1, whole_R1.nextafter(whole_R1.new_zeros(())))
+    return torch.searchsorted(reached_RV, wanted_R1, right=True).squeeze(1)

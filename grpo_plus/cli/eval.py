@@ -1,0 +1,355 @@
+"""``grpo-plus eval``: how good a model is on a dataset, by a verifier, with intervals."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from grpo_plus.cli import UserError
+from grpo_verifiers._suggest import unknown
+from grpo_verifiers.errors import VerifierError
+
+if TYPE_CHECKING:
+    from grpo_plus.evaluation import Drawing, Evaluation, Sample
+    from grpo_verifiers import Verifier
+
+PROG = "grpo-plus eval"
+TABLE_WIDTH = 100
+"""Where the output is no terminal, which would have a width of its own."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Check everything that can be checked without the model, then load it, sample, judge and print."""
+    options = _options(arguments)
+    import datasets
+    from transformers.utils import logging
+
+    from grpo_plus.evaluation import Drawing
+    from grpo_plus.evaluation.run import check_numbers
+    from grpo_plus.evaluation.store import StoreError
+    from grpo_verifiers.runner import close_shared_runners
+
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+        logging.disable_progress_bar()
+    try:
+        ks = _ks(options.k, options.n)
+        check_numbers(options.n, ks, options.batch)
+        drawing = Drawing(
+            max_completion_length=options.max_completion_length,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+        )
+        return _evaluate(options, ks, drawing)
+    except (VerifierError, StoreError, ValueError) as error:
+        raise UserError(str(error)) from error
+    finally:
+        close_shared_runners()
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    # Options are written with dashes here and with underscores in configs: both work.
+    given = [_dashed(argument) for argument in arguments]
+    parser = argparse.ArgumentParser(prog=PROG, description=__doc__, allow_abbrev=False)
+    parser.add_argument("model", help="a folder or a name on the hub; a folder with an adapter brings its base along")
+    data = parser.add_argument_group("data")
+    data.add_argument("--dataset", required=True, help="a file, a folder, a name on the hub, or module:function")
+    data.add_argument("--config", help="configuration of a hub dataset")
+    data.add_argument("--split", default="test", help="split of the dataset (default: test)")
+    data.add_argument("--limit", type=int, help="only the first rows")
+    data.add_argument("--prompt-column", help="column of the prompt (default: prompt)")
+    data.add_argument("--user", help="the prompt's text, with {column} placeholders")
+    data.add_argument("--system", help="a system message before every prompt")
+    data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
+    judge = parser.add_argument_group("verifier")
+    judge.add_argument("--verifier", action="append", required=True, help="by name or reference; several may be given")
+    judge.add_argument("--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands")
+    judge.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
+    judge.add_argument("--plugin", action="append", default=[], help="module or ./file.py to import first")
+    judge.add_argument("--timeout", type=float, help="seconds for one completion")
+    draws = parser.add_argument_group("sampling")
+    draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
+    draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
+    draws.add_argument("--temperature", type=float, default=1.0, help="0 is greedy (default: 1)")
+    draws.add_argument("--top-p", type=float, default=1.0)
+    draws.add_argument("--top-k", type=int, default=0, help="0 for no limit")
+    draws.add_argument("--max-completion-length", type=int, default=256, help="tokens, at most (default: 256)")
+    draws.add_argument("--seed", type=int, default=0)
+    draws.add_argument("--batch", type=int, default=64, help="completions drawn together (default: 64)")
+    loading = parser.add_argument_group("loading")
+    loading.add_argument("--adapter", help="folder of an adapter to put on the model")
+    loading.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16")
+    loading.add_argument("--device", help="cpu, cuda, …; default: what there is")
+    loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
+    loading.add_argument("--revision", help="of a model on the hub")
+    loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
+    parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); an unfinished one is gone on with")
+    parser.add_argument("--overwrite", action="store_true", help="throw away what --out holds")
+    parser.error = _refuse  # type: ignore[method-assign]  # its own prints a usage and ends the process
+    return parser.parse_args(given)
+
+
+def _dashed(argument: str) -> str:
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.partition("=")
+    return name.replace("_", "-") + equals + value
+
+
+def _refuse(message: str) -> Any:
+    raise UserError(f"{message}. {PROG} --help lists all options.")
+
+
+def _ks(given: str | None, n: int) -> list[int]:
+    if given is None:
+        return sorted({1, n}) if n >= 1 else [1]
+    try:
+        return sorted({int(part) for part in given.split(",")})
+    except ValueError as error:
+        raise UserError(f"-k is {given!r}, expected whole numbers separated by commas, like 1,4,8.") from error
+
+
+def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") -> int:
+    from rich.console import Console
+
+    from grpo_plus.evaluation import evaluate
+    from grpo_plus.evaluation.store import Store
+    from grpo_plus.evaluation.tables import results_table
+
+    verifiers = _verifiers(options)
+    rows = _rows(options)
+    base, adapter = _base_and_adapter(options)
+    _require(verifiers, rows, options)
+    store = Store(options.out, _settings(options), overwrite=options.overwrite) if options.out else None
+    try:
+        model, tokenizer = _load(base, adapter, options)
+        rows = _with_prompts(rows, tokenizer, options)
+        done = store.done if store else []
+        total = len(rows) * options.n
+        if done:
+            print(f"{len(done)} of {total} samples are in {options.out} already.", file=sys.stderr)
+        with _Progress(total, len(done)) as progress:
+
+            def report(samples: "Sequence[Sample]") -> None:
+                if store:
+                    store.add(samples)
+                progress.advance(samples)
+
+            found = evaluate(
+                model, tokenizer, rows, verifiers, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
+                batch=options.batch, done=done, report=report,
+            )  # fmt: skip
+        if store:
+            store.finish(found)
+    except KeyboardInterrupt:
+        if store:
+            print(f"\nInterrupted; the same command goes on from {options.out}.", file=sys.stderr)
+        raise
+    finally:
+        if store:
+            store.close()
+    console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
+    console.print(results_table({f"{len(rows)} rows, {options.n} samples each": found}))
+    _print_notes(found, ks)
+    if store:
+        print(f"samples: {store.path}\nresults: {store.beside}")
+    return 0
+
+
+def _print_notes(found: "Evaluation", ks: Sequence[int]) -> None:
+    print("Intervals hold the truth 95 times in 100, over the choice of rows and samples.")
+    for note in found.notes:
+        print(note)
+    for label, results in found.results.items():
+        if max(ks) > 1 and not results.majorities:
+            print(f"{label} has no majority@k: it does not say which wrong answers are the same.")
+
+
+def _verifiers(options: argparse.Namespace) -> "list[Verifier]":
+    from grpo_plus.cli.verify import literal, pair
+    from grpo_verifiers import get_verifier
+    from grpo_verifiers.verifying import load_plugins
+
+    plugins = load_plugins(options.plugin)
+    columns = dict(pair(text, "--column") for text in options.column)
+    keywords = {key: literal(value) for key, value in (pair(text, "--option") for text in options.option)}
+    if len(options.verifier) > 1 and (columns or keywords):
+        raise UserError("--column and --option belong to one verifier: give one --verifier with them.")
+    made = [
+        get_verifier(name, columns=columns, plugins=plugins, timeout=options.timeout, **keywords)
+        for name in dict.fromkeys(options.verifier)
+    ]
+    problems = [problem for verifier in made for problem in verifier.check()]
+    if problems:
+        raise UserError(" ".join(problems))
+    return made
+
+
+def _rows(options: argparse.Namespace) -> Any:
+    from grpo_plus.cli._data import load_rows, pick_split
+
+    rows = pick_split(load_rows(options.dataset, options.config), options.split, "--split")
+    if not hasattr(rows, "__len__"):
+        raise UserError(f"--dataset {options.dataset!r} is a stream; an evaluation needs to know its rows.")
+    if options.limit is not None:
+        if options.limit < 1:
+            raise UserError(f"--limit is {options.limit}, expected at least 1.")
+        rows = rows.select(range(min(options.limit, len(rows))))
+    if len(rows) == 0:
+        raise UserError(f"--dataset {options.dataset!r} has no rows in the split {options.split!r}.")
+    return rows
+
+
+def _prompt(options: argparse.Namespace) -> dict[str, str]:
+    given = {
+        "column": options.prompt_column, "user": options.user, "system": options.system, "template": options.template,
+    }  # fmt: skip
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> None:
+    """What the dataset lacks, before a model is loaded."""
+    from grpo_plus.cli._prompts import check_columns, prompt_problems
+
+    problems = prompt_problems(_prompt(options))
+    if problems:
+        raise UserError(" ".join(problems))
+    check_columns(rows, _prompt(options), f"--split {options.split}")
+    missing = [
+        f"{verifier.label} needs {parameter}: {unknown('column', column, rows.column_names)}"
+        for verifier in verifiers
+        for parameter, column in verifier.required_columns.items()
+        if column not in rows.column_names
+    ]
+    if missing:
+        raise UserError(
+            f"the data lacks columns of the verifiers. {' '.join(missing)} Say where a value stands with --column "
+            "PARAMETER=COLUMN."
+        )
+
+
+def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace) -> Any:
+    from grpo_plus.cli._prompts import with_prompts
+
+    return with_prompts(rows, _prompt(options), chat=tokenizer.chat_template is not None)
+
+
+def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
+    """The model and the adapter on it: a folder that holds an adapter names its base itself."""
+    import json
+
+    adapter, base = options.adapter, options.model
+    if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
+        raise UserError(f"--adapter is {adapter!r}, but there is no adapter_config.json in it.")
+    config = Path(base).expanduser() / "adapter_config.json"
+    if config.is_file() and not (config.parent / "config.json").is_file():
+        if adapter is not None:
+            raise UserError(f"{base} is an adapter itself: give its base model, or leave --adapter out.")
+        try:
+            named = json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
+        except (OSError, ValueError, AttributeError) as error:
+            raise UserError(f"{config} cannot be read: {error}.") from error
+        if not named:
+            raise UserError(f"{base} is an adapter that names no base model: grpo-plus eval BASE --adapter {base}")
+        print(f"{base} is an adapter on {named}.", file=sys.stderr)
+        return str(named), str(base)
+    looks_local = base.startswith((".", "/", "~")) or Path(base).expanduser().is_dir()
+    if looks_local and not (Path(base).expanduser() / "config.json").is_file():
+        raise UserError(f"the model folder {base!r} does not exist or holds no config.json.")
+    return base, adapter
+
+
+def _load(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from grpo_plus.qlora.repack import keep_layout
+
+    present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
+    device = options.device or str(present)
+    dtypes = ("auto", "float32", "bfloat16", "float16")
+    if options.dtype not in dtypes:
+        raise UserError(f"--dtype: {unknown('type', options.dtype, dtypes)}")
+    common = {"revision": options.revision, "trust_remote_code": options.trust_remote_code}
+    extra: dict[str, Any] = {"dtype": options.dtype, "device_map": {"": device}}
+    if options.load_in_4bit:
+        extra["quantization_config"] = _four_bits(options, torch.device(device))
+    try:
+        model = AutoModelForCausalLM.from_pretrained(base, **common, **extra)
+        if options.load_in_4bit:
+            keep_layout(model)
+        tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(base, adapter), **common)
+        if adapter is not None:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, adapter)
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise UserError(f"the model {base!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    return model.eval(), tokenizer
+
+
+def _tokenizer_folder(base: str, adapter: str | None) -> str:
+    """An adapter's own tokenizer goes before its base's: training may have changed the template."""
+    own = adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
+    return str(adapter) if own else base
+
+
+def _four_bits(options: argparse.Namespace, device: Any) -> Any:
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    from grpo_plus.qlora.defaults import Device
+
+    present = Device.present(use_cpu=device.type == "cpu")
+    best = "float32" if present.kind == "cpu" else "bfloat16" if present.bf16 else "float16"
+    compute = getattr(torch, best if options.dtype == "auto" else options.dtype)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute
+    )
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What makes two evaluations the same: everything but how they are run."""
+    apart = ("batch", "out", "overwrite", "device", "k")
+    return {name: value for name, value in vars(options).items() if name not in apart}
+
+
+class _Progress:
+    """A bar on a terminal; elsewhere a line now and then."""
+
+    def __init__(self, total: int, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+            console=Console(stderr=True), disable=not self._terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task("sampling", total=total, completed=done)
+        self._total, self._done, self._scores = total, done, [0.0, 0.0]
+        self._said = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, samples: "Sequence[Sample]") -> None:
+        """So many more are judged."""
+        self._done += len(samples)
+        for sample in samples:
+            score = next(iter(sample.verdicts.values()))["score"]
+            if score is not None:
+                self._scores = [self._scores[0] + score, self._scores[1] + 1]
+        shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "nothing to judge yet"
+        self._bar.update(self._task, advance=len(samples), description=shown)
+        if not self._terminal and (self._done == self._total or time.monotonic() - self._said > 10):
+            self._said = time.monotonic()
+            print(f"{self._done} of {self._total} samples, {shown}", file=sys.stderr, flush=True)

@@ -1,0 +1,107 @@
+"""pass@k and majority@k of one question, exactly: expectations over which k of its n samples are looked at.
+
+Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (arXiv 2107.03374), equation 1; Wang et al. 2022,
+"Self-Consistency Improves Chain of Thought Reasoning in Language Models" (arXiv 2203.11171), for the vote.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import exp, lgamma, log
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Chance that at least one of ``k`` samples is right, drawn without replacement from ``n`` of which ``c`` are.
+
+    ``1 - C(n-c, k) / C(n, k)`` is unbiased for the chance under k fresh samples. It is computed as a product of factors
+    between 0 and 1, so that no binomial coefficient overflows.
+
+    Args:
+        n: samples of the question.
+        c: how many of them are right.
+        k: how many are looked at.
+
+    Raises:
+        ValueError: not ``0 <= c <= n`` and ``1 <= k <= n``.
+    """
+    _check(n, k)
+    if not 0 <= c <= n:
+        raise ValueError(f"c is {c}, expected the number of right samples: 0 to n ({n}).")
+    missed = 1.0
+    for drawn in range(k):
+        missed *= max(0, n - c - drawn) / (n - drawn)
+    return 1.0 - missed
+
+
+def maj_at_k(right: Sequence[int], wrong: Sequence[int], k: int, silent: int = 0) -> float:
+    """Chance that a vote among ``k`` samples elects a right answer, the samples drawn without replacement.
+
+    The expectation is exact, not resampled: over all subsets of k samples, and over the winner where several answers
+    lead, each of which then wins with the same chance. Samples without an answer do not vote; a vote without any voter
+    elects nothing.
+
+    Args:
+        right: samples of each answer that is right, usually one number.
+        wrong: samples of each wrong answer.
+        k: how many samples vote.
+        silent: samples without an answer.
+
+    Raises:
+        ValueError: a count is negative, or there are fewer samples than ``k``.
+    """
+    if min((*right, *wrong, silent), default=0) < 0:
+        raise ValueError(f"counts of answers cannot be negative: right {list(right)}, wrong {list(wrong)}, {silent=}.")
+    n = sum(right) + sum(wrong) + silent
+    _check(n, k)
+    return _maj_at_k(tuple(sorted(right)), tuple(sorted(wrong)), k, silent)
+
+
+@lru_cache(maxsize=4096)
+def _maj_at_k(right: tuple[int, ...], wrong: tuple[int, ...], k: int, silent: int) -> float:
+    classes = [size for size in (*right, *wrong) if size]
+    n = sum(classes) + silent
+    if k == n:
+        most = max(classes, default=0)
+        leaders = classes.count(most)
+        return right.count(most) / leaders if most else 0.0
+    # Independent binomial draws of the same rate, given that they sum to k, are the draw without replacement; with the
+    # rate k/n that sum is likely enough for every term, all positive, to keep its precision.
+    rate = k / n
+    whole = _binomial(n, k, rate)
+    chance = 0.0
+    for own in set(right) - {0}:
+        others = list(classes)
+        others.remove(own)
+        for votes in range(1, min(own, k) + 1):
+            ties = _ties(others, silent, votes, k - votes, rate)
+            share = sum(weight / (1 + tied) for tied, weight in enumerate(ties))
+            chance += right.count(own) * _binomial(own, votes, rate) * share / whole
+    return min(1.0, chance)
+
+
+def _ties(others: Sequence[int], silent: int, votes: int, left: int, rate: float) -> list[float]:
+    """Weight of ``left`` samples spread over the others and the silent, none above ``votes``; by how many tie."""
+    most_ties = left // votes
+    table = [[0.0] * (left + 1) for _ in range(most_ties + 1)]  # (others that tie, samples spread so far)
+    for drawn in range(min(silent, left) + 1):
+        table[0][drawn] = _binomial(silent, drawn, rate)
+    for size in others:
+        chances = [_binomial(size, drawn, rate) for drawn in range(min(size, votes, left) + 1)]
+        fresh = [[0.0] * (left + 1) for _ in range(most_ties + 1)]
+        for tied, row in enumerate(table):
+            for spread, weight in enumerate(row):
+                if weight:
+                    for drawn, chance in enumerate(chances[: left - spread + 1]):
+                        fresh[tied + (drawn == votes)][spread + drawn] += weight * chance
+        table = fresh
+    return [row[left] for row in table]
+
+
+@lru_cache(maxsize=65536)
+def _binomial(n: int, drawn: int, rate: float) -> float:
+    choose = lgamma(n + 1) - lgamma(drawn + 1) - lgamma(n - drawn + 1)
+    return exp(choose + drawn * log(rate) + (n - drawn) * log(1 - rate))
+
+
+def _check(n: int, k: int) -> None:
+    if not 1 <= k <= n:
+        raise ValueError(f"k is {k}, but it must be between 1 and the number of samples of the question ({n}).")

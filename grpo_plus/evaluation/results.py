@@ -1,0 +1,189 @@
+"""What an evaluation found: samples with their verdicts, and the estimates made of them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.evaluation.answers import RIGHT, SILENT, reader_of, vote_classes
+from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
+from grpo_plus.evaluation.intervals import Estimate, mean, share
+
+if TYPE_CHECKING:
+    from grpo_verifiers import Verifier
+
+PASSES = 1.0
+"""The score from which a sample counts as right."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion of one row.
+
+    Attributes:
+        row: number of the row in its dataset.
+        sample: number of the completion among those of the row.
+        prompt: as given to the verifiers.
+        completion: the text, without special tokens.
+        tokens: how many were drawn.
+        cut_off: whether it ran out of tokens instead of ending.
+        verdicts: for each verifier's label the score, the status and the detail.
+    """
+
+    row: int
+    sample: int
+    prompt: Any
+    completion: str
+    tokens: int
+    cut_off: bool
+    verdicts: Mapping[str, Mapping[str, Any]]
+
+    def as_json(self) -> dict[str, Any]:
+        """A mapping that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Sample":
+        """What `as_json` gave.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            made = cls(**values)
+            if isinstance(made.row, int) and isinstance(made.sample, int) and isinstance(made.completion, str):
+                for verdict in made.verdicts.values():
+                    _ = verdict["score"], verdict["status"], verdict["detail"]
+                return made
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"no sample of an evaluation: {error}.") from error
+        raise ValueError("no sample of an evaluation: row, sample or completion have another type.")
+
+
+@dataclass(frozen=True)
+class Results:
+    """What one verifier's verdicts amount to.
+
+    Attributes:
+        label: of the verifier.
+        score: mean score; None where it applied to nothing.
+        passes: pass@k by k: the chance that one of k samples is right.
+        majorities: majority@k by k; empty for a verifier that knows no equal answers.
+        statuses: how often each status came up.
+        by_row: share of right samples of each row that it applied to.
+    """
+
+    label: str
+    score: Estimate | None
+    passes: Mapping[int, Estimate]
+    majorities: Mapping[int, Estimate]
+    statuses: Mapping[str, int]
+    by_row: Mapping[int, float]
+
+    @property
+    def accuracy(self) -> Estimate | None:
+        """pass@1, the share of right samples; None where the verifier applied to nothing."""
+        return self.passes.get(1)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a results file."""
+
+        def of(estimates: Mapping[int, Estimate]) -> dict[str, Any]:
+            return {str(k): asdict(estimate) for k, estimate in estimates.items()}
+
+        return {
+            "score": None if self.score is None else asdict(self.score),
+            "pass_at": of(self.passes),
+            "maj_at": of(self.majorities),
+            "statuses": dict(self.statuses),
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All samples, and what each verifier's verdicts amount to.
+
+    Attributes:
+        samples: in the order of rows.
+        results: by the verifiers' labels, in their order.
+        notes: what the reader of the numbers should know.
+    """
+
+    samples: Sequence[Sample]
+    results: Mapping[str, Results]
+    notes: Sequence[str] = field(default=())
+
+    @classmethod
+    def of(
+        cls, samples: Sequence[Sample], verifiers: Sequence["Verifier"], ks: Sequence[int], notes: Sequence[str] = ()
+    ) -> "Evaluation":
+        """Estimate everything from samples.
+
+        Args:
+            samples: of any number of rows, in any order.
+            verifiers: those whose verdicts the samples hold.
+            ks: for pass@k and majority@k; 1 is always among them.
+            notes: kept.
+        """
+        ordered = sorted(samples, key=lambda sample: (sample.row, sample.sample))
+        results = {verifier.label: _results(verifier, ordered, sorted({1, *ks})) for verifier in verifiers}
+        return cls(ordered, results, tuple(notes))
+
+    @property
+    def cut_off(self) -> float:
+        """Share of samples that ran out of tokens."""
+        return sum(sample.cut_off for sample in self.samples) / max(1, len(self.samples))
+
+    @property
+    def tokens(self) -> float:
+        """Mean length of a completion."""
+        return sum(sample.tokens for sample in self.samples) / max(1, len(self.samples))
+
+
+def gain(before: Results, after: Results) -> Estimate | None:
+    """How much the share of right samples rose, paired over the rows that both have; None where there are none."""
+    shared = before.by_row.keys() & after.by_row.keys()
+    return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None
+
+
+def _results(verifier: "Verifier", samples: Sequence[Sample], ks: Sequence[int]) -> Results:
+    rows: dict[int, list[Sample]] = {}
+    statuses: Counter[str] = Counter()
+    for sample in samples:
+        verdict = sample.verdicts[verifier.label]
+        statuses[verdict["status"]] += 1
+        if verdict["score"] is not None:  # what cannot be judged is no failure of the model
+            rows.setdefault(sample.row, []).append(sample)
+    if not rows:
+        return Results(verifier.label, None, {}, {}, statuses, {})
+    scores = {row: [float(s.verdicts[verifier.label]["score"]) for s in held] for row, held in rows.items()}
+    right = {row: sum(score >= PASSES for score in values) for row, values in scores.items()}
+    counts = {row: len(values) for row, values in scores.items()}
+    average = sum(counts.values()) / len(counts)
+    passes, majorities = {}, {}
+    votes = _votes(verifier, rows)
+    for k in ks:
+        able = [row for row in rows if counts[row] >= k]
+        if able:
+            passes[k] = share([pass_at_k(counts[row], right[row], k) for row in able], average)
+            if votes is not None and k > 1:
+                majorities[k] = share([_maj(votes[row], k) for row in able], average)
+    means = [sum(values) / len(values) for values in scores.values()]
+    by_row = {row: right[row] / counts[row] for row in rows}
+    return Results(verifier.label, mean(means), passes, majorities, statuses, by_row)
+
+
+def _votes(verifier: "Verifier", rows: Mapping[int, Sequence[Sample]]) -> dict[int, list[int]] | None:
+    reader = reader_of(verifier)
+    if reader is None:
+        return None
+    return {
+        row: vote_classes(verifier, reader, [s.completion for s in held], [s.verdicts[verifier.label] for s in held])
+        for row, held in rows.items()
+    }
+
+
+def _maj(classes: Sequence[int], k: int) -> float:
+    counted = Counter(classes)
+    right, silent = counted.pop(RIGHT, 0), counted.pop(SILENT, 0)
+    return maj_at_k([right], list(counted.values()), k, silent)

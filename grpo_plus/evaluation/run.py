@@ -1,0 +1,190 @@
+"""Sample completions of a dataset's rows and have verifiers judge them, while the next ones are being drawn."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.evaluation.results import Evaluation, Sample
+from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
+from grpo_plus.verification import LiveVerifier, Verification
+
+if TYPE_CHECKING:
+    from grpo_verifiers import Verifier
+
+Report = Callable[[Sequence[Sample]], None]
+BATCH = 128
+"""Completions drawn together, unless told otherwise; fewer are in flight where memory is short."""
+
+
+def evaluate(
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Mapping[str, Any]],
+    verifiers: "Verifier | Sequence[Verifier]",
+    *,
+    n: int = 1,
+    ks: Sequence[int] = (1,),
+    drawing: Drawing | None = None,
+    seed: int = 0,
+    batch: int = BATCH,
+    verifier_column: str | None = None,
+    done: Sequence[Sample] = (),
+    report: Report | None = None,
+) -> Evaluation:
+    """Draw ``n`` completions of every row, have them judged, and estimate how good the model is.
+
+    Every completion has a seed of its own, made of ``seed``, the number of its row and its own: neither the batch size
+    nor what else is evaluated changes what is drawn, up to rounding of the logits. (A model that must generate by
+    itself, such as one with a sliding window, draws with one seed a batch; a note says so.)
+
+    Args:
+        model: unwrapped causal language model; its mode and the random state are left as they were.
+        tokenizer: of the model.
+        rows: a dataset or list of mappings, with the column ``prompt`` (text or conversation) and what verifiers read.
+        verifiers: one or several.
+        n: completions of each row.
+        ks: for pass@k and majority@k, each at most ``n``.
+        drawing: how tokens are chosen.
+        seed: of the evaluation.
+        batch: completions drawn together.
+        verifier_column: column that names the verifier of each row.
+        done: samples of an earlier part of the same evaluation, which are not drawn again.
+        report: is given the samples of each batch when they have been judged.
+
+    Raises:
+        ValueError: numbers that do not fit together, or a prompt that cannot be read.
+        ColumnError: a column is missing.
+    """
+    verifiers = list(verifiers) if isinstance(verifiers, list | tuple) else [verifiers]  # type: ignore[list-item]
+    check_numbers(n, ks, batch)
+    if len(rows) == 0:
+        raise ValueError("there are no rows to evaluate on.")
+    sampler = Sampler(model, tokenizer, drawing or Drawing())
+    fresh = draw(
+        sampler,
+        rows,
+        verifiers,
+        pairs=pairs_of(range(len(rows)), n, {(sample.row, sample.sample) for sample in done}),
+        seed=seed,
+        batch=batch,
+        verifier_column=verifier_column,
+    )
+    samples = list(done)
+    for judged in fresh:
+        samples += judged
+        if report is not None:
+            report(judged)
+    return Evaluation.of(samples, verifiers, ks, notes_on(sampler))
+
+
+def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:
+    """Refuse numbers that do not fit together.
+
+    Raises:
+        ValueError: all of them.
+    """
+    problems = []
+    for name, value in (("n", n), ("batch", batch)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            problems.append(f"{name} is {value!r}, expected a whole number of at least 1.")
+    if not problems:
+        problems += [
+            f"k is {k!r}, but it must be a whole number from 1 to n ({n}): "
+            "draw more completions of each row, or ask for less."
+            for k in ks
+            if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= n
+        ]
+    if problems:
+        raise ValueError(" ".join(problems))
+
+
+def pairs_of(rows: Sequence[int], n: int, done: Collection[tuple[int, int]] = frozenset()) -> list[tuple[int, int]]:
+    """Row and sample numbers of what is to be drawn."""
+    return [(row, sample) for row in rows for sample in range(n) if (row, sample) not in done]
+
+
+def notes_on(sampler: Sampler) -> list[str]:
+    """What the reader of the numbers should know about how they came about."""
+    if sampler.refusal is None:
+        return []
+    return [f"The model generates by itself ({sampler.refusal}), so that draws depend on the batch size."]
+
+
+def draw(
+    sampler: Sampler,
+    rows: Sequence[Mapping[str, Any]],
+    verifiers: "Sequence[Verifier]",
+    *,
+    pairs: Sequence[tuple[int, int]],
+    seed: int,
+    batch: int,
+    verifier_column: str | None = None,
+) -> Iterator[list[Sample]]:
+    """Judged samples of the given pairs, batch by batch; verifiers work on one batch while the next is drawn."""
+    verification = Verification(
+        [LiveVerifier(verifier, only=verifier_column) for verifier in verifiers], verifier_column
+    )
+    waiting: tuple[list[Any], list[Any], list[list[int]], list[Sample]] | None = None
+    try:
+        for start in range(0, len(pairs), batch):
+            chosen = pairs[start : start + batch]
+            inputs = [dict(rows[row]) for row, _ in chosen]
+            if "prompt" not in inputs[0]:
+                raise ValueError(f"the rows have no column 'prompt', only {', '.join(inputs[0])}.")
+            verification.check_row(inputs[0])
+            prompts = [
+                _tokenized(sampler, given["prompt"], row) for given, (row, _) in zip(inputs, chosen, strict=True)
+            ]
+            drawn = sampler.complete(prompts, [seed_of(seed, *pair) for pair in chosen])
+            if waiting is not None:
+                yield _judged(verification, *waiting)
+            waiting = _submit(verification, sampler, inputs, chosen, drawn)
+        if waiting is not None:
+            yield _judged(verification, *waiting)
+    finally:
+        verification.settle()
+
+
+def _tokenized(sampler: Sampler, prompt: Any, row: int) -> list[int]:
+    try:
+        return sampler.tokenize(prompt)
+    except ValueError as error:
+        raise ValueError(f"row {row}: {error}") from error
+
+
+def _submit(
+    verification: Verification,
+    sampler: Sampler,
+    inputs: list[dict[str, Any]],
+    chosen: Sequence[tuple[int, int]],
+    drawn: list[list[int]],
+) -> tuple[list[Any], list[Any], list[list[int]], list[Sample]]:
+    prompts = [given["prompt"] for given in inputs]
+    texts = [sampler.text(ids) for ids in drawn]
+    # As a trainer hands them over: the answer to a conversation is a turn of it.
+    completions = [
+        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    samples = [
+        Sample(row, sample, prompt, text, len(ids), sampler.is_cut_off(ids), {})
+        for (row, sample), prompt, text, ids in zip(chosen, prompts, texts, drawn, strict=True)
+    ]
+    verification.start(inputs, prompts, completions, drawn, sampler.tokenizer)
+    return prompts, completions, drawn, samples
+
+
+def _judged(
+    verification: Verification,
+    prompts: list[Any],
+    completions: list[Any],
+    drawn: list[list[int]],
+    samples: list[Sample],
+) -> list[Sample]:
+    found: list[dict[str, dict[str, Any]]] = [{} for _ in samples]
+    for live in verification.live:
+        live(prompts, completions, drawn)
+        for verdicts, verdict in zip(found, live.verdicts, strict=True):
+            held = {"score": verdict.score, "status": verdict.status.value, "detail": verdict.detail}
+            verdicts[live.verifier.label] = held
+    return [replace(sample, verdicts=verdicts) for sample, verdicts in zip(samples, found, strict=True)]

@@ -1,0 +1,209 @@
+"""Draw completions so that each depends on its own seed: not on the batch it was in, nor on the order of the rows."""
+
+import hashlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from grpo_plus.qlora.decode import decode
+from grpo_plus.qlora.model import is_adapted
+from grpo_plus.qlora.rollout import affordable_rows, refusal
+from grpo_plus.qlora.sampler import Sampling
+from grpo_plus.qlora.sampling import without_dropout
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How completions are drawn.
+
+    Attributes:
+        max_completion_length: tokens of a completion, at most.
+        temperature: divides the logits; 0 takes the most probable token.
+        top_p: share of the probability that must remain.
+        top_k: how many of the most probable tokens remain; 0 for all.
+        min_p: least probability, as a share of the greatest; None for none.
+        repetition_penalty: how much less likely tokens become that were there before; 1 for not at all.
+    """
+
+    max_completion_length: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float | None = None
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing."""
+        wrong = [
+            f"{name} is {getattr(self, name)!r}, expected {expected}."
+            for name, ok, expected in (
+                ("max_completion_length", _whole(self.max_completion_length, 1), "a whole number of at least 1"),
+                ("temperature", _within(self.temperature, 0, 1e6), "0 (greedy) or more"),
+                ("top_p", _within(self.top_p, 0, 1) and self.top_p > 0, "a number above 0 and up to 1"),
+                ("top_k", _whole(self.top_k, 0), "a whole number, 0 for no limit"),
+                ("min_p", self.min_p is None or _within(self.min_p, 0, 1), "a number from 0 to 1"),
+                ("repetition_penalty", _within(self.repetition_penalty, 1e-6, 1e6), "a number above 0"),
+            )
+            if not ok
+        ]
+        if wrong:
+            raise ValueError(" ".join(wrong))
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def seed_of(seed: int, row: int, sample: int) -> int:
+    """The seed of one completion: of the evaluation's seed, the row's number and the sample's."""
+    text = f"{seed}/{row}/{sample}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+
+
+class Sampler:
+    """Completes prompts with a causal language model.
+
+    Attributes:
+        tokenizer: of the model.
+        stops: tokens that end a completion.
+        refusal: why the model must generate by itself, in words; None if it need not.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, drawing: Drawing, template_keywords: Mapping[str, Any] | None = None
+    ) -> None:
+        """Look at the model once.
+
+        Args:
+            model: unwrapped, with or without adapters; its mode is left as it was.
+            tokenizer: of the model.
+            drawing: how tokens are chosen.
+            template_keywords: further arguments of the chat template.
+
+        Raises:
+            ValueError: no token ends a completion's padding, since the tokenizer has neither a pad nor an end token.
+        """
+        self._model = model
+        self.tokenizer = tokenizer
+        self._drawing = drawing
+        self._template_keywords = dict(template_keywords or {})
+        self.stops = _stops(model, tokenizer)
+        pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.stops), None)
+        if pad is None:
+            raise ValueError("the tokenizer has neither a pad token nor an end token: set tokenizer.pad_token.")
+        self._pad = int(pad)
+        self.refusal = refusal(model)
+        self._device = next(model.parameters()).device
+
+    def tokenize(self, prompt: Any) -> list[int]:
+        """Ids of a prompt: text as it is, a conversation through the chat template.
+
+        Raises:
+            ValueError: there is a conversation and no chat template, or nothing to complete.
+        """
+        tokenizer = getattr(self.tokenizer, "tokenizer", self.tokenizer)
+        if isinstance(prompt, str):
+            ids = list(tokenizer(prompt)["input_ids"])
+        elif getattr(tokenizer, "chat_template", None) is None:
+            raise ValueError("the prompt is a conversation, but the tokenizer has no chat template.")
+        else:
+            made = tokenizer.apply_chat_template(
+                prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **self._template_keywords
+            )
+            ids = list(made["input_ids"])
+        if not ids:
+            raise ValueError("the prompt is empty.")
+        return ids
+
+    def complete(self, prompts: Sequence[list[int]], seeds: Sequence[int]) -> list[list[int]]:
+        """Tokens of one completion for each prompt, the one that ended it included.
+
+        Where the model must generate by itself (`refusal` says why), the first seed serves the whole batch.
+        """
+        with without_dropout(self._model), _random_state_kept():
+            if self.refusal is None:
+                return self._decode(prompts, seeds)
+            torch.manual_seed(seeds[0] & 0x7FFF_FFFF)
+            return self._generate(prompts)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """A completion as its verifier gets it: without special tokens."""
+        decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return decoded
+
+    def is_cut_off(self, ids: Sequence[int]) -> bool:
+        """Whether a completion ran out of tokens instead of ending."""
+        return not ids or ids[-1] not in self.stops
+
+    @property
+    def _sampling(self) -> Sampling:
+        d = self._drawing
+        return Sampling(
+            stops=self.stops,
+            most=d.max_completion_length,
+            pad=self._pad,
+            draw=d.temperature > 0,
+            temperature=d.temperature or 1.0,
+            top_k=d.top_k,
+            top_p=d.top_p,
+            min_p=d.min_p,
+            repetition_penalty=d.repetition_penalty,
+        )
+
+    def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int]) -> list[list[int]]:
+        most = self._drawing.max_completion_length
+        streams = [random.Random(seed) for seed in seeds]  # noqa: S311 - samples, not secrets
+        numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
+
+        def uniform(rows: Sequence[int], places: Sequence[int]) -> torch.Tensor:
+            return numbers[list(rows), list(places)].to(self._device)
+
+        plain = self._model.get_base_model() if is_adapted(self._model) else self._model
+        rows = affordable_rows(plain, max(map(len, prompts)) + most, self._device)
+        done = decode(plain, prompts, self._sampling, most_rows=rows, device=self._device, uniform=uniform)
+        return done.completions
+
+    @torch.no_grad()
+    def _generate(self, prompts: Sequence[list[int]]) -> list[list[int]]:
+        from transformers import GenerationConfig
+
+        width = max(map(len, prompts))
+        ids = torch.tensor([[self._pad] * (width - len(prompt)) + prompt for prompt in prompts])
+        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        s = self._sampling
+        chosen: dict[str, Any] = {"do_sample": s.draw, "repetition_penalty": s.repetition_penalty}
+        if s.draw:
+            chosen |= {"temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "min_p": s.min_p}
+        config = GenerationConfig(
+            max_new_tokens=s.most, pad_token_id=s.pad, eos_token_id=list(s.stops) or None, **chosen
+        )
+        output = self._model.generate(
+            input_ids=ids.to(self._device), attention_mask=mask.to(self._device), generation_config=config
+        )
+        rows = []
+        for row in output[:, width:].tolist():
+            end = next((place for place, token in enumerate(row) if token in s.stops), len(row) - 1)
+            rows.append(row[: end + 1])
+        return rows
+
+
+def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Tokens that end a completion: the tokenizer's, and those of the model's generation config."""
+    known = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    listed = known if isinstance(known, list | tuple) else [known]
+    return tuple(dict.fromkeys(int(token) for token in (tokenizer.eos_token_id, *listed) if token is not None))
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        yield

@@ -1,0 +1,123 @@
+"""Samples in a file as they come, so that an evaluation that was cut off goes on where it was.
+
+``samples.jsonl`` holds one sample a line; ``samples.json`` beside it holds what was asked for and, in the end, the
+results. A file is taken up again only by an evaluation that asks for the same; anything else it refuses to write over.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.evaluation.results import Evaluation, Sample
+
+
+class StoreError(ValueError):
+    """A file of samples cannot be used."""
+
+
+class Store:
+    """The samples of one evaluation, on disk.
+
+    Attributes:
+        path: of the samples.
+        beside: of the settings and results.
+        done: samples of an earlier part of the same evaluation.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        """Open the file, or take it up again.
+
+        Args:
+            path: of the samples, ending in ``.jsonl``.
+            settings: what makes two evaluations the same.
+            overwrite: throw away what is there.
+
+        Raises:
+            StoreError: the file holds something else, cannot be read, or cannot be written.
+        """
+        if path.suffix != ".jsonl":
+            raise StoreError(f"the samples file is {path}, but its name must end in .jsonl.")
+        self.path, self.beside = path, path.with_suffix(".json")
+        self._settings = json.loads(json.dumps(dict(settings)))
+        self.done: list[Sample] = []
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not overwrite and (path.exists() or self.beside.exists()):
+                self.done = self._taken_up()
+            self._replace(path, "".join(_line(sample) for sample in self.done))
+            self._replace(self.beside, self._text(None))
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"the samples file {path} cannot be written: {error}.") from error
+
+    def add(self, samples: Sequence[Sample]) -> None:
+        """Write samples down."""
+        try:
+            self._file.write("".join(map(_line, samples)))
+            self._file.flush()
+        except OSError as error:
+            raise StoreError(
+                f"the samples file {self.path} cannot be written: {error}. What is in it is whole; the same command "
+                "goes on from there."
+            ) from error
+
+    def finish(self, evaluation: Evaluation) -> None:
+        """Write the results beside the samples."""
+        self._file.close()
+        results = {label: found.as_json() for label, found in evaluation.results.items()}
+        rest = {"cut_off": evaluation.cut_off, "tokens": evaluation.tokens, "notes": list(evaluation.notes)}
+        self._replace(self.beside, self._text({"verifiers": results, **rest}))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _taken_up(self) -> list[Sample]:
+        try:
+            settings = json.loads(self.beside.read_text(encoding="utf-8"))["settings"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            there = self.path if self.path.exists() else self.beside
+            raise StoreError(
+                f"{there} exists, but {self.beside} does not say of which evaluation it is. Name another file, or pass "
+                "--overwrite."
+            ) from error
+        if settings != self._settings:
+            other = [
+                f"{name} was {settings.get(name)!r}, now {self._settings.get(name)!r}"
+                for name in dict.fromkeys((*self._settings, *settings))
+                if settings.get(name) != self._settings.get(name)
+            ]
+            raise StoreError(
+                f"{self.path} holds another evaluation ({'; '.join(other)}). Name another file, or pass --overwrite."
+            )
+        if not self.path.exists():
+            return []
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            lines.pop()  # cut off while it was being written
+        samples = []
+        for number, line in enumerate(lines, 1):
+            try:
+                samples.append(Sample.from_json(json.loads(line)))
+            except ValueError as error:
+                raise StoreError(
+                    f"{self.path}, line {number}: {error} Name another file, or pass --overwrite."
+                ) from error
+        return samples
+
+    def _text(self, results: Mapping[str, Any] | None) -> str:
+        return json.dumps({"settings": self._settings, "results": results}, indent=2, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def _replace(path: Path, text: str) -> None:
+        """All of it or nothing."""
+        draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+
+
+def _line(sample: Sample) -> str:
+    # Lone surrogates cannot be written as UTF-8; escaped they survive.
+    return json.dumps(sample.as_json(), ensure_ascii=True) + "\n"

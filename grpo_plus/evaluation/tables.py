@@ -1,0 +1,60 @@
+"""An evaluation as a table for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_plus.evaluation.intervals import Estimate
+from grpo_plus.evaluation.results import Evaluation, Results
+
+
+def percent(estimate: Estimate | None) -> str:
+    """``46.1% (43.0 to 49.2)``."""
+    if estimate is None:
+        return "none"
+    return f"{estimate.value:.1%} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
+
+
+def number(estimate: Estimate | None) -> str:
+    """``0.461 (0.430 to 0.492)``; an interval without ends is left out."""
+    if estimate is None:
+        return "none"
+    ends = f" ({estimate.low:.3f} to {estimate.high:.3f})" if abs(estimate.low) != float("inf") else ""
+    return f"{estimate.value:.3f}{ends}"
+
+
+def results_table(evaluations: Mapping[str, Evaluation]) -> Any:
+    """One column for each evaluation, by its name; rows for every estimate of every verifier."""
+    from rich.table import Table
+
+    table = Table("", *evaluations, title_justify="left")
+    found = list(evaluations.values())
+    for label in dict.fromkeys(label for evaluation in found for label in evaluation.results):
+        held = [evaluation.results[label] for evaluation in found]
+        for name, cells in _rows(held):
+            table.add_row(f"{label}: {name}", *cells)
+    table.add_row("tokens a completion", *(f"{each.tokens:.1f}" for each in found))
+    table.add_row("cut off", *(f"{each.cut_off:.1%}" for each in found))
+    return table
+
+
+def _rows(held: Sequence[Results]) -> list[tuple[str, list[str]]]:
+    rows = []
+    for k in sorted({k for results in held for k in results.passes}):
+        rows.append((f"pass@{k}", [percent(results.passes.get(k)) for results in held]))
+        if any(k in results.majorities for results in held):
+            rows.append((f"majority@{k}", [percent(results.majorities.get(k)) for results in held]))
+    if any(_is_graded(results) for results in held) or not rows:
+        rows.append(("mean score", [number(results.score) for results in held]))
+    for status in dict.fromkeys(status for results in held for status in results.statuses):
+        cells = []
+        for results in held:
+            count, total = results.statuses.get(status, 0), sum(results.statuses.values())
+            cells.append(f"{count} ({count / max(1, total):.1%})")
+        rows.append((status, cells))
+    return rows
+
+
+def _is_graded(results: Results) -> bool:
+    """Whether scores are more than right or wrong."""
+    accuracy = results.accuracy
+    return results.score is not None and accuracy is not None and abs(results.score.value - accuracy.value) > 1e-9

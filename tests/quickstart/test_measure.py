@@ -1,0 +1,119 @@
+"""`measure` in a config: the same held-out samples before and after, on one process and on two."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from grpo_plus import quickstart
+from grpo_plus.measure import measure_problems
+
+
+def samples(path):
+    return {(row["row"], row["sample"]): row for row in map(json.loads, path.read_text().splitlines())}
+
+
+def test_only_training_makes_the_difference(train, tmp_path):
+    """With a learning rate of nothing, before and after are the same samples."""
+    out = tmp_path / "out"
+    code, text, err = train(out, learning_rate="1e-30", measure='{"split": "test", "n": 3, "k": 2, "limit": 5}')
+    assert code == 0, err
+    before, after = (samples(out / "measure" / f"{when}.jsonl") for when in ("before", "after"))
+    assert before == after
+    assert sorted(before) == [(row, sample) for row in range(5) for sample in range(3)]
+    assert "math: +0.0 points of accuracy" in text
+    assert "math: pass@2" in text
+    assert "pass@3" not in text
+    results = json.loads((out / "measure" / "after.json").read_text())["results"]["verifiers"]["math"]
+    right = sum(row["verdicts"]["math"]["score"] for row in after.values())
+    assert results["pass_at"]["1"]["value"] == pytest.approx(right / 15)
+
+
+def test_a_resumed_run_keeps_its_first_measurement(train, tmp_path, varied):
+    out, again = tmp_path / "out", {"learning_rate": "1e-2", **varied}
+    code, _, err = train(out, 'save_strategy: "steps"', save_steps=1, **again)
+    assert code == 0, err
+    before = (out / "measure" / "before.jsonl").read_text()
+    after = samples(out / "measure" / "after.jsonl")
+    assert samples(out / "measure" / "before.jsonl") != after
+    code, text, err = train(
+        out, 'save_strategy: "steps"', save_steps=1, resume_from_checkpoint=str(out / "checkpoint-1"), **again
+    )
+    assert code == 0, err
+    assert (out / "measure" / "before.jsonl").read_text() == before
+    assert "Accuracy before training" in text
+
+
+WRONG = {
+    "{split: test, m: 2}": "measure has m: 2; it takes the keys split, n,",
+    "{splti: test}": "Did you mean 'split'?",
+    "{n: 0}": "measure has n: 0, expected a whole number of at least 1",
+    "{n: 2, k: 3}": "k: 3, which must not be above n (2)",
+    "{temperature: -1}": "measure has temperature: -1",
+    "{split: 3}": "measure has split: 3",
+    "[test]": "measure is '[test]', expected a mapping",
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_wrong_settings_are_named(given):
+    assert WRONG[given] in " ".join(measure_problems(given))
+
+
+def test_nothing_and_everything_are_fine():
+    assert measure_problems(None) == []
+    assert measure_problems({"split": "test", "n": 4, "k": 4, "limit": 8, "seed": 0, "temperature": 0.7}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"measure": '{"split": "tset"}'}, "Did you mean 'test'?"),
+        ({"measure": '{"n": "a"}'}, "measure has n: 'a'"),
+        ({"torch_threads": 0}, "torch_threads is 0, expected at least 1"),
+    ],
+)
+def test_what_the_command_says(train, tmp_path, changes, expected):
+    code, _, err = train(tmp_path / "out", **changes)
+    assert code == 2
+    assert expected in err
+
+
+def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home):
+    from grpo_plus.cli import main
+
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "1+1", "solution": "2"}\n' * 8)
+    base = {"model_name_or_path": str(warm_home / "warm"), "dataset_name": str(rows), "output_dir": str(tmp_path / "o")}
+    base |= {"reward_funcs": "accuracy_reward", "measure": '{"split": "train"}', "use_cpu": "true", "bf16": "false"}
+    code = main(["train", *(word for key, value in base.items() for word in (f"--{key}", value))])
+    assert code == 2
+    assert "measure needs verifiers" in capsys.readouterr().err
+
+
+def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, clean_environment, end_tree):
+    """Each measures half of the rows, with the same draws as one process; training goes through `accelerate launch`."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    out = tmp_path / "two"
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", *reduced(output_dir=out)]
+    command += ["--per_device_train_batch_size", "4", "--num_processes", "2", "--main_process_port", str(port)]
+    variables = clean_environment | {"GRPO_PLUS_QUICKSTART": str(quickstart.FOLDER), "CUDA_VISIBLE_DEVICES": ""}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True, cwd=tmp_path)
+    try:
+        code, text, err = train(tmp_path / "one")
+        assert code == 0, err
+        assert process.wait(timeout=200) == 0, (tmp_path / "log").read_text()[-5000:]
+    finally:
+        end_tree(process)
+    one, two = (samples(tmp_path / name / "measure" / "before.jsonl") for name in ("one", "two"))
+    assert one == two
+    said = (tmp_path / "log").read_text()
+    assert said.count("points of accuracy") == said.count("The model is in") == text.count("The model is in") == 1
+    assert (out / "model.safetensors").is_file()
+    assert os.environ.get("WORLD_SIZE") is None

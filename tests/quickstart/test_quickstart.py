@@ -1,0 +1,107 @@
+"""The quickstart's data, its warm start, and its own YAML with one line changed."""
+
+import json
+import math
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from grpo_plus import quickstart
+from grpo_plus.record import open_run
+from grpo_verifiers import get_verifier
+
+
+def test_all_solutions_are_right():
+    found = list(islice(quickstart.chains(seed=5), 200))
+    for kind in ("at_once", "worked_out"):
+        verdicts = get_verifier("math").verify_batch(
+            None, [getattr(chain, kind) for chain in found], answer=[str(chain.answer) for chain in found]
+        )
+        assert [verdict.score for verdict in verdicts] == [1.0] * 200
+    for chain in found:
+        *lines, box = chain.worked_out.splitlines()
+        assert len(lines) == len(chain.moves) >= 2
+        assert all(eval(line.replace("=", "==")) for line in lines)
+        assert box == chain.at_once == f"\\boxed{{{eval(chain.question)}}}"
+
+
+def test_no_question_of_the_test_split_is_trained_on():
+    splits = quickstart.dataset()
+    assert {name: len(rows) for name, rows in splits.items()} == quickstart.ROWS
+    asked = {name: {row[0]["content"] for row in rows["prompt"]} for name, rows in splits.items()}
+    assert not asked["train"] & asked["test"]
+    assert all(len(asked[name]) == count for name, count in quickstart.ROWS.items())
+
+
+def test_the_longest_solution_fits_the_config():
+    path = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+    if not path.is_file():
+        pytest.skip("the examples are not beside the tests")
+    most = yaml.safe_load(path.read_text())["max_completion_length"]
+    longest = max(len(chain.worked_out) for chain in islice(quickstart.chains(seed=3), 5000))
+    assert longest + 1 <= most  # a token a character, and the one that ends it
+
+
+def test_the_warm_start_is_kept_and_a_broken_one_is_made_anew(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
+    real = quickstart.warm_start
+    monkeypatch.setattr(quickstart, "warm_start", lambda folder: real(folder, steps=1, worked=2, at_once=2, hidden=64))
+    folder = quickstart.model()
+    assert "warm start" in capsys.readouterr().out
+    kept = (tmp_path / "warm" / "model.safetensors").stat().st_mtime_ns
+    assert quickstart.model() == folder
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "warm" / "model.safetensors").stat().st_mtime_ns == kept
+    (tmp_path / "warm" / "recipe.json").write_text(json.dumps({"recipe": quickstart.RECIPE - 1}))
+    quickstart.model()
+    assert "warm start" in capsys.readouterr().out
+    assert json.loads((tmp_path / "warm" / "recipe.json").read_text()) == {"recipe": quickstart.RECIPE}
+    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
+
+
+def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space")
+
+    monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", fail)
+    with pytest.raises(OSError, match="no space"):
+        quickstart.warm_start(tmp_path / "warm", steps=1, worked=2, at_once=2, hidden=64)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target", "load_in_4bit: true"])
+def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, line):
+    out = tmp_path / "out"
+    kept = (warm_home / "warm" / "model.safetensors").stat().st_mtime_ns
+    code, text, err = train(out, line, learning_rate="1e-2", **varied)
+    assert code == 0, err
+    assert (warm_home / "warm" / "model.safetensors").stat().st_mtime_ns == kept
+    lines = text.splitlines()
+    assert any(each.startswith("Accuracy before training: math ") for each in lines)
+    gained, _ = [each for each in lines if "points of accuracy" in each]
+    assert gained.startswith("math: ")
+    at = lines.index(f"The model is in {out}.")
+    assert at > lines.index(gained)
+    assert lines[at + 1] == f"The report is {out / 'report.html'}."
+    nexts = [each.removeprefix("  ") for each in lines[at + 3 :]]
+    endings = ["--advantage sign", "--verifiers near", "--load_in_4bit true"]
+    assert [each.rsplit(" --output_dir", 1)[0].endswith(end) for each, end in zip(nexts, endings, strict=True)] == [
+        True
+    ] * 3
+    assert all(f"grpo-plus train {out.parent / 'changed.yaml'} " in each for each in nexts)
+    assert open_run(out) is not None
+    if line != "load_in_4bit: true":
+        before, after = (load_file(folder / "model.safetensors") for folder in (warm_home / "warm", out))
+        assert any((after[name] - value).abs().max() > 1e-4 for name, value in before.items())
+        assert all(math.isfinite(value.sum()) for value in after.values())
+    else:
+        assert (out / "adapter_model.safetensors").is_file()
+
+
+def test_the_card_tells_the_accuracies(train, tmp_path):
+    code, _, err = train(tmp_path / "out")
+    assert code == 0, err
+    assert "before training math" in (tmp_path / "out" / "README.md").read_text()
