@@ -93,11 +93,24 @@ def step_sources(config: Any) -> list[str | None] | None:
     return list(dict.fromkeys(sources)) if sources else None
 
 
-def step_problems(sources: list[str | None] | None, *, scorer: bool, givers: Mapping[str, bool | None]) -> list[str]:
+def step_aggregates(config: Any) -> list[str]:
+    """How the reward of the verifier that gives the steps is to be made from them; empty: as the verifier does it."""
+    found = [keywords.get("aggregate") for part, keywords in estimator_parts(config) if part.per == "step"]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def step_problems(
+    sources: list[str | None] | None,
+    *,
+    scorer: bool,
+    givers: Mapping[str, bool | None],
+    aggregates: Sequence[str] = (),
+) -> list[str]:
     """Whether step scores come from somewhere when they are needed, and from nowhere when they are not.
 
     Args:
         sources: what `step_sources` gave.
+        aggregates: what `step_aggregates` gave.
         scorer: whether the trainer was given a step scorer.
         givers: label of every verifier to whether it gives steps; None where only running it can tell.
     """
@@ -107,6 +120,8 @@ def step_problems(sources: list[str | None] | None, *, scorer: bool, givers: Map
     named = next(filter(None, sources), None)
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
+    if scorer and aggregates:
+        return [f"advantage_kwargs aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
     if not scorer and not givers:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
@@ -216,7 +231,18 @@ def _step_source_problems(config: Any) -> list[str]:
     if len(sources) > 1:
         named = ", ".join(str(source) for source in sources)
         return [f"the parts of the mix take their steps from different verifiers ({named}): name one for all of them."]
-    return []
+    aggregates = step_aggregates(config)
+    if len(aggregates) > 1:
+        return [f"the parts of the mix aggregate the steps differently ({', '.join(aggregates)}): keep one for all."]
+    from grpo_plus.entries import read_entries
+
+    entries, _ = read_entries(config.verifiers or [])
+    return [
+        f"advantage_kwargs aggregate is {aggregates[0]!r} and the verifier {entry.label!r} has its own "
+        f"({entry.kwargs['aggregate']!r}): keep one of the two."
+        for entry in entries
+        if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
+    ]
 
 
 def _objective_problems(config: Any) -> Sequence[Problem]:

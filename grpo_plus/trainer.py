@@ -19,7 +19,7 @@ from grpo_plus.qlora.attach import Rollouts, draw_from_server, retry_of
 from grpo_plus.qlora.guard import Guard
 from grpo_plus.record.recorder import recorder_of
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
-from grpo_plus.resolve import resolve_advantage, resolve_objective, step_problems, step_sources
+from grpo_plus.resolve import resolve_advantage, resolve_objective, step_aggregates, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
 from grpo_plus.verification import Verification
 
@@ -65,9 +65,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
         self.step_scorer = step_scorer
         givers = self.verification.step_givers
+        aggregates = step_aggregates(args) if ours else []
         raise_all(
             [
-                *step_problems(self.step_sources, scorer=step_scorer is not None, givers=givers),
+                *step_problems(self.step_sources, scorer=step_scorer is not None, givers=givers, aggregates=aggregates),
                 *self.verification.dataset_problems(train_dataset, eval_dataset),
                 *self.verification.weight_problems(args.reward_weights, reward_funcs),
             ]

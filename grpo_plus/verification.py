@@ -5,11 +5,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.entries import read_entries
+from grpo_plus.entries import Entry, read_entries
+from grpo_plus.resolve import step_aggregates, step_sources
 from grpo_plus.steps import Decode, token_ends, token_span
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.report import log_verdicts
+from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.verdict import Status, Verdict
 
 if TYPE_CHECKING:
@@ -42,15 +44,24 @@ class Decoded(Sequence[str]):
 class LiveVerifier:
     """A verifier as one of TRL's reward functions: what was started beforehand is collected when TRL asks."""
 
-    def __init__(self, verifier: "Verifier", *, weight: float | None = None, only: str | None = None) -> None:
+    def __init__(
+        self,
+        verifier: "Verifier",
+        *,
+        weight: float | None = None,
+        only: str | None = None,
+        aggregate: str | None = None,
+    ) -> None:
         """Wrap a verifier.
 
         Args:
             verifier: the verifier.
             weight: its weight in the sum of rewards; None leaves it to ``reward_weights``.
             only: dataset column that must name this verifier for a row to be checked by it.
+            aggregate: how the score of a verdict with steps is made from theirs; None leaves the verifier's own.
         """
         self.verifier = verifier
+        self.aggregate = aggregate
         self.weight = weight
         self.only = only
         self.__name__ = verifier.label
@@ -99,7 +110,7 @@ class LiveVerifier:
         found = pending.result()
         self.verdicts = [_ELSEWHERE] * total
         for row, verdict in zip(rows, found, strict=True):
-            self.verdicts[row] = verdict
+            self.verdicts[row] = reaggregated(verdict, self.aggregate)
         log_verdicts(self.verifier.label, self.verdicts, pending.seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 
@@ -148,10 +159,15 @@ class Verification:
         """The verifiers that a (valid) config lists."""
         entries, _ = read_entries(config.verifiers or [])
         column = config.verifier_column
-        live = (LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column) for entry in entries)
+        sources, aggregates = step_sources(config) or [], step_aggregates(config)
+
+        def lively(entry: Entry) -> LiveVerifier:
+            chosen = aggregates[0] if aggregates and (not any(sources) or entry.label in sources) else None
+            return LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column, aggregate=chosen)
+
         watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
         evaluation = (LiveVerifier(entry.build(config.plugins), weight=entry.weight) for entry in watching)
-        return cls(live, column, evaluation=evaluation, rows_may_grow=rows_may_grow)
+        return cls(map(lively, entries), column, evaluation=evaluation, rows_may_grow=rows_may_grow)
 
     def beside(self, reward_funcs: Any) -> Any:
         """The reward functions that TRL gets: the user's own, then the verifiers."""
@@ -196,14 +212,15 @@ class Verification:
             training: of a training set; an evaluation set also needs those of the verifiers that evaluate only.
         """
         needed: dict[str, list[str]] = {}
-        for live in self._at_work(training=training):
+        for live in self.at_work(training=training):
             for column in live.verifier.required_columns.values():
                 needed.setdefault(column, []).append(live.verifier.label)
         if self.column is not None:
             needed.setdefault(self.column, []).append("verifier_column")
         return needed
 
-    def _at_work(self, *, training: bool) -> tuple[LiveVerifier, ...]:
+    def at_work(self, *, training: bool) -> tuple[LiveVerifier, ...]:
+        """The verifiers that look at a batch of training, or of evaluation."""
         return self.live if training else (*self.live, *self.evaluation)
 
     def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
@@ -259,7 +276,7 @@ class Verification:
 
     def warm(self) -> None:
         """Start the workers now, so that the first step does not wait for them."""
-        for live in self._at_work(training=False):
+        for live in self.at_work(training=False):
             live.verifier.warm()
 
     def report_golds(self, train: Any) -> None:
@@ -294,12 +311,12 @@ class Verification:
         training: bool = True,
     ) -> None:
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
-        if not self._at_work(training=training):
+        if not self.at_work(training=training):
             return
         columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
         if self.column in columns and (strangers := self._strangers(columns[self.column])):
             raise ColumnError(" ".join(strangers))
-        for live in self._at_work(training=training):
+        for live in self.at_work(training=training):
             live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
 
     def log_evaluation(self, log_metric: Callable[[str, float], None]) -> None:
@@ -317,7 +334,7 @@ class Verification:
 
     def settle(self) -> None:
         """Leave nothing pending, whatever happened."""
-        for live in self._at_work(training=False):
+        for live in self.at_work(training=False):
             live.settle()
 
     @property

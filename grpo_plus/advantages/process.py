@@ -8,6 +8,8 @@ Deviation: the paper has rewards at the ends of steps; here steps carry spans, s
 credit "step".
 """
 
+from typing import Literal
+
 from torch import Tensor
 
 from grpo_plus.advantages.constraints import Ddof, Eps
@@ -23,6 +25,7 @@ def process(
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
     steps_from: str | None = None,  # noqa: ARG001 - which verifier's steps: whoever fills the table reads it
+    aggregate: Literal["min", "mean", "last", "product"] | None = None,  # noqa: ARG001 - of its reward column: same
 ) -> Tensor:
     """(r − μ) / (σ + eps) of each step, statistics over all scored steps of the group; tokens carry their steps'."""
     steps = steps_of(table)

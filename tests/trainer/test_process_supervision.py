@@ -68,6 +68,28 @@ def test_a_step_weighs_on_its_own_tokens(build, capture, solved, credit):
     assert log["rewards/math_steps/mean"] == pytest.approx(1 / 3)  # the worst step of each of three
 
 
+@pytest.mark.parametrize(("aggregate", "reward"), [("mean", 2 / 3), ("last", 2 / 3), ("product", 1 / 3), (None, 1 / 3)])
+def test_the_reward_column_is_made_from_the_steps(build, solved, aggregate, reward):
+    """Scores (1, 1), (0, 1), (1, none, 0): the fourth completion has none and does not count."""
+    keywords = {} if aggregate is None else {"aggregate": aggregate}
+    settings = config("math", {"name": "math_steps", "weight": 0}, advantage_kwargs=keywords)
+    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, **settings)
+    trainer.train()
+    assert trainer.state.log_history[0]["rewards/math_steps/mean"] == pytest.approx(reward)
+
+
+def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(build, solved):
+    chosen = {"steps_from": "halves", "aggregate": "min"}
+    settings = config("halves", "math_steps", advantage_kwargs=chosen)
+    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, **settings)
+    trainer.train()
+    log = trainer.state.log_history[0]
+    ends = [len(text) + len("<|im_end|>") for text in SOLUTIONS[:3]] + [len(SOLUTIONS[3])]
+    worst = [min(1.0, float(end // 2 % 3)) for end in ends]
+    assert log["rewards/halves/mean"] == pytest.approx(sum(worst) / 4)
+    assert log["rewards/math_steps/mean"] == pytest.approx(1 / 3)
+
+
 def test_a_verifier_of_the_users_gives_steps(build, capture, solved):
     trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, **config("math", {"name": "halves", "weight": 0}))
     kept = capture(trainer)
@@ -86,6 +108,12 @@ def test_a_verifier_of_the_users_gives_steps(build, capture, solved):
         ),
         (["math", "math_steps"], {"steps_from": "math"}, "'math' gives no step scores: math_steps does"),
         (["math", "math_steps"], {"steps_from": "maths"}, "math_steps"),
+        (
+            ["math", {"name": "math_steps", "kwargs": {"aggregate": "last"}}],
+            {"aggregate": "mean"},
+            "aggregate is 'mean' and the verifier 'math_steps' has its own .'last'.*keep one",
+        ),
+        (["math", "math_steps"], {"aggregate": "sum"}, "aggregate.*'sum'"),
     ],
 )
 def test_sources_that_are_wrong_are_known_before_training(build, verifiers, keywords, said):

@@ -47,3 +47,11 @@ def step_verdict(
     if not scored:
         return Verdict(None, Status.NOT_APPLICABLE, detail or "no step can be judged", steps)
     return Verdict(_HOW[aggregate](scored), status, detail, steps)  # type: ignore[arg-type]  # None: by score
+
+
+def reaggregated(verdict: Verdict, aggregate: Aggregate | str | None) -> Verdict:
+    """The verdict with its score made from its steps in another way; as it is without steps, or with None."""
+    if aggregate is None or not verdict.steps:
+        return verdict
+    spans = [(step.start, step.end) for step in verdict.steps]
+    return step_verdict(spans, [step.score for step in verdict.steps], aggregate, verdict.detail)  # type: ignore[arg-type]  # checked there
