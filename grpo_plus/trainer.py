@@ -137,6 +137,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         with clock, self.rollouts.applied(), self.guard.sampling(self.model):
             return super()._generate_single_turn(*arguments, **keywords)
 
+    def evaluation_loop(self, *arguments: Any, **keywords: Any) -> Any:
+        """As in TRL, with whatever it casts for the evaluation cast back."""
+        with self.guard.evaluating(self.model):
+            return super().evaluation_loop(*arguments, **keywords)
+
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
         return self.engine.score(super()._get_per_token_logps_and_entropies, *arguments, **keywords)
 

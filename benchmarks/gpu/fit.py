@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.gpu.random_model import SHAPES, config_of, device_problem, random_4bit_model, tokenizer
+
 CARDS = (8, 12, 16, 24)
 
 
@@ -26,6 +28,9 @@ def main() -> int:
     if options.one:
         print("RESULT " + json.dumps(_one(options)))
         return 0
+    problem = device_problem(options.device)
+    if problem is not None:
+        sys.exit(f"fit: {problem}")
     failed = 0
     heads = ("size", "card", "C", "batch", "rows", "planned", "measured", "ratio", "s")
     print("{:>6} {:>5} {:>6} {:>6} {:>5} {:>8} {:>9} {:>6} {:>7}".format(*heads))
@@ -33,7 +38,12 @@ def main() -> int:
         for card in options.cards:
             command = [sys.executable, "-m", "benchmarks.gpu.fit", "--one", "--sizes", size, "--cards", str(card)]
             command += ["--completion-length", str(options.completion_length), "--device", options.device]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.timeout)
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.timeout)
+            except subprocess.TimeoutExpired:
+                failed += 1
+                print(f"{size:>6} {card:>5} took more than {options.timeout:g} s: give more with --timeout", flush=True)
+                continue
             lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
             if not lines:
                 failed += 1
@@ -48,7 +58,7 @@ def main() -> int:
             print(
                 f"{size:>6} {card:>5} {found['completion_length']:>6} {found['micro_batch']:>6} {found['rows']:>5} "
                 f"{found['planned']:>8.2f} {'-' if measured is None else f'{measured:.2f}':>9} {ratio:>6} "
-                f"{found['seconds']:>7.1f}",
+                f"{found['seconds']:>7.1f}" + (f"  {found['retries']} retries" if found["retries"] else ""),
                 flush=True,
             )
             if options.out:
@@ -62,7 +72,6 @@ def _one(options: argparse.Namespace) -> dict[str, object]:
     from datasets import Dataset
     from peft import LoraConfig
 
-    from benchmarks.gpu.random_model import config_of, random_4bit_model, tokenizer
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
     from grpo_plus.qlora.fit import DoesNotFitError, fit
     from grpo_plus.qlora.memory import GIB, RUNTIME, Settings
@@ -79,6 +88,8 @@ def _one(options: argparse.Namespace) -> dict[str, object]:
     chosen = found.settings
     if cuda:
         whole = torch.cuda.get_device_properties(0).total_memory
+        if card * GIB > whole * 1.05:  # a card of so many GB may show a little less
+            return {"why": f"the card that is here has {whole / GIB:.1f} GiB"}
         torch.cuda.set_per_process_memory_fraction(min(1.0, (card * GIB - RUNTIME) / whole))
     dtype = torch.bfloat16 if cuda else torch.float32
     words = tokenizer(config_of(size).vocab_size)
@@ -104,6 +115,7 @@ def _one(options: argparse.Namespace) -> dict[str, object]:
         start = time.perf_counter()
         trainer.train()
         seconds = time.perf_counter() - start
+        retries = trainer.retry.count  # a step that went through in smaller parts did not fit as planned
     return {
         "size": size,
         "card": card,
@@ -115,6 +127,7 @@ def _one(options: argparse.Namespace) -> dict[str, object]:
         "measured": (torch.cuda.max_memory_reserved() + RUNTIME) / GIB if cuda else None,
         "allocated": torch.cuda.max_memory_allocated() / GIB if cuda else None,
         "seconds": seconds,
+        "retries": retries,
     }
 
 
@@ -124,7 +137,7 @@ def _reward(completion_ids: list[list[int]], **_: object) -> list[float]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=["0.5B", "1.5B", "3B", "8B", "14B"])
+    parser.add_argument("--sizes", nargs="+", choices=SHAPES, default=["0.5B", "1.5B", "3B", "8B", "14B"])
     parser.add_argument("--cards", nargs="+", type=int, default=list(CARDS))
     parser.add_argument("--completion-length", type=int, default=512)
     parser.add_argument("--device", default="cuda")

@@ -7,7 +7,7 @@ import torch
 from grpo_plus.qlora.random_model import number_tokenizer as tokenizer
 from grpo_plus.qlora.random_model import random_model
 
-__all__ = ["SHAPES", "config_of", "random_4bit_model", "tokenizer"]
+__all__ = ["SHAPES", "config_of", "device_problem", "random_4bit_model", "tokenizer"]
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {"hidden": 64, "intermediate": 128, "layers": 2, "heads": 4, "kv_heads": 2, "tied": True, "vocab": 512},
@@ -35,6 +35,16 @@ def config_of(size: str) -> Any:
         head_dim=shape["hidden"] // shape["heads"],
         tie_word_embeddings=shape["tied"],
         max_position_embeddings=32768,
+    )
+
+
+def device_problem(name: str) -> str | None:
+    """Why nothing can run on a device, with what can be done; None if it can."""
+    if not name.startswith("cuda") or torch.cuda.is_available():
+        return None
+    return (
+        f"--device is {name}, but this PyTorch ({torch.__version__}) sees no CUDA card. Run this where there is one; "
+        "with a size of tiny and --device cpu it shows that the script works, and measures nothing."
     )
 
 

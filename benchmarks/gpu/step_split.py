@@ -8,15 +8,22 @@ vocabulary end one, so that lengths differ as they do in training.
 """
 
 import argparse
+import gc
 import sys
 import tempfile
 import time
 from typing import Any
 
+from benchmarks.gpu.random_model import SHAPES, config_of, device_problem, random_4bit_model, tokenizer
+
 
 def main() -> int:
     """Time both trainers, turn about."""
     options = _parser().parse_args()
+    problem = device_problem(options.device)
+    if problem is not None:
+        sys.exit(f"step_split: {problem}")
+    import torch
     from trl import GRPOConfig, GRPOTrainer
 
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
@@ -26,6 +33,9 @@ def main() -> int:
     totals = {}
     for name, (trainer, config, more) in kinds.items():
         spent = _measure(options, trainer, config, more)
+        gc.collect()  # a trainer and its model hold each other, and the next one needs their place
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         totals[name] = spent["step"]
         update = spent["step"] - spent["rollout"] - spent["scoring"]
         print(
@@ -40,8 +50,6 @@ def _measure(options: argparse.Namespace, kind: type[Any], config: type[Any], mo
     import torch
     from datasets import Dataset
     from peft import LoraConfig
-
-    from benchmarks.gpu.random_model import config_of, random_4bit_model, tokenizer
 
     device = torch.device(options.device)
     cuda = device.type == "cuda"
@@ -106,7 +114,7 @@ def _reward(completion_ids: list[list[int]], **_: object) -> list[float]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="1.5B")
+    parser.add_argument("--size", choices=SHAPES, default="1.5B")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rows", type=int, default=32, help="completions of a generation batch")

@@ -7,11 +7,17 @@ from grpo_plus.qlora.memory import ASSUMED, GIB, Settings, Slack, estimate
 from grpo_plus.qlora.shape import shape_of
 
 
-def settings_of(args: Any, peft_config: Any, *, bits: int | None) -> Settings:
+def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool = True) -> Settings:
     """The planner's settings of a training config.
 
     The prompt's length is not known before the data is: a quarter of a thousand tokens stand for it. What a vLLM server
     draws takes no memory here.
+
+    Args:
+        args: the training config.
+        peft_config: of the adapters.
+        bits: 4 or 8 if bitsandbytes holds the base.
+        double: whether the scales of a 4-bit base are quantised too.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     rows = min(rows, getattr(args, "rollout_rows", None) or rows)
@@ -29,6 +35,7 @@ def settings_of(args: Any, peft_config: Any, *, bits: int | None) -> Settings:
         optimizer=str(getattr(args.optim, "value", args.optim)),
         four_bit=bits == 4,
         eight_bit=bits == 8,
+        double_quantisation=double,
         width=2 if args.bf16 or args.fp16 else 4,
     )
 

@@ -1,5 +1,6 @@
 """The parts of 4-bit training that work beside a trainer, wired to it."""
 
+import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from grpo_plus.qlora.advice import capacity_of, settings_of, suggestion
 from grpo_plus.qlora.calibration import slack_of
 from grpo_plus.qlora.decode import Decoded
 from grpo_plus.qlora.memory import estimate
-from grpo_plus.qlora.model import bits_of
+from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.qlora.retry import Retry
 from grpo_plus.qlora.rollout import Rollout
 from grpo_plus.qlora.shape import shape_of
 from grpo_plus.qlora.vllm_adapter import AdapterServer, CloseAtEnd, warn_of_raw
+
+logger = logging.getLogger(__name__)
 
 
 class Rollouts:
@@ -33,6 +36,11 @@ class Rollouts:
         self._rollout: Rollout | None = None
         if wanted and not sharded:
             self._rollout = Rollout(trainer.args.rollout_rows, self._report)
+        elif wanted and trainer.accelerator.is_main_process:
+            logger.warning(
+                "rollout is 'auto', but the parameters are sharded (FSDP or DeepSpeed): TRL draws the completions, all "
+                "rows at once."
+            )
 
     @property
     def most_rows(self) -> int | None:
@@ -121,7 +129,10 @@ def advice_for(trainer: Any) -> str:
     """Settings that would fit, for a trainer that ran out of memory."""
     plain = _trl.plain_model(trainer, trainer.model)
     adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None) or {}
-    settings = settings_of(trainer.args, next(iter(adapters.values()), None), bits=bits_of(plain))
+    stored = getattr(plain.config, "quantization_config", None)
+    settings = settings_of(
+        trainer.args, next(iter(adapters.values()), None), bits=bits_of(plain), double=quantises_twice(stored)
+    )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(trainer.accelerator.device)
     slack = slack_of(trainer.accelerator.device)

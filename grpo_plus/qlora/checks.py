@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.qlora.model import asked_bits, bits_of, is_adapted, method_of
+from grpo_plus.qlora.model import asked_bits, bits_of, format_of, is_adapted, method_of, quantises_twice
 from grpo_plus.qlora.vllm_adapter import adapter_problems, start_command
 
 FROZE_BELOW = 1e-5
@@ -34,6 +34,8 @@ class Request:
         adapter: the config of the adapters.
         unweighable: whether TRL's loss cannot take the correction for vLLM's log-probabilities that is asked for.
         learning_rate: of the optimizer.
+        double_quantisation: whether the scales of a 4-bit base are quantised too.
+        format: of 4-bit weights.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Request:
     adapter: Any = None
     unweighable: bool = False
     learning_rate: float = 1e-4
+    double_quantisation: bool = True
+    format: str = "nf4"
 
 
 def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any) -> Request:
@@ -67,8 +71,10 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
     if isinstance(model, str):
         config = read_config(model, kwargs, trust_remote_code=getattr(args, "trust_remote_code", False))
     stored_as = method_of(config)
-    stored_bits = asked_bits(getattr(config, "quantization_config", None))
+    stored = getattr(config, "quantization_config", None)
+    stored_bits = asked_bits(stored)
     adapted = False if isinstance(model, str) or model is None else is_adapted(model)
+    quantisation = quantization_config or kwargs.get("quantization_config") or stored
     plugin = getattr(args, "deepspeed_plugin", None)
     return Request(
         name=model if isinstance(model, str) else type(model).__name__,
@@ -89,6 +95,8 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
             and not args.vllm_importance_sampling_mode.startswith("token")
         ),
         learning_rate=args.learning_rate,
+        double_quantisation=quantises_twice(quantisation),
+        format=format_of(quantisation),
     )
 
 
@@ -117,6 +125,8 @@ def problems(request: Request) -> list[str]:
         )
     else:
         found += _platform_problems(request, bits)
+    if bits == "4-bit" and request.format not in ("nf4", "fp4"):
+        found.append(f"bnb_4bit_quant_type is {request.format!r}, expected nf4 or fp4; nf4 is the more exact one.")
     if not request.adapters:
         found.append(
             f"the base {request.name} is {bits} and there are no adapters, so nothing can be trained. Set use_peft: "

@@ -132,6 +132,12 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype, text: str 
             f"the adapter {adapter} does not belong on {base} ({str(error).strip()[:300]}); name the model that it was "
             "trained on with --base."
         ) from error
+    kind = model.active_peft_config
+    if kind.is_prompt_learning:
+        raise ExportError(
+            f"the adapter {adapter} is {kind.peft_type.value}: it adds to the prompt, not to the weights, so nothing "
+            "can be merged. Leave --merge out, and load it beside its base."
+        )
     before = score(model, tokenizer, text)
     merged = model.merge_and_unload()
     after = score(merged, tokenizer, text)

@@ -60,9 +60,15 @@ def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int
     )
     share = "half of the 8-bit" if asked.eight_bit else "a quarter of the"
     quantise = "" if asked.four_bit else f" (or load_in_4bit: true, which takes {share} weights)"
+    outside, coarse = shape.other_weights / (shape.linear_weights + shape.other_weights), ""
+    if outside > 0.5:  # mixtures keep their experts in one tensor, which bitsandbytes leaves as it is
+        quantise, coarse = (
+            "",
+            f" ({outside:.0%} of them outside of linear layers, which bitsandbytes does not quantise)",
+        )
     raise DoesNotFitError(
-        f"{shape.name} does not fit in {capacity / GIB:.1f} GiB: the weights take {resident:.1f} GiB, the smallest "
-        f"step {least.peak / GIB:.1f} GiB; {advice}{quantise}."
+        f"{shape.name} does not fit in {capacity / GIB:.1f} GiB: the weights take {resident:.1f} GiB{coarse}, the "
+        f"smallest step {least.peak / GIB:.1f} GiB; {advice}{quantise}."
     )
 
 

@@ -67,7 +67,8 @@ class Guard:
             if "dtype" not in given and "torch_dtype" not in given:  # the second is its former name
                 given["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
             args.model_init_kwargs = given
-            _check_memory(model, args, peft_config, capacity or capacity_of(args.device), request.bits)
+            room = capacity or capacity_of(args.device)
+            _check_memory(model, args, peft_config, room, request.bits, double=request.double_quantisation)
             return cls(active=True, client=client)
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
@@ -109,6 +110,15 @@ class Guard:
         with dtypes_kept(model), without_dropout(model):
             yield
 
+    @contextmanager
+    def evaluating(self, model: nn.Module) -> Iterator[None]:
+        """Around an evaluation: `bf16_full_eval` and `fp16_full_eval` cast the model, adapters too, and leave it so."""
+        if not self.active:
+            yield
+            return
+        with dtypes_kept(model):
+            yield
+
 
 def _client(model: Any, args: Any, adapter: Any) -> Client:
     """The server that will draw completions, seen to be there before anything loads."""
@@ -123,12 +133,12 @@ def _client(model: Any, args: Any, adapter: Any) -> Client:
     return client
 
 
-def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int) -> None:
+def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int, *, double: bool) -> None:
     """Say before anything loads that it will not fit; refuse a card too small for the weights."""
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    settings = settings_of(args, peft_config, bits=bits)
+    settings = settings_of(args, peft_config, bits=bits, double=double)
     try:
         text = shortage(config, name, settings, capacity, args.num_generations, slack=slack_of(args.device))
     except DoesNotFitError as error:

@@ -33,6 +33,16 @@ def asked_bits(quantisation: Any) -> int | None:
     return 8 if _read(quantisation, "load_in_8bit") else None
 
 
+def quantises_twice(quantisation: Any) -> bool:
+    """Whether a quantisation config has the scales quantised too; takes objects and mappings."""
+    return bool(_read(quantisation, "bnb_4bit_use_double_quant"))
+
+
+def format_of(quantisation: Any) -> str:
+    """Of 4-bit weights, as a quantisation config asks for it; takes objects and mappings."""
+    return str(_read(quantisation, "bnb_4bit_quant_type") or "nf4")
+
+
 def _read(quantisation: Any, name: str) -> Any:
     return quantisation.get(name) if isinstance(quantisation, dict) else getattr(quantisation, name, None)
 

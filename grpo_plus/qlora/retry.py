@@ -108,7 +108,7 @@ class Retry:
 
     def _prepare_again(self, failure: str) -> None:
         if self._snapshot is None or self._inputs is None:
-            raise StepTooLargeError(f"out of memory while drawing completions: {failure} {self._advice()}")
+            raise StepTooLargeError(f"out of memory while drawing or scoring completions: {failure} {self._advice()}")
         reason = self._refusal()
         if reason is not None:
             raise StepTooLargeError(

@@ -1,9 +1,13 @@
 """Hand `decode` to a trainer in place of `generate`, wherever the two draw from the same distribution."""
 
+import importlib.util
 import inspect
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +18,16 @@ from grpo_plus.qlora.sampler import read_sampling
 
 logger = logging.getLogger(__name__)
 
+METHODS = (
+    "generate",
+    "_sample",
+    "_get_logits_processor",
+    "_get_stopping_criteria",
+    "_prepare_generation_config",
+    "_update_model_kwargs_for_generation",
+    "prepare_inputs_for_generation",
+)
+"""What decides how ``generate`` draws; where a model or a patch has one of its own, it draws by itself."""
 SHARE = 0.7
 """Of the free memory, what caches may take: while a cache grows, a layer of it exists twice."""
 
@@ -105,7 +119,7 @@ def refusal(model: Any) -> str | None:
     if is_adapted(model):
         from peft import PeftModelForCausalLM
 
-        if type(model).generate is not PeftModelForCausalLM.generate:
+        if type(model).generate is not PeftModelForCausalLM.generate or not _as_installed(type(model).generate):
             return f"{type(model).__name__} has a generate of its own"
         for name in model.active_adapters:
             kind = model.peft_config[name]
@@ -115,10 +129,11 @@ def refusal(model: Any) -> str | None:
     name = type(plain).__name__
     if not isinstance(plain, GenerationMixin):
         return f"{name} is no generating model of transformers"
-    if "generate" in vars(model) or "generate" in vars(plain):
+    if "generate" in vars(model) or any(method in vars(plain) for method in METHODS):
         return "generate was replaced on this model"
-    for method in ("generate", "_sample", "prepare_inputs_for_generation"):
-        if getattr(type(plain), method, None) is not getattr(GenerationMixin, method, None):
+    for method in METHODS:
+        own = getattr(type(plain), method, None)
+        if own is not getattr(GenerationMixin, method, None) or not (own is None or _as_installed(own)):
             return f"{name} has a {method} of its own"
     if plain.config.is_encoder_decoder or plain.config.get_text_config() is not plain.config:
         return f"{name} reads more than a row of tokens"
@@ -129,6 +144,23 @@ def refusal(model: Any) -> str | None:
     if not layers or any(type(layer) is not DynamicLayer for layer in layers):
         return f"{name} does not keep keys and values of all tokens (sliding-window or linear attention)"
     return None
+
+
+def _as_installed(method: Any) -> bool:
+    """Whether a method, with all that wraps it, comes from one of the libraries and not from a patch of them."""
+    while method is not None:
+        code = getattr(method, "__code__", None)
+        if code is None or not code.co_filename.startswith(_libraries()):
+            return False
+        method = getattr(method, "__wrapped__", None)
+    return True
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    names = ("torch", "transformers", "peft")
+    found = [importlib.util.find_spec(name) for name in names]
+    return tuple(f"{Path(spec.origin).parent}{os.sep}" for spec in found if spec is not None and spec.origin)
 
 
 def affordable_rows(model: Any, length: int, device: torch.device) -> int | None:

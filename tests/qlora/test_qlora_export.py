@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, get_peft_model
+from peft import AutoPeftModelForCausalLM, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from grpo_plus.cli import main
@@ -91,6 +91,12 @@ def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
     assert "stored quantised (bitsandbytes)" in error(run / "out", "--out", out, "--merge", "--base", tmp_path / "four")
     make_tiny_model(tmp_path / "wider", architecture="llama", hidden=128)
     assert "does not belong on" in error(run / "out", "--out", out, "--merge", "--base", tmp_path / "wider")
+    model = AutoModelForCausalLM.from_pretrained(run / "base")
+    get_peft_model(model, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)).save_pretrained(
+        tmp_path / "prompt"
+    )
+    text = error(tmp_path / "prompt", "--out", out, "--merge")
+    assert "is PROMPT_TUNING: it adds to the prompt, not to the weights" in text
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "adapter_config.json").write_text('{"r": 4')
     assert "adapter_config.json cannot be read" in error(tmp_path / "torn", "--out", out, "--merge")

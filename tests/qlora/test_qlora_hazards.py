@@ -7,17 +7,19 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.problems import ConfigError
 from grpo_plus.qlora.checks import Request, problems
 from grpo_plus.qlora.guard import Guard
+from grpo_plus.qlora.memory import Settings, weights
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.qlora.sampling import without_dropout
+from grpo_plus.qlora.shape import shape_of
 from grpo_plus.testing import make_tiny_model
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
@@ -184,6 +186,21 @@ class TestPrecision:
         for name, value in run.model.named_buffers():
             assert torch.equal(value, buffers[name]), name
 
+    def test_an_evaluation_in_16_bits_leaves_the_adapters_as_they_were(self, folder, tmp_path):
+        rows = {"eval_dataset": ROWS.select(range(4))}
+        run = trainer(folder, config(tmp_path, bf16_full_eval=True, per_device_eval_batch_size=4), **rows)
+        run.train()
+        before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+        packed = base_bytes(run.model)
+        seen = []
+        next(linear_4bit(run.model)).register_forward_hook(lambda *_: seen.append(dtypes(run.model)))
+        run.evaluate()
+        assert {torch.bfloat16} in seen
+        for name, value in run.model.named_parameters():
+            assert value.dtype == before[name].dtype
+            assert torch.equal(value, before[name]), name
+        assert all(torch.equal(value, packed[key]) for key, value in base_bytes(run.model).items())
+
 
 class TestRepacking:
     @pytest.fixture
@@ -288,6 +305,12 @@ class TestRefusals:
             assert f"already quantised with {method}" in text
             assert "16-bit checkpoint" in text
 
+    def test_an_unknown_4_bit_format_is_refused_before_loading(self, tmp_path):
+        missing, quantization = str(tmp_path / "no_such_model"), nf4()
+        quantization.bnb_4bit_quant_type = "nf8"
+        text = self.refusal(missing, config(tmp_path), quantization_config=quantization)
+        assert "bnb_4bit_quant_type is 'nf8', expected nf4 or fp4" in text
+
     def test_a_base_without_adapters_is_refused(self, folder, tmp_path):
         assert "use_peft: true" in self.refusal(folder, config(tmp_path), peft_config=None)
         assert "peft_config" in self.refusal(loaded(folder), config(tmp_path))
@@ -351,6 +374,22 @@ def test_a_run_that_will_not_fit_is_warned_of_before_it_loads(folder, tmp_path, 
     assert "By the planner these fit: per_device_train_batch_size: " in text
     with pytest.raises(ConfigError, match=r"its weights alone do not fit: take a smaller model"):
         check(2**10)
+
+
+def test_scales_that_are_not_quantised_count_in_the_warning(folder, tmp_path):
+    """On a card between the two sizes of the weights, only the smaller ones are let through."""
+    shape = shape_of(AutoConfig.from_pretrained(folder))
+    sizes = [weights(shape, Settings(width=4, double_quantisation=double)) for double in (True, False)]
+    capacity = sum(sizes) / 2
+
+    def check(double):
+        quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=double)
+        given = {"quantization_config": quantisation, "peft_config": lora(), "capacity": capacity}
+        Guard.before_loading(folder, config(tmp_path), **given)
+
+    check(double=True)
+    with pytest.raises(ConfigError, match="weights alone do not fit"):
+        check(double=False)
 
 
 def test_a_16_bit_base_is_left_alone(folder, tmp_path):

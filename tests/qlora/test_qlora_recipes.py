@@ -28,7 +28,8 @@ def shape(name):
 
 @pytest.mark.parametrize("card", [8, 12, 16, 24])
 def test_a_recipe_is_understood_and_fits_its_card(card):
-    parsed = parse("grpo-plus train", [str(EXAMPLES / f"math_{card}gb.yaml"), "--use_cpu"])
+    recipe = EXAMPLES / f"math_{card}gb.yaml"
+    parsed = parse("grpo-plus train", [str(recipe), "--use_cpu"])
     args, model = parsed.training, parsed.model
     assert model.load_in_4bit
     assert model.use_peft
@@ -44,3 +45,4 @@ def test_a_recipe_is_understood_and_fits_its_card(card):
     )
     peak = estimate(shape(model.model_name_or_path), settings).peak
     assert 0.6 * card * GIB < peak < 0.94 * card * GIB
+    assert f"these settings need {peak / GIB:.1f} GiB." in recipe.read_text(encoding="utf-8")

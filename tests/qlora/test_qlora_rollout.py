@@ -1,15 +1,18 @@
 """Leaner rollouts against `generate`: equal token for token when greedy, equal in distribution when drawn."""
 
+import functools
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import LoraConfig, get_peft_model
-from transformers import GenerationConfig
+from peft import LoraConfig, PeftModelForCausalLM, get_peft_model
+from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
+from grpo_plus.qlora.attach import Rollouts
 from grpo_plus.qlora.decode import decode
 from grpo_plus.qlora.rollout import Rollout, refusal, rows_within
 from grpo_plus.qlora.sampler import Sampling, read_sampling
@@ -265,6 +268,34 @@ class TestFallback:
                 return super().prepare_inputs_for_generation(*arguments, **keywords)
 
         assert refusal(Own(MODELS["llama"].config)) == "Own has a prepare_inputs_for_generation of its own"
+
+    @pytest.mark.parametrize("method", ["generate", "_sample", "_get_logits_processor", "_get_stopping_criteria"])
+    @pytest.mark.parametrize("wrapped", [False, True])
+    def test_a_patch_of_the_library_is_seen(self, method, wrapped, monkeypatch):
+        model, own = MODELS["llama"], getattr(GenerationMixin, method)
+
+        def patch(self, *arguments, **keywords):
+            return own(self, *arguments, **keywords)
+
+        assert refusal(model) is None
+        monkeypatch.setattr(GenerationMixin, method, functools.wraps(own)(patch) if wrapped else patch)
+        assert refusal(model) == f"LlamaForCausalLM has a {method} of its own"
+
+    def test_a_patch_of_the_adapters_is_seen(self, monkeypatch):
+        adapted = get_peft_model(
+            make_tiny_model(architecture="llama")[0], LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM")
+        )
+        assert refusal(adapted) is None
+        monkeypatch.setattr(PeftModelForCausalLM, "generate", lambda *_, **__: None)
+        assert refusal(adapted) == "PeftModelForCausalLM has a generate of its own"
+
+    def test_sharded_parameters_are_said_to_be_drawn_from_elsewhere(self, caplog):
+        args = SimpleNamespace(rollout="auto", rollout_rows=None)
+        there = SimpleNamespace(is_main_process=True)
+        facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True}
+        drawn = Rollouts(SimpleNamespace(args=args, accelerator=there, **facts))
+        assert drawn.most_rows is None
+        assert "rollout is 'auto', but the parameters are sharded" in caplog.text
 
     @pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
     def test_windows(self, architecture):

@@ -227,7 +227,7 @@ class TestOutOfMemory:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
 
         next(linear_4bit(run.model)).register_forward_hook(fail)
-        with pytest.raises(StepTooLargeError, match="while drawing completions"):
+        with pytest.raises(StepTooLargeError, match="while drawing or scoring completions"):
             run.train()
 
     def test_other_errors_pass_through(self, folder, tmp_path):
