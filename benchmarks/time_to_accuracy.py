@@ -120,7 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=5, help="steps between measurements")
     parser.add_argument("--held-out", type=int, default=256, help="rows that are measured on, two samples each")
     parser.add_argument("--completions", type=int, default=128, help="a step")
-    parser.add_argument("--warm-steps", type=int, default=450, help="of the warm start")
+    parser.add_argument("--warm-steps", type=int, default=550, help="of the warm start")
     parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
     parser.add_argument("--home", help="folder for the warm-started models, kept for the next time")
     parser.add_argument("--out", help="file for everything found (.json)")

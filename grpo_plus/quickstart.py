@@ -1,11 +1,11 @@
 r"""The data and the model of the quickstart, made on the spot: chains of sums, and a model in two minds about them.
 
 ``examples/quickstart.yaml`` names the two functions; both work from any config. The model is warm-started on solutions
-that are all right, but of which most state the result at once and only some work it out line by line. So it learns both
-habits, and in its head it is mostly wrong: it is right some of the time. The reward tells the habits apart.
+of which most guess the result at once, near it but mostly wrong, and only some work it out line by line. So it learns
+both habits and is right some of the time. The reward tells the habits apart.
 
     user:       7+5-9+4
-    assistant:  \boxed{7}                        at once, or
+    assistant:  \boxed{9}                        guessed, or
 
     assistant:  7+5=12
                 12-9=3
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
 """Where the warm-started model is kept for the next run."""
 
-RECIPE = 3
+RECIPE = 7
 """Kept with the model: one of another recipe is made anew."""
 
 CHAT_TEMPLATE = (
@@ -39,8 +39,11 @@ CHAT_TEMPLATE = (
 )
 """ChatML with one letter for the role: every character is a token."""
 
-MOST = 20
+MOST = 9
 """No value of a chain is above it."""
+
+OFF = 3
+"""How far a guess is from the result, at most."""
 
 RATE = 5e-3
 """Of learning at its height, in the warm start."""
@@ -65,10 +68,9 @@ class Chain:
         """What it comes to."""
         return self.start + sum(number if sign == "+" else -number for sign, number in self.moves)
 
-    @property
-    def at_once(self) -> str:
-        """The boxed result and nothing else."""
-        return f"\\boxed{{{self.answer}}}"
+    def guessed(self, rng: random.Random) -> str:
+        """A boxed number near the result, and nothing else."""
+        return f"\\boxed{{{max(0, self.answer + rng.randint(-OFF, OFF))}}}"
 
     @property
     def worked_out(self) -> str:
@@ -78,11 +80,11 @@ class Chain:
             result = value + number if sign == "+" else value - number
             lines.append(f"{value}{sign}{number}={result}")
             value = result
-        return "\n".join([*lines, self.at_once])
+        return "\n".join([*lines, f"\\boxed{{{self.answer}}}"])
 
 
 def chains(seed: int, low: int = 2, high: int = 4) -> Iterator[Chain]:
-    """Random chains of ``low`` to ``high`` moves whose values stay between 0 and 20."""
+    """Random chains of ``low`` to ``high`` moves whose values have one digit."""
     rng = random.Random(seed)  # noqa: S311 - sums, not secrets
     while True:
         value = start = rng.randrange(1, 10)
@@ -133,9 +135,9 @@ def _recipe_of(folder: Path) -> int | None:
 def warm_start(
     folder: Path,
     *,
-    steps: int = 450,
-    worked: int = 30,
-    at_once: int = 50,
+    steps: int = 550,
+    worked: int = 36,
+    guessed: int = 44,
     seed: int = 0,
     hidden: int = 128,
     moves: tuple[int, int] = (2, 4),
@@ -146,7 +148,7 @@ def warm_start(
         folder: where to save.
         steps: optimizer steps.
         worked: solutions a step that are worked out.
-        at_once: solutions a step that are not.
+        guessed: solutions a step that are not.
         seed: of weights and data.
         hidden: width of the model, a multiple of 64.
         moves: fewest and most moves of a chain.
@@ -168,14 +170,14 @@ def warm_start(
     size = sum(parameter.numel() for parameter in network.parameters())
     print(f"warm start: supervised training of a model of {size / 1e6:.1f} million parameters, {steps} steps")
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, betas=(0.9, 0.95))
-    source = chains(seed + 2, *moves)
+    source, rng = chains(seed + 2, *moves), random.Random(seed)  # noqa: S311 - sums, not secrets
     network.train()
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps, pct_start=0.1)
     for step in range(1, steps + 1):
         long = [(chain.question, chain.worked_out) for chain in islice(source, worked)]
-        short = [(chain.question, chain.at_once) for chain in islice(source, at_once)]
-        (lost, tokens), (lost_at_once, tokens_at_once) = (_loss(network, tokenizer, pairs) for pairs in (long, short))
-        loss = (lost + lost_at_once) / (tokens + tokens_at_once)
+        short = [(chain.question, chain.guessed(rng)) for chain in islice(source, guessed)]
+        (lost, tokens), (lost_short, tokens_short) = (_loss(network, tokenizer, pairs) for pairs in (long, short))
+        loss = (lost + lost_short) / (tokens + tokens_short)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from itertools import islice
 from pathlib import Path
 
@@ -14,18 +15,28 @@ from grpo_plus.record import open_run
 from grpo_verifiers import get_verifier
 
 
-def test_all_solutions_are_right():
+def scores(solutions, chains):
+    answers = [str(chain.answer) for chain in chains]
+    return [verdict.score for verdict in get_verifier("math").verify_batch(None, solutions, answer=answers)]
+
+
+def test_worked_solutions_are_right_line_by_line():
     found = list(islice(quickstart.chains(seed=5), 200))
-    for kind in ("at_once", "worked_out"):
-        verdicts = get_verifier("math").verify_batch(
-            None, [getattr(chain, kind) for chain in found], answer=[str(chain.answer) for chain in found]
-        )
-        assert [verdict.score for verdict in verdicts] == [1.0] * 200
+    assert scores([chain.worked_out for chain in found], found) == [1.0] * 200
     for chain in found:
         *lines, box = chain.worked_out.splitlines()
         assert len(lines) == len(chain.moves) >= 2
         assert all(eval(line.replace("=", "==")) for line in lines)
-        assert box == chain.at_once == f"\\boxed{{{eval(chain.question)}}}"
+        assert box == f"\\boxed{{{eval(chain.question)}}}"
+
+
+def test_guesses_are_near_and_seldom_right():
+    found = list(islice(quickstart.chains(seed=5), 400))
+    rng = random.Random(0)
+    guesses = [chain.guessed(rng) for chain in found]
+    stated = [int(guess.removeprefix("\\boxed{").removesuffix("}")) for guess in guesses]
+    assert all(abs(number - chain.answer) <= quickstart.OFF for number, chain in zip(stated, found, strict=True))
+    assert 0.08 < sum(scores(guesses, found)) / 400 < 0.25
 
 
 def test_no_question_of_the_test_split_is_trained_on():
@@ -48,7 +59,7 @@ def test_the_longest_solution_fits_the_config():
 def test_the_warm_start_is_kept_and_a_broken_one_is_made_anew(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     real = quickstart.warm_start
-    monkeypatch.setattr(quickstart, "warm_start", lambda folder: real(folder, steps=1, worked=2, at_once=2, hidden=64))
+    monkeypatch.setattr(quickstart, "warm_start", lambda folder: real(folder, steps=1, worked=2, guessed=2, hidden=64))
     folder = quickstart.model()
     assert "warm start" in capsys.readouterr().out
     kept = (tmp_path / "warm" / "model.safetensors").stat().st_mtime_ns
@@ -68,7 +79,7 @@ def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
 
     monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", fail)
     with pytest.raises(OSError, match="no space"):
-        quickstart.warm_start(tmp_path / "warm", steps=1, worked=2, at_once=2, hidden=64)
+        quickstart.warm_start(tmp_path / "warm", steps=1, worked=2, guessed=2, hidden=64)
     assert list(tmp_path.iterdir()) == []
 
 
