@@ -114,10 +114,9 @@ class LiveVerifier:
         log_verdicts(self.verifier.label, self.verdicts, pending.seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 
-    def collect(self, log_metric: Callable[[str, float], None]) -> list[float]:
-        """The scores of what was started, where any was; rows without a score are left out."""
-        found = self(None, [], log_metric=log_metric) if self._pending is not None else []
-        return [score for score in found if score is not None]
+    def collect(self, log_metric: Callable[[str, float], None]) -> list[float | None]:
+        """The scores of what was started, where any was."""
+        return self(None, [], log_metric=log_metric) if self._pending is not None else []
 
     def settle(self) -> None:
         """Wait for what nobody collected, after a failure elsewhere, so that no answer meets the next batch."""
@@ -320,16 +319,18 @@ class Verification:
             live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
 
     def log_evaluation(self, log_metric: Callable[[str, float], None]) -> None:
-        """Collect the verifiers that evaluate only, where they were started, and log them beside the rewards."""
-        total, judged = 0.0, False
+        """Collect the verifiers that evaluate only, where they were started, and log them beside the rewards.
+
+        Row by row, so that what is averaged over ranks are rows, however many of them each rank could score.
+        """
+        totals: dict[int, float] = {}
         for live in self.evaluation:
-            scores = live.collect(log_metric)
-            if scores:
-                mean = sum(scores) / len(scores)
-                log_metric(f"rewards/{live.verifier.label}/mean", mean)
-                total += (1.0 if live.weight is None else live.weight) * mean
-                judged = True
-        if judged:
+            weight = 1.0 if live.weight is None else live.weight
+            for row, score in enumerate(live.collect(log_metric)):
+                if score is not None:
+                    log_metric(f"rewards/{live.verifier.label}/mean", score)
+                    totals[row] = totals.get(row, 0.0) + weight * score
+        for total in totals.values():
             log_metric("score", total)
 
     def settle(self) -> None:

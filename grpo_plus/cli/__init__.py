@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from grpo_plus import __version__
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
+    if not sys.warnoptions:  # TRL itself sets options that transformers calls deprecated, whatever a config says
+        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         code: int = command.run(rest)

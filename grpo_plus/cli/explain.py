@@ -98,10 +98,11 @@ def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: li
     per_completion = values if values.dim() == 1 else values.sum(1) / table.lengths
     lines.append(f"  rewards     {_row(rewards)}")
     lines.append(f"  advantages  {_row(per_completion.tolist())}")
-    if steps is not None and values.dim() == 2:
+    if values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
         ends = [(0, length - 1) for length in lengths]
-        for place, at in enumerate(zip(*ends, strict=True), 1):
-            lines.append(f"  of step {place}   {_row([float(values[row, token]) for row, token in enumerate(at)])}")
+        names = ("first token", "last token") if steps is None else ("of step 1", "of step 2")
+        for what, at in zip(names, zip(*ends, strict=True), strict=True):
+            lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
     return lines + _picture(rewards, values.tolist(), lengths, steps)
 
 

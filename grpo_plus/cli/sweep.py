@@ -144,6 +144,10 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     options.config = config
     if not options.vary:
         raise UserError("nothing varies: say what, as in --vary advantage=zscore,sign")
+    if shared and not shared[0].startswith("-"):  # a value of no option
+        raise UserError(
+            f"what is {shared[0]!r}? Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"
+        )
     return options, shared
 
 

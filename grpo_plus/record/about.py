@@ -55,10 +55,10 @@ def parts(trainer: Any) -> dict[str, Any]:
     rewards = [
         {"name": name, "weight": weight} for name, weight in zip(trainer.reward_func_names, weights, strict=True)
     ]
-    verifiers = [
-        {"label": live.verifier.label, "weight": live.weight, "settings": live.verifier.describe()}
-        for live in trainer.verification.live
-    ]
+    verifiers, evaluating = (
+        [{"label": one.verifier.label, "weight": one.weight, "settings": one.verifier.describe()} for one in live]
+        for live in (trainer.verification.live, trainer.verification.evaluation)
+    )
     found: dict[str, Any] = without_secrets(
         plain(
             {
@@ -66,6 +66,7 @@ def parts(trainer: Any) -> dict[str, Any]:
                 "objective": objective,
                 "rewards": rewards,
                 "verifiers": verifiers,
+                "eval_verifiers": evaluating,
                 "engine": getattr(args, "engine", "stock"),
                 "rollout": getattr(args, "rollout", "stock"),
             }

@@ -145,6 +145,10 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
             f"{path} is of schema {info.get('schema')!r}, and this version reads up to {SCHEMA}: it was written by "
             f"grpo_plus {(info.get('versions') or {}).get('grpo_plus', 'of another version')}. Upgrade grpo_plus to it."
         )
+    for key in ("parts", "model", "versions", "config"):
+        if not _is_whole(key, info.get(key, {})):
+            damage.append(f"{key} of {FOLDER}/{RUN} is broken, so it is not shown")
+            del info[key]
     sweep = folder / FOLDER / SWEEP
     if sweep.exists():
         try:
@@ -152,6 +156,16 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
         except ValueError:
             damage.append(f"{FOLDER}/{SWEEP} is broken, so the run stands alone")
     return info
+
+
+def _is_whole(key: str, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if key != "parts" or not value:
+        return True
+    named = all(isinstance(value.get(part), dict) and "name" in value[part] for part in ("advantage", "objective"))
+    lists = all(isinstance(value.get(part, []), list) for part in ("rewards", "verifiers", "eval_verifiers"))
+    return named and lists and "verifiers" in value
 
 
 def _status(folder: Path, info: dict[str, Any]) -> str:

@@ -13,27 +13,15 @@ from transformers import TrainerCallback
 from grpo_plus import _trl
 from grpo_plus.record.about import about
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, RUN, append_line, dump, write_whole
-from grpo_plus.record.sample import (
-    PROMPT_KEPT,
-    as_text,
-    choose,
-    completion_record,
-    digits,
-    quantiles,
-    runs,
-    steps_by_row,
-)
-from grpo_plus.rollout import is_truncated
+from grpo_plus.record.pace import Budget, Pace
+from grpo_plus.record.rows import rank_rows
+from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
 from grpo_plus.verification import decoder
 
 logger = logging.getLogger("grpo_plus.record")
 
 BATCHES = 400
 """Generation batches of a run that are sampled at most, evenly spread."""
-BYTES = 48 * 2**20
-"""Of all sampled groups of a run."""
-SHARE_OF_TIME = 0.02
-"""Most time that recording groups may take, after a first half second; reports in between get as much again."""
 
 
 class Recorder:
@@ -53,10 +41,10 @@ class Recorder:
         self._scored: tuple[Any, Any, Any] | None = None
         self._batches = 0
         self._evaluated = -1
-        self._began = self._spent = 0.0
-        self._bytes = 0
+        self._began = False
         self._broken = False
-        self._reports = _Pace()
+        self._budget = Budget()
+        self._reports = Pace()
         trainer.add_callback(_Log(self))
 
     # -- metrics and state ------------------------------------------------------------------------------------------
@@ -69,15 +57,14 @@ class Recorder:
 
     def begin(self, step: int) -> None:
         """Say that the run goes on from this step; an earlier run in the same folder is moved aside."""
-        self._began = time.monotonic()
-        self._spent = 0.0
+        self._began = True
         if not self.main:
             return
         with self._careful():
             if step == 0:
                 self._move_aside()
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._bytes = (self.folder / GROUPS).stat().st_size if (self.folder / GROUPS).exists() else 0
+            self._budget.begin((self.folder / GROUPS).stat().st_size if (self.folder / GROUPS).exists() else 0)
         now = time.time()
         self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
         for name in (METRICS, GROUPS):
@@ -161,15 +148,21 @@ class Recorder:
         rewards = [[None if math.isnan(value) else value for value in row] for row in rewards_NK.tolist()]
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
-        everywhere = _trl.gather_objects([self._rows(prompts, completion_ids, output, groups, size)])
-        if not self.main or self._broken:
-            return
-        start = time.monotonic()
+        mine: dict[str, Any] = {"rows": [], "advantages": []}
+        with self._unharmed():
+            mine = rank_rows(trainer, prompts, completion_ids, output, groups=groups, size=size)
+        everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
+        if self.main and not self._broken:
+            with self._unharmed(), self._budget.spending():
+                self._keep(everywhere, groups, size, rewards, steps_by_row(steps))
+
+    @contextlib.contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """Whatever goes wrong, the run is worth more than its picture."""
         try:
-            self._keep(everywhere, groups, size, rewards, steps_by_row(steps), start=start)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run is worth more than its picture
-            logger.warning("a batch of step %s was not recorded: %r", trainer.state.global_step, error)
-        self._spent += time.monotonic() - start
+            yield
+        except Exception as error:  # noqa: BLE001 - as it says
+            logger.warning("a batch of step %s was not recorded: %r", self._trainer.state.global_step, error)
 
     def _keep(
         self,
@@ -178,15 +171,13 @@ class Recorder:
         size: int,
         rewards: Sequence[Sequence[float | None]],
         steps: dict[int, list[list[Any]]],
-        *,
-        start: float,
     ) -> None:
         """Write the chosen groups from what all ranks sent, as far as time and bytes allow."""
         trainer = self._trainer
         training = trainer.model.training
         step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it
         stamp = {"step": step, "time": time.time(), "mode": "train" if training else "eval"}
-        if training:
+        if training and all(rank["advantages"] for rank in everywhere):
             advantages = [value for rank in everywhere for value in rank["advantages"]]
             values = {"quantiles": [digits(value) for value in quantiles(advantages)], "completions": len(advantages)}
             self._append(METRICS, stamp | {"kind": "batch", "values": values})
@@ -194,20 +185,22 @@ class Recorder:
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
         for group in groups:
-            if self._over_budget(start, step):
+            if self._broken or self._budget.used_up(step / max(1, self._max_steps())):
                 break
             members = [rows[row] for row in range(group * size, (group + 1) * size) if row in rows]
+            if len(members) < size:
+                continue
             record = stamp | {
                 "kind": "group",
                 "group": group,
-                "prompt": members[0]["prompt"] if members else "",
+                "prompt": members[0]["prompt"],
                 "rewards": names,
                 "weights": weights,
                 "completions": [
                     completion_record(row, rewards[row["row"]], decode, steps.get(row["row"])) for row in members
                 ],
             }
-            self._bytes += self._append(GROUPS, record)
+            self._budget.wrote(self._append(GROUPS, record))
 
     def _due(self) -> bool:
         """Whether this batch is sampled: the same answer on every rank."""
@@ -222,45 +215,6 @@ class Recorder:
         stride = max(1, math.ceil(self._max_steps() / per_batch / BATCHES))
         self._batches += 1
         return bool((self._batches - 1) % stride == 0)
-
-    def _over_budget(self, start: float, step: int) -> bool:
-        """Whether the time or the bytes that are this run's so far are used up."""
-        now = time.monotonic()
-        elapsed = now - self._began if self._began else 0.0
-        done = step / max(1, self._max_steps())
-        return (
-            self._broken
-            or self._spent + now - start > 0.5 + SHARE_OF_TIME * elapsed
-            or self._bytes > BYTES * min(1.0, 0.05 + done)
-        )
-
-    def _rows(self, prompts: Any, completion_ids: Any, output: Any, groups: Sequence[int], size: int) -> dict[str, Any]:
-        """This rank's part of the chosen groups, and the advantages of all of its rows."""
-        trainer = self._trainer
-        advantages, first = output["advantages"].detach(), trainer.accelerator.process_index * len(prompts)
-        mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
-        per_token = advantages.dim() == 2
-        means = (advantages * mask_BT).sum(1) / mask_BT.sum(1).clamp(min=1) if per_token else advantages
-        means_B = means.tolist()
-        truncated = is_truncated(completion_ids, _trl.stop_ids(trainer))
-        chosen, rows = set(groups), []
-        for at, ids in enumerate(completion_ids):
-            if (first + at) // size not in chosen:
-                continue
-            trained = mask_BT[at, : len(ids)].tolist()
-            rows.append(
-                {
-                    "row": first + at,
-                    "prompt": as_text(prompts[at])[:PROMPT_KEPT],
-                    "ids": list(ids),
-                    "advantage": means_B[at],
-                    "advantages": advantages[at, : len(ids)].tolist() if per_token else None,
-                    "untrained": runs([not flag for flag in trained]),
-                    "truncated": truncated[at],
-                    "verdicts": [_verdict(live, at) for live in trainer.verification.live if at < len(live.verdicts)],
-                }
-            )
-        return {"rows": rows, "advantages": means_B}
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -282,24 +236,6 @@ class Recorder:
             self._broken = True
 
 
-class _Pace:
-    """Lets something happen as long as it takes a small share of the time."""
-
-    def __init__(self) -> None:
-        self._last = -math.inf
-        self._took = 0.0
-
-    def due(self) -> bool:
-        return time.monotonic() - self._last >= self._took / SHARE_OF_TIME
-
-    @contextlib.contextmanager
-    def measured(self) -> Iterator[None]:
-        start = time.monotonic()
-        yield
-        self._last = time.monotonic()
-        self._took = self._last - start
-
-
 class _Log(TrainerCallback):
     """Hears what the host logs, and when it starts."""
 
@@ -318,17 +254,6 @@ class _Log(TrainerCallback):
         """A report in between."""
         if args.report_steps and state.global_step % args.report_steps == 0:
             self._recorder.write_report()
-
-
-def _verdict(live: Any, at: int) -> dict[str, Any]:
-    verdict = live.verdicts[at]
-    steps = [(step.start, step.end, step.score) for step in verdict.steps]
-    return {
-        "verifier": live.verifier.label,
-        "status": verdict.status.value,
-        "reason": verdict.detail[:1000],
-        "steps": steps,
-    }
 
 
 def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float | None:

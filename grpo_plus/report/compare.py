@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_plus.record.reader import Run
-from grpo_plus.report.panels import Line, Panel, thinned
+from grpo_plus.report.panels import Line, Panel, judging, thinned
 
 Series = dict[int, float]
 LAST = 0.1
@@ -22,10 +22,11 @@ def lines_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def compared(lines: Mapping[str, Sequence[Run]]) -> list[Panel]:
     """The charts of a comparison; those without a point are left out."""
-    labels = sorted({label for runs in lines.values() for run in runs for label in _verifiers(run)})
+    labels = sorted({label for runs in lines.values() for run in runs for label in judging(run)})
     panels = [
         _panel(lines, "Reward", "Mean over the batch.", "reward", wide=True),
         _panel(lines, "Reward in evaluation", "Mean over the evaluation set.", "eval_reward"),
+        _panel(lines, "Score in evaluation", "Weighted sum of the verifiers that only evaluate.", "eval_score"),
         *(
             _panel(lines, f"Accuracy, {label}", "Share called correct.", f"verifiers/{label}/status/correct", "share")
             for label in labels
@@ -104,10 +105,11 @@ def overall(run: Run, key: str) -> float | None:
 
 def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
     """A row for each line with mean and spread of the figures that a comparison is read for."""
-    labels = sorted({label for runs in lines.values() for run in runs for label in _verifiers(run)})
+    labels = sorted({label for runs in lines.values() for run in runs for label in judging(run)})
     columns: list[tuple[str, str, Callable[[Run], float | None]]] = [
         ("final reward", "", lambda run: at_the_end(run, "reward")),
         ("final reward, evaluation", "", lambda run: at_the_end(run, "eval_reward")),
+        ("final score, evaluation", "", lambda run: at_the_end(run, "eval_score")),
     ]
     for label in labels:
         correct = f"verifiers/{label}/status/correct"
@@ -128,12 +130,6 @@ def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
         rows.append({"name": name, "runs": len(runs), "cells": cells})
     used = [any(row["cells"][at]["mean"] is not None for row in rows) for at in range(len(columns))]
     return [{**row, "cells": [cell for cell, use in zip(row["cells"], used, strict=True) if use]} for row in rows]
-
-
-def _verifiers(run: Run) -> list[str]:
-    return [
-        key.split("/")[1] for key in run.metrics() if key.startswith("verifiers/") and key.endswith("/status/correct")
-    ]
 
 
 def _names(runs: Sequence[Run]) -> list[str]:

@@ -4,22 +4,23 @@ from typing import Any
 
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
+from grpo_plus.report.panels import judging
 
 
 def tiles(run: Run) -> list[dict[str, Any]]:
     """Title, value, unit and, where it matters, where the value started; empty ones are left out."""
     keys = run.metrics()
-    correct = [key for key in keys if key.startswith("verifiers/") and key.endswith("/status/correct")]
+    labels = judging(run)
     found = [_moved(run, "reward", "Reward", "")]
-    for key in correct[:2]:
-        label = key.split("/")[1]
+    for label in sorted(labels, key=lambda label: f"eval_verifiers/{label}/status/correct" not in keys)[:2]:
+        key = f"verifiers/{label}/status/correct"
         tested = f"eval_{key}"
         found.append(
             _moved(run, tested, f"Accuracy, {label}, evaluation", "share")
             if tested in keys
             else _moved(run, key, f"Accuracy, {label}", "share")
         )
-    if not correct and "eval_reward" in keys:
+    if not labels and "eval_reward" in keys:
         found.append(_moved(run, "eval_reward", "Reward, evaluation", ""))
     dead = "advantages/dead_group_fraction"
     found += [

@@ -46,16 +46,17 @@ class Panel:
 def single(run: Run) -> list[Panel]:
     """The charts of one run; those without a point are left out."""
     keys = run.metrics()
-    labels = [key.split("/")[1] for key in keys if key.startswith("verifiers/") and key.endswith("/status/correct")]
-    rewards = [key.split("/")[1] for key in keys if key.startswith("rewards/") and key.endswith("/mean")]
+    labels = judging(run)
+    rewards = _named(keys, "rewards/", "/mean")
     accuracy = [f"verifiers/{label}/status/correct" for label in labels]
     panels = [
         Panel(
             "Reward",
-            "Mean over the batch, with one standard deviation to either side; dots are evaluation.",
+            "Mean over the batch, with one standard deviation to either side; dots are evaluation, whose score is the "
+            "weighted sum of the verifiers that only evaluate.",
             [
                 *_with_spread(run, "reward", "reward_std", "train"),
-                *_lines(run, {"eval_reward": "evaluation"}, role="eval"),
+                *_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval"),
             ],
             wide=True,
         ),
@@ -72,8 +73,9 @@ def single(run: Run) -> list[Panel]:
             ],
             unit="share",
         ),
-        *([_rewards(run, rewards)] if len(rewards) > 1 or not labels else []),
+        *([_rewards(run, rewards)] if len(rewards) > 1 or set(rewards) != set(labels) else []),
         *(_statuses(run, label) for label in labels),
+        *(_statuses(run, label, "eval_") for label in labels if f"verifiers/{label}/status/correct" not in keys),
         _fan(run),
         Panel(
             "Groups that teach nothing",
@@ -135,6 +137,22 @@ def single(run: Run) -> list[Panel]:
     return [panel for panel in panels if panel.lines]
 
 
+def judging(run: Run) -> list[str]:
+    """Labels of the verifiers whose verdicts were logged: those that reward, then those that only evaluate."""
+    return _named(run.metrics(), "verifiers/", "/status/correct")
+
+
+def _named(keys: Sequence[str], start: str, end: str) -> list[str]:
+    """What stands between start and end, in training's metrics first, then in evaluation's alone."""
+    found = [
+        key[len(before) : -len(end)]
+        for before in (start, f"eval_{start}")
+        for key in keys
+        if key.startswith(before) and key.endswith(end)
+    ]
+    return list(dict.fromkeys(found))
+
+
 def every_metric(run: Run) -> dict[str, Line]:
     """All that was logged, by its own name, for the picker."""
     return {
@@ -187,14 +205,15 @@ def _rewards(run: Run, names: Sequence[str]) -> Panel:
     return Panel("Rewards, one by one", "Mean of each reward, before its weight.", lines)
 
 
-def _statuses(run: Run, label: str) -> Panel:
+def _statuses(run: Run, label: str, mode: str = "") -> Panel:
     lines = [
         line
         for status in STATUSES
-        for line in _lines(run, {f"verifiers/{label}/status/{status}": status.replace("_", " ")}, status)
+        for line in _lines(run, {f"{mode}verifiers/{label}/status/{status}": status.replace("_", " ")}, status)
         if any(line.values)
     ]
-    return Panel(f"Verdicts of {label}", "Share of completions by status.", lines, kind="stack", unit="share")
+    title = f"Verdicts of {label}" + (", evaluation" if mode else "")
+    return Panel(title, "Share of completions by status.", lines, kind="stack", unit="share")
 
 
 def _fan(run: Run) -> Panel:

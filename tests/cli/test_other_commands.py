@@ -55,6 +55,27 @@ def test_explain_shows_the_advantages_of_sample_rewards(cli, config, values, fla
     assert numbers(out, "advantages") == pytest.approx(expected, abs=1e-4)
 
 
+RAMP = """
+import torch
+from grpo_plus.advantages import register_advantage
+
+@register_advantage("ramp", per="token", group_relative=False)
+def ramp(table):
+    place = torch.arange(int(table.lengths.max())) / (table.lengths[:, None] - 1)
+    return (2 * place - 1) * (1 + table.rewards)
+"""
+
+
+def test_explain_shows_tokens_where_their_mean_says_nothing(cli, config, folder):
+    (folder / "ramp.py").write_text(RAMP)
+    path = config(advantage="ramp", plugins=["./ramp.py"])
+    code, out, err = cli("explain", path, "--rewards", "1,0", "--lengths", "3,5")
+    assert code == 0, err
+    rows = {line[:14].strip(): line[14:].split() for line in out.splitlines()}
+    found = [list(map(float, rows[name])) for name in ("advantages", "first token", "last token")]
+    assert found == [[0, 0], [-2, -1], [2, 1]]
+
+
 def test_explain_names_every_part(cli, config):
     verifiers = ["think_format", {"name": "exact", "weight": 0.5, "label": "right"}]
     path = config(advantage="rloo", objective="dr_grpo", objective_kwargs={"epsilon_high": 0.28}, verifiers=verifiers)

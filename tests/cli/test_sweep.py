@@ -149,6 +149,7 @@ def test_the_command_of_a_run_means_its_variant(config):
         ((), "the config file comes first"),
         (("--vary", "advantage=sign"), "the config file comes first"),
         (("{config}",), "nothing varies"),
+        (("{config}", "--vary", "beta=0,1", "max_steps=1,2"), "what is 'max_steps=1,2'? Give each option"),
         (("none.yaml", "--vary", "a=1"), "cannot be read"),
         (("{config}", "--vary", "a=1", "--seed", "3"), "--seeds sets it"),
         (("{config}", "--vary", "a=1", "--output_dir=x"), "--out sets it"),

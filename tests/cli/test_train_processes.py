@@ -64,7 +64,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
     (folder / "slow.py").write_text(SLOW)
     path = config(max_steps=40, disable_tqdm=False, reward_funcs=["./slow.py:slow"])
     running = process(path, "--seed", "3")
-    lines_until(running, "step 2/40")
+    begun = lines_until(running, "step 2/40")
 
     code, _, err = cli("train", path)  # while the first one writes there
     assert code == 2
@@ -75,6 +75,7 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
     assert running.returncode == 130, out
     assert "Stopping: this step is finished first" in out
     assert "Traceback" not in out
+    assert "FutureWarning" not in begun + out
     stopped = int(re.search(r"Stopped after step (\d+) of 40", out)[1])
     assert 2 <= stopped < 40
     saved = folder / "out" / f"checkpoint-{stopped}"

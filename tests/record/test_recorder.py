@@ -137,6 +137,24 @@ def test_evaluation_is_recorded_beside_training_and_once_a_step(build, tmp_path)
     assert modes.count(("train", 1)) == 2
 
 
+def test_verifiers_that_only_evaluate_are_in_the_record_of_evaluations(build, tmp_path):
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "max_steps": 2}
+    build(evaluates=True, verifiers=["math"], eval_verifiers=[{"name": "exact", "weight": 0.5}], **settings).train()
+    run = open_run(tmp_path / "out")
+    told = [(one["label"], one["weight"]) for one in run.info["parts"]["eval_verifiers"]]
+    assert told == [("exact", 0.5)]
+    judges = {
+        mode: {
+            tuple(verdict["verifier"] for verdict in one["verdicts"])
+            for group in run.groups()
+            if group["mode"] == mode
+            for one in group["completions"]
+        }
+        for mode in ("train", "eval")
+    }
+    assert judges == {"train": {("math",)}, "eval": {("math", "exact")}}
+
+
 def test_resuming_takes_back_what_came_after_the_checkpoint(build, tmp_path, lines):
     build(advantage="sign", max_steps=3, save_strategy="steps", save_steps=2).train()
     metrics = tmp_path / "out" / FOLDER / METRICS
@@ -175,6 +193,30 @@ def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, 
     assert str(tmp_path / "out" / FOLDER) in said[0]
 
 
+def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build, tmp_path, monkeypatch, caplog):
+    class Odd(list):
+        """A prompt that has no text."""
+
+        def __iter__(self):
+            raise RuntimeError("no text")
+
+    trainer = build(advantage="sign")
+    scored, batches = trainer.recorder.scored, []
+
+    def odd_at_first(prompts, ids, rewards):
+        batches.append(prompts)
+        scored([Odd([1])] * len(prompts) if len(batches) == 1 else prompts, ids, rewards)
+
+    monkeypatch.setattr(trainer.recorder, "scored", odd_at_first)
+    trainer.train()
+    run = open_run(tmp_path / "out")
+    assert run.status == "done"
+    assert {group["step"] for group in run.groups()} == {2}
+    assert run.quantiles()[0] == [2]
+    told = [record.getMessage() for record in caplog.records if "not recorded" in record.getMessage()]
+    assert told == ["a batch of step 0 was not recorded: RuntimeError('no text')"]
+
+
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), "interrupted"), (OSError("gone"), "failed")])
 def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
     calls = []
@@ -195,7 +237,7 @@ def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
 
 
 def test_groups_stay_within_their_bytes(build, tmp_path, monkeypatch):
-    monkeypatch.setattr("grpo_plus.record.recorder.BYTES", 3000)
+    monkeypatch.setattr("grpo_plus.record.pace.BYTES", 3000)
     build(advantage="sign", max_steps=6).train()
     run = open_run(tmp_path / "out")
     size = (tmp_path / "out" / FOLDER / GROUPS).stat().st_size

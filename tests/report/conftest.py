@@ -128,6 +128,8 @@ def add_group(tmp_path):
     def add(folder, step, prompt, answers, *, names=("math",)):
         rng = random.Random(step)
         members = [completion(rng, text, status=status, reason=reason) for text, status, reason in answers]
+        for member in members:
+            member["rewards"] += [0.5] * (len(names) - 1)
         record = {
             "kind": "group",
             "step": step,

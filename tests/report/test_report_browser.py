@@ -191,6 +191,21 @@ def test_the_inspector_shows_what_the_record_holds(look, made_run, add_group):
     assert page.run("return document.querySelector('.tokens .k').className") == "k p4"
 
 
+def test_a_function_beside_verifiers_is_part_of_the_shown_reward(look, made_run, add_group):
+    run = made_run(steps=1, groups=1)
+    add_group(run, 1, "pick", [("a", "correct", "yes"), ("b", "wrong", "no")], names=("math", "length"))
+    page = look(write_report([run]))
+    page.until("document.querySelector('.prompt-text')?.textContent === 'pick'")
+    shown = page.run("return [...document.querySelectorAll('.completion .verdicts')].map((e) => e.textContent)")
+    assert shown[0].startswith("correctmath 1.00yes")
+    assert all(text.endswith("length 0.500") for text in shown)
+
+
+def test_the_time_of_a_resumed_run_says_what_it_counts(look, made_run):
+    page = look(write_report([made_run(resumed_from=4)]))
+    assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")
+
+
 def test_steps_are_reached_by_slider_keys_and_buttons(look, made_run):
     page = look(write_report([made_run(steps=5, groups=2)]))
     at = "[document.querySelector('.stepper output').textContent, [...document.querySelectorAll('.prompt-tab')].findIndex((e) => e.ariaPressed === 'true')].join(' ')"

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from grpo_plus.record import mark_sweep, open_run
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, dump
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_plus.report import group_html, group_text, write_report
 from grpo_plus.report.chunks import pack
 from grpo_plus.report.compare import band, lines_of, table
@@ -156,6 +156,34 @@ def test_seeds_of_a_variant_become_a_mean_and_a_sample_standard_deviation(made_r
     assert len(data["runs"]) == 7
 
 
+def test_verifiers_that_only_evaluate_have_their_curves_and_figures(made_run):
+    runs = [made_run(name) for name in ("one", "two")]
+    for run in runs:
+        for step, share in ((5, 0.25), (10, 0.75)):
+            verdicts = {"correct": share, "wrong": 1 - share}
+            values = {f"eval_verifiers/odd/one/status/{status}": value for status, value in verdicts.items()}
+            values |= {"eval_rewards/odd/one/mean": share, "eval_score": -2 * share}
+            append_line(run / FOLDER / METRICS, {"kind": "eval", "step": step, "time": 0, "values": values})
+    data = embedded(write_report(runs[:1]))
+    panels = {
+        panel["title"]: {line["label"]: (line["role"], line["values"][-1]) for line in panel["lines"]}
+        for panel in data["panels"]
+    }
+    assert panels["Reward"]["score in evaluation"] == ("eval", -1.5)
+    assert panels["Accuracy"]["odd/one, evaluation"] == ("eval", 0.75)
+    assert panels["Rewards, one by one"] == {"odd/one, evaluation": ("eval", 0.75)}
+    assert panels["Verdicts of odd/one, evaluation"] == {"correct": ("correct", 0.75), "wrong": ("wrong", 0.25)}
+    assert "Verdicts of math, evaluation" not in panels
+    tiles = {tile["title"]: (tile["start"], tile["value"]) for tile in data["tiles"]}
+    assert tiles["Accuracy, odd/one, evaluation"] == (0.25, 0.75)
+    compared = embedded(write_report(runs))
+    titles = [panel["title"] for panel in compared["panels"]]
+    assert {"Score in evaluation", "Accuracy in evaluation, odd/one"} <= set(titles)
+    assert "Accuracy, odd/one" not in titles
+    cells = {cell["title"]: cell["mean"] for cell in compared["table"][0]["cells"]}
+    assert (cells["evaluation, odd/one"], cells["final score, evaluation"]) == (0.75, -1.5)
+
+
 def test_seeds_of_different_length_use_what_each_step_has():
     drawn = band("x", [{1: 1.0, 2: 3.0}, {1: 3.0}])
     assert (drawn.values, drawn.low) == ([2.0, 3.0], [pytest.approx(2 - math.sqrt(2)), 3.0])
@@ -226,6 +254,21 @@ def test_broken_files_are_left_out_and_said_so(made_run):
     for name in ("run.json is broken", "5 lines of grpo_plus/metrics.jsonl", "trainer_state.json", "00002.parquet"):
         assert name in said
     assert [entry["step"] for entry in data["runs"][0]["groups"]["index"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("parts", {"verifiers": None}), ("parts", {"advantage": "sign"}), ("model", "x"), ("versions", []), ("config", 3)],
+)
+def test_a_record_with_a_broken_part_shows_the_rest(made_run, key, value):
+    folder = made_run(steps=2)
+    whole = json.loads((folder / FOLDER / RUN).read_text())
+    broken(folder, RUN, json.dumps(whole | {key: value}))
+    (run,) = embedded(write_report([folder]))["runs"]
+    assert run["damage"] == [f"{key} of grpo_plus/run.json is broken, so it is not shown"]
+    assert run[key] is None
+    others = {"parts", "model", "versions", "config"} - {key}
+    assert {name: run[name] for name in others} == {name: whole[name] for name in others}
 
 
 ERRORS = [

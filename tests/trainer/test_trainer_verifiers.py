@@ -7,7 +7,8 @@ import torch
 from datasets import Dataset, IterableDataset
 
 from grpo_plus.problems import ConfigError
-from grpo_verifiers import Status, Step, Verdict, verifier
+from grpo_plus.verification import LiveVerifier, Verification
+from grpo_verifiers import Status, Step, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
 
@@ -316,3 +317,26 @@ def test_statuses_are_those_of_the_package():
         "error",
         "not_applicable",
     }
+
+
+def test_evaluation_counts_rows_and_only_those_with_a_score():
+    @verifier("test_letters", isolation="inline")
+    def letters(completion: str) -> float | None:
+        return len(completion) or None
+
+    @verifier("test_value", isolation="inline")
+    def value(completion: str) -> float | None:
+        return float(completion) if completion.isdigit() else None
+
+    try:
+        live = [LiveVerifier(get_verifier("test_letters"), weight=-1.0), LiveVerifier(get_verifier("test_value"))]
+    finally:
+        REGISTRY.unregister("test_letters")
+        REGISTRY.unregister("test_value")
+    checks, logged = Verification(evaluation=live), {}
+    completions = ["7", "ab", "", "9"]
+    checks.start([{"prompt": "p"}] * 4, ["p"] * 4, completions, [[1]] * 4, None, training=False)
+    checks.log_evaluation(lambda name, number: logged.setdefault(name, []).append(number))
+    assert logged["rewards/test_letters/mean"] == [1, 2, 1]
+    assert logged["rewards/test_value/mean"] == [7, 9]
+    assert sorted(logged["score"]) == [-2, 6, 8]

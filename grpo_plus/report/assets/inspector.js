@@ -222,14 +222,15 @@ const shade = (level) => (level > 0 ? `p${level}` : level < 0 ? `m${-level}` : "
 
 function card(group, at) {
   const one = group.completions[at];
-  const rewards = group.names.length > 1 && !one.verdicts.length ? group.names.map((name, k) => `${name} ${figure(one.rewards[k])}`).join(" · ") : "";
+  const judged = new Set(one.verdicts.map((verdict) => verdict.verifier));  // the others are functions, which say nothing but a number
+  const rewards = group.names.length > 1 ? group.names.map((name, k) => [name, figure(one.rewards[k])]).filter(([name]) => !judged.has(name)).map((pair) => pair.join(" ")).join(" · ") : "";
   const tokens = make("div", { class: "tokens", dir: "auto", tabindex: "0", "aria-label": `Completion ${at + 1}` });
   const unfold = make("button", { type: "button", class: "link", hidden: true, on: { click: () => { unfold.textContent = tokens.classList.toggle("tall") ? "Fold" : "Unfold"; } } }, "Unfold");
   tokens.fill = () => { fillTokens(tokens, one); unfold.hidden = tokens.scrollHeight <= tokens.clientHeight + 2; };
   seen.observe(tokens);
   return make("article", { class: "completion", id: `completion-${at}` },
     make("header", {}, make("h4", {}, `#${at + 1}`), make("span", { class: "reward" }, "reward ", make("b", {}, figure(one.total))),
-      make("span", { class: `adv ${shade(one.shade)}`, title: "Advantage it was trained with (mean over its tokens)" }, `A ${signed(one.advantage)}`)),
+      make("span", { class: `adv ${shade(one.shade)}`, title: `Advantage it ${group.mode === "eval" ? "would have been" : "was"} trained with (mean over its tokens)` }, `A ${signed(one.advantage)}`)),
     make("ul", { class: "verdicts" },
       one.verdicts.map((verdict) => {
         const k = group.names.indexOf(verdict.verifier);

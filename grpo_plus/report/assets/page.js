@@ -18,7 +18,7 @@ function head() {
   if (resolved?.advantage) said.push(["advantage ", resolved.advantage.name, ""], ["objective ", resolved.objective.name, ""]);
   if (resolved?.verifiers?.length) said.push([resolved.verifiers.length > 1 ? "verifiers " : "verifier ", resolved.verifiers.map((one) => one.label).join(", "), ""]);
   said.push(["step ", run.step.toLocaleString("en"), of]);
-  if (run.seconds !== null) said.push(["", duration(run.seconds), ""]);
+  if (run.seconds !== null) said.push(["", duration(run.seconds), run.resumed_from ? ` since it was resumed at step ${run.resumed_from.toLocaleString("en")}` : ""]);
   said.forEach(([before, value, after], at) => lede.append(at ? ", " : "", before, make("b", {}, value), after));
   lede.append(".");
 }
@@ -84,11 +84,11 @@ function settings() {
   for (const run of DATA.runs) {
     if (DATA.several) body.append(make("h3", { class: "run-title" }, run.name, " ", make("span", { class: "pill", vars: { "--dot": DOTS[run.status] || DOTS.unknown } }, run.status)));
     const all = run.parts;
-    if (!all && !run.versions) { body.append(make("p", { class: "hint" }, "Only TRL's own logs are there: nothing was recorded about the parts of this run.")); continue; }
+    if (!all && !run.versions) { body.append(make("p", { class: "hint" }, "Nothing is known of the parts of this run: only its logs can be read, as of one of stock TRL.")); continue; }
     body.append(make("div", { class: "parts" },
       all ? part("Advantage", all.advantage.name, all.advantage.host ? "(TRL's own)" : "", all.advantage.formula, all.advantage.keywords) : null,
       all ? part("Objective", all.objective.name, all.objective.host ? "(TRL's own loss)" : "", all.objective.formula, all.objective.keywords) : null,
-      all ? all.verifiers.map((one) => part("Verifier", one.label, one.weight === null ? "" : `weight ${one.weight}`, "", one.settings)) : null,
+      all ? [["Verifier", all.verifiers], ["Verifier, evaluation only", all.eval_verifiers || []]].map(([kind, some]) => some.map((one) => part(kind, one.label, one.weight === null ? "" : `weight ${one.weight}`, "", one.settings))) : null,
       part("Run", run.model?.name ? run.model.name.split("/").slice(-1)[0] : run.name, "", "", {
         parameters: run.model?.parameters ? amount(run.model.parameters) : null, trainable: run.model?.trainable ? amount(run.model.trainable) : null, engine: all?.engine, rollout: all?.rollout,
         device: run.device, processes: run.processes, started: run.started ? new Date(run.started * 1000).toLocaleString() : null, "resumed from": run.resumed_from, folder: run.path, ...run.versions,

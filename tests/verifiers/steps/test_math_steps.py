@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers import Status, get_verifier
+from grpo_verifiers import Status, Step, Verdict, get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
+from grpo_verifiers.steps.aggregate import reaggregated
 
 HOLDS, WRONG, NOTHING = 1.0, 0.0, None
 
@@ -154,3 +155,13 @@ def test_sums_are_judged_by_their_value(left, right, sign, slip, latex):
     idle = {"+": 0 in (left, right), "-": right == 0, "*": 1 in (left, right)}[sign]
     trivial = slip == 0 and (idle or (sign == "-" and left == 0))
     assert found == [0.0 if slip else 1.0] or (trivial and found == [None])
+
+
+@pytest.mark.parametrize(
+    ("status", "score"), [(Status.WRONG, 0.5), (Status.CORRECT, 0.5), (Status.TIMEOUT, 0.0), (Status.ERROR, 0.0)]
+)
+def test_only_a_judged_completion_is_scored_anew_from_its_steps(status, score):
+    verdict = Verdict(float(status is Status.CORRECT), status, "why", (Step(0, 1, 1.0), Step(1, 2, 0.0)))
+    found = reaggregated(verdict, "mean")
+    assert (found.score, found.detail, found.steps) == (score, "why", verdict.steps)
+    assert (found.status is status) == (status in (Status.TIMEOUT, Status.ERROR))

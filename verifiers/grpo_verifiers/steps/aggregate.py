@@ -50,8 +50,11 @@ def step_verdict(
 
 
 def reaggregated(verdict: Verdict, aggregate: Aggregate | str | None) -> Verdict:
-    """The verdict with its score made from its steps in another way; as it is without steps, or with None."""
-    if aggregate is None or not verdict.steps:
+    """The verdict with its score made from its steps in another way.
+
+    As it is without steps, with None, and where the verifier was late or broke: such a score says nothing of the steps.
+    """
+    if aggregate is None or not verdict.steps or verdict.status in (Status.TIMEOUT, Status.ERROR):
         return verdict
     spans = [(step.start, step.end) for step in verdict.steps]
     return step_verdict(spans, [step.score for step in verdict.steps], aggregate, verdict.detail)  # type: ignore[arg-type]  # checked there
