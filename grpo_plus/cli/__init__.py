@@ -1,6 +1,7 @@
 """The command line: one file a command, found by name so that ``--help`` costs no import of torch."""
 
 import importlib
+import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if not sys.warnoptions:  # TRL itself sets options that transformers calls deprecated, whatever a config says
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    # On a CPU it asks every command, whatever it does, to install a package with faster kernels.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         code: int = command.run(rest)
