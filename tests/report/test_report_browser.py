@@ -30,6 +30,9 @@ class Page:
         self.size(1400, 1000)
         driver.get(path.as_uri())
         driver.execute_script("try { localStorage.clear(); } catch { }")
+        self.until("document.querySelector('.completion, #inspector-body .empty')")
+        self.opened_at = self.run("return window.scrollY")
+        self.run("document.getElementById('inspector').scrollIntoView()")  # tokens are drawn where they are looked at
         self.until("document.querySelector('.completion .tokens .k, #inspector-body .empty')")
 
     def run(self, script):
@@ -204,6 +207,17 @@ def test_a_function_beside_verifiers_is_part_of_the_shown_reward(look, made_run,
 def test_the_time_of_a_resumed_run_says_what_it_counts(look, made_run):
     page = look(write_report([made_run(resumed_from=4)]))
     assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")
+
+
+def test_the_page_opens_at_its_top_and_only_the_row_of_prompts_moves(look, made_run):
+    page = look(write_report([made_run(steps=1, groups=30)]))
+    assert page.opened_at == 0
+    at = page.run("return window.scrollY")
+    page.run("choose(0)")
+    page.until("document.querySelector('.prompts').scrollLeft < 5")
+    page.run("choose(29)")
+    page.until("document.querySelector('.prompts').scrollLeft > 500")
+    assert page.run("return window.scrollY") == at
 
 
 def test_steps_are_reached_by_slider_keys_and_buttons(look, made_run):

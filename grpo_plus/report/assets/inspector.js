@@ -170,12 +170,20 @@ async function show() {
   parts.prompts.replaceChildren(...tabs.map(([each, at]) => make("button", { type: "button", class: "prompt-tab", "aria-pressed": String(at === view.at), on: { click: () => choose(at) } },
     make("span", { class: "t", dir: "auto" }, each.prompt || "(empty prompt)"),
     make("span", { class: "m" }, `mean ${figure(each.mean)} · ${each.count} completions${each.live ? "" : " · dead"}`))));
-  parts.prompts.querySelector('[aria-pressed="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  slideTo(parts.prompts, parts.prompts.querySelector('[aria-pressed="true"]'));
   markStep(entry.step);
   const turn = view.turn;
   const group = (await openBlock(view.run, entry.block))[entry.at];
   if (found()[view.at] !== entry || turn !== view.turn) return;
   parts.group.replaceChildren(picture(group));
+}
+
+/** Scroll the row sideways until the child can be seen; the page stays where it is. */
+function slideTo(row, child) {
+  if (!child) return;
+  const seen = row.getBoundingClientRect(), wanted = child.getBoundingClientRect();
+  if (wanted.left < seen.left) row.scrollLeft += wanted.left - seen.left;
+  else if (wanted.right > seen.right) row.scrollLeft += wanted.right - seen.right;
 }
 
 function picture(group) {
