@@ -63,3 +63,19 @@ def end_tree():
 def clean_environment():
     """Variables for a subprocess: this process's own, without what a test runner adds for itself."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path_factory):
+    """Runs a command in this process, from another folder than the config's; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+
+    def cli(*arguments):
+        from grpo_plus.cli import main
+
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return cli

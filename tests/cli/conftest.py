@@ -80,19 +80,3 @@ def config(folder, tiny_model):
         return str(path)
 
     return config
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch, tmp_path_factory):
-    """Runs a command in this process, from another folder than the config's; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-
-    def cli(*arguments):
-        from grpo_plus.cli import main
-
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        found = capsys.readouterr()
-        return code, found.out, found.err
-
-    return cli

@@ -4,22 +4,6 @@ import pytest
 
 
 @pytest.fixture
-def cli(capsys, monkeypatch, tmp_path_factory):
-    """Runs a command in this process, from an empty folder; gives exit code, output and errors."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-
-    def cli(*arguments):
-        from grpo_plus.cli import main
-
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        found = capsys.readouterr()
-        return code, found.out, found.err
-
-    return cli
-
-
-@pytest.fixture
 def data(tmp_path):
     """A file of rows, of which some have an answer that a random model gives now and then."""
     path = tmp_path / "data.jsonl"
