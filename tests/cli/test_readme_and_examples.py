@@ -34,7 +34,7 @@ def test_every_example_config_can_be_read(name, monkeypatch):
 
 
 def test_the_two_commands_of_the_readme():
-    for which, expected in (("run", "examples/first_run.py"), ("tests", "-m pytest")):
+    for which, expected in (("run", "examples/quickstart.yaml"), ("tests", "-m pytest")):
         command = [sys.executable, str(ROOT / ".ci" / "readme"), which]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         (line,) = done.stdout.splitlines()
@@ -57,6 +57,23 @@ def test_the_configs_of_the_readme_can_be_read_beside_its_plugins(tmp_path):
         flags = () if "plugins:" in text else ("--plugins", *plugins)
         flags += () if "output_dir:" in text else ("--output_dir", str(tmp_path / "out"))
         assert read(path, *flags).training.output_dir
+
+
+def test_the_verifier_and_the_estimator_of_the_readme_keep_their_contracts(tmp_path, monkeypatch):
+    from grpo_plus.testing import parametrize_with_checks
+    from grpo_verifiers.testing import check_verifier
+
+    for text in blocks("python"):
+        if match := re.match(r"# (\w+\.py)\n", text):
+            (tmp_path / match[1]).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (kit,) = [text for text in blocks("python") if "@parametrize_with_checks" in text]
+    names = re.findall(r'parametrize_with_checks\(\["([^"]+)"\]\)', kit)
+    assert names
+    for case in parametrize_with_checks(names).args[1]:
+        case.values[0]()
+    sums = {"answer": "4"}
+    check_verifier("./my_verifiers.py:even_digits", accept=[("so 4", sums)], reject=[("", sums), ("3, so 4", sums)])
 
 
 def test_the_python_of_the_readme_compiles():
