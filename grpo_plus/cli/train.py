@@ -3,8 +3,9 @@
 import atexit
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,21 +69,22 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         except (ConfigError, VerifierError) as error:
             raise UserError(str(error)) from error
         _tell(*clear(folder, old, resumes=resume is not None), *([resumed(resume)] if resume else []))
-        code = _run(trainer, parsed, resume, command)
+        code = _run(trainer, parsed, resume, arguments)
     _leave_gloo(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
     return code
 
 
-def _run(trainer: Any, parsed: "Parsed", resume: Path | None, command: str) -> int:
+def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
     """Train, save, and say where everything is; or where an interrupted run goes on."""
     from grpo_plus.cli._space import check_space, full, is_full
     from grpo_plus.interrupt import Interruption
     from grpo_plus.progress import ProgressDisplay
     from grpo_verifiers.errors import ColumnError
 
-    args, folder, again = parsed.training, Path(parsed.training.output_dir), f"{command} --resume_from_checkpoint last"
+    args, folder = parsed.training, Path(parsed.training.output_dir)
+    again = f"{plain_command(arguments)} --resume_from_checkpoint last"
     display = ProgressDisplay.instead_of_bar(trainer)
     interruption = Interruption(
         stopped=getattr(trainer.recorder, "interrupted", None),
@@ -115,13 +117,13 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, command: str) -> i
     if stopped:
         _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
     else:
-        _tell(*_closing(trainer, parsed, command))
+        _tell(*_closing(trainer, parsed, arguments))
         if args.push_to_hub:
             trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
     return interruption.exit_code if stopped else 0
 
 
-def _closing(trainer: Any, parsed: "Parsed", command: str) -> list[str]:
+def _closing(trainer: Any, parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
     """What a run that is over says: how good the model has become, where everything is, and what to do next."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
@@ -129,25 +131,40 @@ def _closing(trainer: Any, parsed: "Parsed", command: str) -> list[str]:
         *(trainer.measure.summary() if trainer.measure else []),
         f"The model is in {parsed.training.output_dir}.",
         *([f"The report is {report}."] if report.is_file() else []),
-        *(line.replace("{command}", command) for line in parsed.script.next_steps or []),
+        *(next_step(line, arguments) for line in parsed.script.next_steps or []),
     ]
 
 
-def plain_command(arguments: Sequence[str]) -> str:
-    """The command as it was given, without what decides where a run begins."""
+def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
+    """The command as it was given, without what decides where a run begins.
+
+    Args:
+        arguments: of the command.
+        without: further options to leave out, with their values.
+    """
+    left_out = {"--resume_from_checkpoint", "--overwrite_output_dir", *without}
     kept: list[str] = []
     skip = False
-    for position, word in enumerate(arguments):
-        if skip:
-            skip = False
-            continue
-        name, equals, _ = word.partition("=")
-        if name in ("--resume_from_checkpoint", "--overwrite_output_dir"):
-            following = arguments[position + 1 : position + 2]
-            skip = not equals and bool(following) and not following[0].startswith("--")
-            continue
-        kept.append(word)
-    return shlex.join([*PROG.split(), *kept])
+    for word in arguments:
+        if word.startswith("--"):
+            skip = word.partition("=")[0] in left_out
+        if not skip:
+            kept.append(word)
+    return shlex.join([*_program(), *kept])
+
+
+def _program() -> list[str]:
+    """What starts this command: its name where a shell finds it, else the file that was started."""
+    started = sys.argv[0]
+    by_path = Path(started).name == "grpo-plus" and shutil.which("grpo-plus") is None
+    return [started if by_path else "grpo-plus", "train"]
+
+
+def next_step(line: str, arguments: Sequence[str]) -> str:
+    """The line with the command in the place of ``{command}``, without options that the line sets anew."""
+    before, found, after = line.partition("{command}")
+    anew = [word.partition("=")[0] for word in after.split() if word.startswith("--")]
+    return f"{before}{plain_command(arguments, anew)}{after}" if found else line
 
 
 def _quiet_logs() -> None:

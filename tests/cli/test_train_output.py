@@ -25,7 +25,7 @@ from grpo_plus.cli._folder import (
     resume_point,
     resumed,
 )
-from grpo_plus.cli.train import plain_command
+from grpo_plus.cli.train import next_step, plain_command
 
 SAVING = {"save_strategy": "steps", "save_steps": 1}
 
@@ -115,6 +115,16 @@ def test_an_earlier_runs_folder(tmp_path):
 )
 def test_the_command_to_go_on_with(given, expected):
     assert plain_command(given) == f"grpo-plus train {expected}"
+
+
+def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, tmp_path):
+    given = ["c.yaml", "--advantage", "sign", "--verifiers", "math", "exact", "--seed", "3"]
+    line = "swap it  {command} --advantage rloo --verifiers near"
+    assert next_step(line, given) == "swap it  grpo-plus train c.yaml --seed 3 --advantage rloo --verifiers near"
+    assert next_step("That is all.", given) == "That is all."
+    monkeypatch.setattr("sys.argv", [".venv/bin/grpo-plus"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert next_step("{command}", ["c.yaml"]) == ".venv/bin/grpo-plus train c.yaml"
 
 
 def test_what_is_known_of_a_checkpoint(tmp_path):
