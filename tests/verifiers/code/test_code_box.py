@@ -519,6 +519,13 @@ def test_the_zygote_goes_with_its_box(level):
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+def _runs(pid):
+    try:
+        return "Z (" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_the_zygote_goes_with_the_trainer(level):
     read, write = os.pipe()
     pid = os.fork()
@@ -532,12 +539,7 @@ def test_the_zygote_goes_with_the_trainer(level):
     os.close(read)
     assert pids
     deadline = time.monotonic() + 10
-    while left := [
-        each
-        for each in pids
-        if Path(f"/proc/{each.decode()}/status").exists()
-        and "Z (" not in Path(f"/proc/{each.decode()}/status").read_text()
-    ]:
+    while left := [each for each in pids if _runs(each.decode())]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
