@@ -336,6 +336,31 @@ def test_what_a_check_started_does_not_outlive_its_item(runner, end, kind):
     assert gone(marker)
 
 
+def fork_slowly(completion, marker):
+    """Return while a child is inside a fork that takes its time, for all the memory it has to go through."""
+    import os
+    import sys
+
+    sleeper = [sys.executable, "-c", f"import time; time.sleep(1000)  # {marker}"]
+    told, tell = os.pipe()
+    if os.fork() == 0:
+        block = bytearray(256 << 20)
+        block[::4096] = b"x" * len(block[::4096])
+        os.write(tell, b"!")
+        if os.fork() == 0:
+            os.execv(sleeper[0], sleeper)
+        os._exit(0)
+    os.read(told, 1)
+    return 1.0
+
+
+def test_a_fork_that_is_under_way_does_not_escape(runner):
+    marker = f"leak-{os.getpid()}-slowly"
+    found = ask(runner, fork_slowly, ["x"] * 10, timeout=20.0, marker=marker)
+    assert kinds(found) == ["value"] * 10
+    assert gone(marker)
+
+
 def test_helpers_started_while_loading_live_as_long_as_the_worker(tmp_path):
     marker = f"helper-{os.getpid()}"
     module = tmp_path / "with_helper.py"
