@@ -1,7 +1,6 @@
 """The model card: TRL's own, completed with the parts that trained the model, so that a run can be repeated."""
 
 import dataclasses
-import importlib.metadata
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.entries import read_entries
+from grpo_plus.record.about import installed
 from grpo_plus.resolve import equivalent_advantage
 
 TAGS = ("grpo", "grpo_plus", "trl")
@@ -66,7 +66,7 @@ def section(trainer: Any) -> str:
     if verifiers:
         lines += ["", "### Verifiers", "", *_table(("verifier", "used in", "weight", "settings"), verifiers)]
     lines += ["", "### Options that were set", "", *_table(("option", "value"), _options(args))]
-    lines += ["", "### Versions", "", *_table(("package", "version"), _versions()), ""]
+    lines += ["", "### Versions", "", *_table(("package", "version"), list(installed(*PACKAGES).items())), ""]
     return "\n".join(lines)
 
 
@@ -144,13 +144,3 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         f"|{'---|' * len(head)}",
         *(f"| {' | '.join(row)} |" for row in rows),
     ]
-
-
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append((name, importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

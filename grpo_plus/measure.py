@@ -16,9 +16,8 @@ from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler
 from grpo_plus.evaluation.store import Store
 from grpo_plus.evaluation.tables import percent, results_table
-from grpo_plus.options import mapping
+from grpo_plus.options import mapping, strange_key
 from grpo_plus.problems import ConfigError
-from grpo_verifiers._suggest import nearest
 
 FOLDER = "measure"
 _WHOLE = ("n", "k", "limit", "seed", "batch", "max_completion_length")
@@ -36,9 +35,7 @@ def measure_problems(given: Any) -> list[str]:
     problems = []
     for key, value in values.items():
         if key not in KEYS:
-            close = nearest(key, KEYS)
-            hint = f" Did you mean {close!r}?" if close else ""
-            problems.append(f"measure has {key}: {value!r}; it takes the keys {', '.join(KEYS)}.{hint}")
+            problems.append(strange_key("measure", key, value, KEYS))
         elif key == "split" and (not isinstance(value, str) or not value):
             problems.append(f"measure has split: {value!r}, expected the name of a split.")
         elif key in _WHOLE and (

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from grpo_verifiers._suggest import nearest
+
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
 
@@ -77,6 +79,13 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{field} is {value!r}, expected a mapping of keywords to values, like {{'eps': 1.0e-4}}.")
     return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}
+
+
+def strange_key(field: str, key: str, value: Any, keys: Sequence[str]) -> str:
+    """What to say of a key that a mapping does not take."""
+    close = nearest(key, keys)
+    hint = f" Did you mean {close!r}?" if close else ""
+    return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{hint}"
 
 
 class KeywordAction(argparse.Action):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
 from grpo_plus.cli import UserError
 
 LOCK = "_grpo_plus.lock"
@@ -47,8 +48,8 @@ class FolderLock:
         except OSError as error:
             raise UserError(f"output_dir {self.path.parent}: nothing can be written there ({error}).") from error
         if file is None:
-            raise UserError(self._taken(_holder(self.path)))
-        holder = _holder(self.path)
+            raise UserError(self._taken(read_json(self.path)))
+        holder = read_json(self.path)
         if (
             holder.get("host", socket.gethostname()) != socket.gethostname()
             and time.time() - self.path.stat().st_mtime < DEAD_AFTER
@@ -101,39 +102,6 @@ class FolderLock:
             f"another output_dir. If that machine is gone, its run counts as ended {DEAD_AFTER / 60:.0f} minutes after "
             f"its last sign of life; removing {self.path} does the same at once."
         )
-
-
-def _holder(path: Path) -> dict[str, Any]:
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return held if isinstance(held, dict) else {}
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoint folders of a run, by step; whole or not."""
-    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and _step(path) is not None]
-    return sorted(found, key=lambda path: _step(path) or 0)
-
-
-def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was written to its end: the trainer's state is written last."""
-    try:
-        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(state, dict) and "global_step" in state
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint."""
-    return next((path for path in reversed(checkpoints(folder)) if is_whole(path)), None)
-
-
-def _step(path: Path) -> int | None:
-    digits = path.name.removeprefix("checkpoint-")
-    return int(digits) if digits.isdecimal() else None
 
 
 def resume_point(value: Any, output_dir: Path, base: Path) -> Path | None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.options import mapping
-from grpo_verifiers._suggest import nearest, unknown
+from grpo_plus.options import mapping, strange_key
+from grpo_verifiers._suggest import unknown
 
 KEYS = ("column", "system", "user", "template", "chat")
 
@@ -67,9 +67,7 @@ def prompt_problems(given: Any) -> list[str]:
     problems = []
     for key, value in prompt.items():
         if key not in KEYS:
-            close = nearest(key, KEYS)
-            hint = f" Did you mean {close!r}?" if close else ""
-            problems.append(f"prompt has {key}: {value!r}; it takes the keys {', '.join(KEYS)}.{hint}")
+            problems.append(strange_key("prompt", key, value, KEYS))
         elif key == "chat" and not isinstance(value, bool):
             problems.append(f"prompt has chat: {value!r}, expected true or false.")
         elif key != "chat" and (not isinstance(value, str) or not value.strip()):

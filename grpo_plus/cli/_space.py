@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint
 from grpo_plus.cli import UserError
-from grpo_plus.cli._folder import checkpoints, is_whole, last_checkpoint
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORDS = ("No space left on device", "os error 28)", "Disk quota exceeded", "os error 122)")

@@ -77,8 +77,14 @@ def parts(trainer: Any) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Of what decides how a run goes."""
-    found = {"grpo_plus": __version__, "python": platform.python_version()}
-    for name in ("trl", "transformers", "torch", "accelerate", "peft"):
+    own = {"grpo_plus": __version__, "python": platform.python_version()}
+    return own | installed("trl", "transformers", "torch", "accelerate", "peft")
+
+
+def installed(*names: str) -> dict[str, str]:
+    """Versions of the packages that are installed."""
+    found = {}
+    for name in names:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

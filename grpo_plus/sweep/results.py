@@ -2,8 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
+from grpo_plus.checkpoints import read_json
 from grpo_plus.record.files import FOLDER, METRICS, RUN
 from grpo_plus.record.reader import open_run
 from grpo_plus.report.compare import at_the_end
@@ -43,22 +43,6 @@ def _measured_after(folder: Path) -> dict[str, float]:
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
     return found
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints of a run, oldest first: the trainer writes its state last."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal()]
-    whole = [path for path in found if read_json(path / "trainer_state.json")]
-    return sorted(whole, key=lambda path: int(path.name.removeprefix("checkpoint-")))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a file; empty when it is missing or broken."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def progress(folder: Path) -> str:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from grpo_plus.checkpoints import last_checkpoint, read_json
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.results import SECONDS, checkpoints, final, read_json
+from grpo_plus.sweep.results import SECONDS, final
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers._proc import end_tree
 
@@ -160,12 +161,12 @@ def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Wat
 
 def _start(plan: Plan, manifest: Manifest, run: Run, slot: Mapping[str, str], place: Place) -> Live:
     entry = manifest.of(run)
-    found = checkpoints(run.folder) if entry.state == "stopped" else []
+    found = last_checkpoint(run.folder) if entry.state == "stopped" else None
     command = plan.command(run)
     if place.ports:
         command.append(f"--main_process_port={_free_port()}")
     if found:
-        command.append(f"--resume_from_checkpoint={found[-1]}")
+        command.append(f"--resume_from_checkpoint={found}")
     else:
         shutil.rmtree(run.folder, ignore_errors=True)
     mark_sweep(run.folder, run.variant.label, run.seed)
