@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_verifiers._form import Form, arguments, form_of
 from grpo_verifiers._outcome import MARK, Outcome
@@ -19,6 +19,9 @@ from grpo_verifiers.keywords import check_keywords
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.report import GoldReport
 from grpo_verifiers.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    from grpo_verifiers._calls import Place
 
 HOPELESS = 32
 """So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
@@ -136,8 +139,6 @@ class FunctionVerifier(Verifier):
         self.options = dict(options or {})
         self.form: Form = form_of(name, fn)
         self._health = _Health()
-        self._cache: dict[bytes, Verdict] = {}
-        self._gate: Any = None
         self.__doc__ = fn.__doc__
         self.__module__ = getattr(fn, "__module__", __name__)
 
@@ -328,12 +329,10 @@ class FunctionVerifier(Verifier):
         **columns: Any,
     ) -> Pending:
         """Submit everything without waiting."""
-        from grpo_verifiers._calls import start_calls
-
         samples = Samples.of(self.label, prompts, completions, completion_ids, columns)
         inline = self.isolation == "inline"
         calls = arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
-        collect = start_calls(self, calls)
+        collect = self._place.start(calls)
 
         def finish() -> tuple[list[Verdict], list[float]]:
             verdicts: list[Verdict] = []
@@ -354,9 +353,21 @@ class FunctionVerifier(Verifier):
         return self.isolation == "process" and MARK not in os.environ
 
     @functools.cached_property
-    def _fast(self) -> Callable[..., Any] | None:
-        found: Callable[..., Any] | None = _imported(self.settings.fast)
-        return found
+    def _place(self) -> "Place":
+        from grpo_verifiers._calls import EventLoop, ThisThread, Workers
+
+        if self._runs_in_workers():
+            return Workers(
+                self.label,
+                self.spec,
+                self.timeout or 0.0,
+                first=self.form.first,
+                pure=self.settings.pure,
+                fast=_imported(self.settings.fast),
+            )
+        if self.form.is_async and self.isolation == "inline":
+            return EventLoop(self.fn, self.timeout or 0.0, self.settings.max_concurrency)
+        return ThisThread(self.fn)
 
     def _judge(self, outcome: Outcome, rows: int) -> list[Verdict]:
         """The verdicts of one outcome, by policy."""
