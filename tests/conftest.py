@@ -3,6 +3,9 @@
 import contextlib
 import os
 import shutil
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -63,6 +66,57 @@ def end_tree():
 def clean_environment():
     """Variables for a subprocess: this process's own, without what a test runner adds for itself."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+
+
+@pytest.fixture(scope="session")
+def port():
+    """Gives a port that nobody listens on."""
+
+    def port():
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            return held.getsockname()[1]
+
+    return port
+
+
+@pytest.fixture(scope="session")
+def beside(clean_environment, end_tree):
+    """Runs a command beside the test: when the test has done its own part, it succeeds and leaves nothing behind."""
+
+    @contextlib.contextmanager
+    def beside(command, log, seconds=150, **options):
+        variables = {**clean_environment, "CUDA_VISIBLE_DEVICES": "", **options.pop("environment", {})}
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                env=variables,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                **options,
+            )
+        try:
+            yield process
+            code = process.wait(timeout=seconds)
+        finally:
+            end_tree(process)
+        assert code == 0, log.read_text()[-6000:]
+
+    return beside
+
+
+@pytest.fixture(scope="session")
+def two_ranks(beside, port):
+    """Runs a script beside the test as two CPU processes of `accelerate launch`."""
+
+    def two_ranks(script, *arguments, log, seconds=240):
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
+        launch += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", port()]
+        variables = {"ACCELERATE_USE_CPU": "true"}
+        return beside([*launch, script, *arguments], log, seconds, environment=variables)
+
+    return two_ranks
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Configs that are wrong in ways a file or a flag can be wrong, and launch arguments on a machine without a card."""
 
-import subprocess
 import sys
 
 import pytest
@@ -164,20 +163,12 @@ def test_launch_files_are_found_beside_the_config(config, folder):
     assert parsed.launch == ("--config_file", str(folder / "two.yaml"))
 
 
-def test_several_cpu_processes_are_several_ranks(config, folder, clean_environment, end_tree):
+def test_several_cpu_processes_are_several_ranks(config, folder, beside):
     """``accelerate launch --cpu --num_processes 2`` alone would start one, and train on half of the batch."""
     path = config(per_device_train_batch_size=4, max_steps=1)
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2", "--cpu"]
-    log = folder / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command, env=clean_environment, stdout=file, stderr=file, start_new_session=True, cwd="/"
-        )
-    try:
-        code = process.wait(timeout=120)
-    finally:
-        end_tree(process)
-    text = log.read_text()
-    assert code == 0, text[-6000:]
+    with beside(command, folder / "log", cwd="/"):
+        pass
+    text = (folder / "log").read_text()
     assert text.count("The model is in") == 1
     assert "'epoch': '0.125'" in text  # 2 of 16 prompts: each rank drew one

@@ -1,7 +1,6 @@
 """Third-party parts from a package that pip really installed, in a run that really launches."""
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -74,31 +73,21 @@ def test_its_parts_are_found_by_name(site, monkeypatch, cli, config):
     assert "Did you mean 'gain'?" in err
 
 
-def test_it_trains_on_two_launched_ranks(site, config, folder, clean_environment, end_tree):
+def test_it_trains_on_two_launched_ranks(site, config, folder, beside, port):
     """Launch arguments in the YAML, a part from the package, a verifier from it: the command starts the ranks itself."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
     path = config(
         advantage="third_party",
         reward_funcs=None,
         verifiers=[{"name": "third_party_check"}],
         per_device_train_batch_size=2,
         num_processes=2,
-        main_process_port=port,
+        main_process_port=port(),
     )
-    path_first = os.pathsep.join([str(site), *filter(None, [clean_environment.get("PYTHONPATH")])])
-    variables = clean_environment | {"PYTHONPATH": path_first, "CUDA_VISIBLE_DEVICES": ""}
+    path_first = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path]
-    log = folder / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(command, env=variables, stdout=file, stderr=file, start_new_session=True)
-    try:
-        code = process.wait(timeout=120)
-    finally:
-        end_tree(process)
-    text = log.read_text()
-    assert code == 0, text[-6000:]
+    with beside(command, folder / "log", environment={"PYTHONPATH": path_first}):
+        pass
+    text = (folder / "log").read_text()
     assert text.count("The model is in") == 1
     assert text.count("'rewards/third_party_check/mean'") == 2
     assert (folder / "out" / "model.safetensors").exists()

@@ -336,7 +336,7 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     if any("resume" in word for word in sys.argv):
         end("done", 0)
     (seen / "ready").touch()
-    time.sleep(60)
+    time.sleep(1000)
     """
     plan, go = fake(body, seeds="1")
     told = []
@@ -364,7 +364,7 @@ def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, fol
     below = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"], start_new_session=True)
     (seen / "below").write_text(str(below.pid))
     (seen / "ready").touch()
-    time.sleep(60)
+    time.sleep(1000)
     """
     _, go = fake(body, seeds="1")
     presses = []
@@ -375,7 +375,7 @@ def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, fol
             os.kill(os.getpid(), signal.SIGINT)
 
     assert go(watch=Watch(tick=press)) == ["stopped", "waiting"]
-    assert time.monotonic() - presses[0] < 20
+    assert time.monotonic() - presses[0] < 100
     gone = [int(order(folder)[0][2]), int((folder / "below").read_text())]
     for pid in gone:
         assert not alive(pid)

@@ -1,7 +1,5 @@
 """The configs for several processes: read by accelerate's own loader, as TRL's where both have one, and run on CPUs."""
 
-import socket
-import subprocess
 import sys
 
 import pytest
@@ -52,11 +50,8 @@ def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name,
     assert parse("grpo-plus train", [str(config)]).processes == given.processes
 
 
-def test_two_processes_on_the_cpu(examples, place, steps, clean_environment, end_tree):
+def test_two_processes_on_the_cpu(examples, place, steps, beside, port):
     """With a plug-in file, which every rank and every worker of every rank has to find."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
     given = {
         "model_name_or_path": place.model,
         "dataset_name": place.data,
@@ -67,22 +62,15 @@ def test_two_processes_on_the_cpu(examples, place, steps, clean_environment, end
         "max_completion_length": 12,
         "logging_steps": 1,
         "log_completions": False,
-        "main_process_port": port,
+        "main_process_port": port(),
         "accelerate_config": examples / "accelerate" / "ddp_cpu.yaml",
     }
     flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
     command = [sys.executable, "-m", "grpo_plus.cli", "train", str(examples / "verifiers.yaml"), *flags]
     log = place.folder / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            command, env=clean_environment, cwd=place.folder, stdout=file, stderr=file, start_new_session=True
-        )
-    try:
-        code = process.wait(timeout=150)
-    finally:
-        end_tree(process)
+    with beside(command, log, cwd=place.folder):
+        pass
     text = log.read_text()
-    assert code == 0, text[-6000:]
     assert text.count("The model is in") == 1
     found = steps(place.out)
     assert len(found) == 2

@@ -1,7 +1,6 @@
 """Splitting a batch differently never changes the gradient: real trainers, one process and two."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -46,24 +45,10 @@ def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_pat
     assert_same(found, whole(name))
 
 
-def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
-    whole, tiny_model, tmp_path, clean_environment, end_tree
-):
+def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whole, tiny_model, tmp_path, beside):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    log = tmp_path / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [*command, str(SCRIPT), tiny_model, str(tmp_path)],
-            env=clean_environment,
-            cwd=tmp_path,
-            stdout=file,
-            stderr=file,
-        )
-    try:
-        code = process.wait(timeout=240)
-    finally:
-        end_tree(process)
-    assert code == 0, log.read_text()[-3000:]
+    with beside([*command, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
+        pass
     found = torch.load(tmp_path / "gradients.pt")
     assert len(found) == 5
     for name, seen in found.items():

@@ -11,9 +11,9 @@ import pytest
 HEAVY = ("torch", "trl", "transformers", "datasets", "accelerate", "peft", "sympy", "numpy", "pandas", "rich")
 LOOK = """
 import json, sys, time
-start = time.perf_counter()
+start = time.process_time()
 import {module}
-print(json.dumps([time.perf_counter() - start, sorted(set(sys.modules) & set({heavy!r}))]))
+print(json.dumps([time.process_time() - start, sorted(set(sys.modules) & set({heavy!r}))]))
 """
 
 

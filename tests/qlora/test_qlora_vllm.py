@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -151,21 +150,10 @@ class TestTraining:
         assert max(logged(run, GAP)) < 1e-4
 
 
-def test_two_ranks_share_one_server(tmp_path, state, url, clean_environment, end_tree):
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
-    command += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
-    command += [str(Path(__file__).with_name("vllm_ranks.py")), state.name, url, str(tmp_path), "5"]
-    variables = clean_environment | {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    with (tmp_path / "output").open("w") as output:
-        process = subprocess.Popen(command, env=variables, stdout=output, stderr=output, start_new_session=True)
-        try:
-            code = process.wait(timeout=240)
-        finally:
-            end_tree(process)
-    assert code == 0, (tmp_path / "output").read_text()[-4000:]
+def test_two_ranks_share_one_server(tmp_path, state, url, two_ranks):
+    script = Path(__file__).with_name("vllm_ranks.py")
+    with two_ranks(script, state.name, url, tmp_path, 5, log=tmp_path / "output"):
+        pass
     log = json.loads((tmp_path / "log.json").read_text())
     gaps = [entry[GAP] for entry in log if GAP in entry]
     assert len(gaps) == 2

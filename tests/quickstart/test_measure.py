@@ -2,8 +2,6 @@
 
 import json
 import os
-import socket
-import subprocess
 import sys
 
 import pytest
@@ -94,23 +92,15 @@ def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home)
     assert "measure needs verifiers" in capsys.readouterr().err
 
 
-def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, clean_environment, end_tree):
+def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, beside, port):
     """Each measures half of the rows, with the same draws as one process; training goes through `accelerate launch`."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
     out = tmp_path / "two"
     command = [sys.executable, "-m", "grpo_plus.cli", "train", *reduced(output_dir=out)]
-    command += ["--per_device_train_batch_size", "4", "--num_processes", "2", "--main_process_port", str(port)]
-    variables = clean_environment | {"GRPO_PLUS_QUICKSTART": str(quickstart.FOLDER), "CUDA_VISIBLE_DEVICES": ""}
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True, cwd=tmp_path)
-    try:
+    command += ["--per_device_train_batch_size", "4", "--num_processes", "2", "--main_process_port", port()]
+    variables = {"GRPO_PLUS_QUICKSTART": str(quickstart.FOLDER)}
+    with beside(command, tmp_path / "log", 200, environment=variables, cwd=tmp_path):
         code, text, err = train(tmp_path / "one")
         assert code == 0, err
-        assert process.wait(timeout=200) == 0, (tmp_path / "log").read_text()[-5000:]
-    finally:
-        end_tree(process)
     one, two = (samples(tmp_path / name / "measure" / "before.jsonl") for name in ("one", "two"))
     assert one == two
     said = (tmp_path / "log").read_text()

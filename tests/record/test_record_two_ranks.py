@@ -1,9 +1,6 @@
 """Two CPU processes: one writes, and what it writes holds the rows of both."""
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,27 +10,10 @@ from grpo_plus.record import open_run
 RUNS = {"process": {"advantage": "process", "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}}}
 
 
-def test_groups_that_span_ranks_are_whole(tmp_path, tiny_model, clean_environment, end_tree):
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+def test_groups_that_span_ranks_are_whole(tmp_path, tiny_model, two_ranks):
     script = Path(__file__).parents[1] / "trainer" / "ranks.py"
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
-    launch += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
-    variables = clean_environment | {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*launch, str(script), str(tmp_path), tiny_model, json.dumps(RUNS)],
-            env=variables,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        code = process.wait(timeout=120)
-    finally:
-        end_tree(process)
-    assert code == 0, (tmp_path / "log").read_text()[-6000:]
+    with two_ranks(script, tmp_path, tiny_model, json.dumps(RUNS), log=tmp_path / "log"):
+        pass
     trained = json.loads((tmp_path / "found.json").read_text())["process"]
     run = open_run(tmp_path / "out")
     assert (run.status, run.info["processes"]) == ("done", 2)

@@ -2,9 +2,6 @@
 
 import json
 import runpy
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,30 +18,14 @@ RUNS = {
 }
 
 
-def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
-def worlds(tmp_path_factory, tiny_model, clean_environment, end_tree):
+def worlds(tmp_path_factory, tiny_model, two_ranks):
     """What one process, this one, and two launched ones make of the same completions."""
     folder = tmp_path_factory.mktemp("ranks")
     script = Path(__file__).with_name("ranks.py")
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
-    launch += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(free_port())]
-    command = [*launch, str(script), str(folder), tiny_model, json.dumps(RUNS)]
-    variables = clean_environment | {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True)
-    try:
+    with two_ranks(script, folder, tiny_model, json.dumps(RUNS), log=folder / "log"):
         alone = runpy.run_path(str(script), run_name="alone")["run"]
         one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
-        code = process.wait(timeout=120)
-    finally:
-        end_tree(process)
-    assert code == 0, (folder / "log").read_text()[-6000:]
     return one, json.loads((folder / "found.json").read_text())
 
 

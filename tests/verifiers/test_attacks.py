@@ -153,7 +153,7 @@ def test_what_a_check_ignores_or_leaves_running_ends_at_the_deadline():
             threading.Thread(target=time.sleep, args=(1000,)).start()
         return 1.0
 
-    assert answers(ask(cling, ["signals", "a", "thread", "catch", "b"], timeout=0.5)) == [
+    assert answers(ask(cling, ["signals", "a", "thread", "catch", "b"], timeout=2.0)) == [
         "timeout", 1.0, 1.0, "timeout", 1.0,
     ]  # fmt: skip
 

@@ -134,7 +134,7 @@ class Counting:
         (lambda: needs_more, FOUR, "check_settings"),
         (lambda: get_verifier(Changing(), isolation="inline"), {"answer": ["4"]}, "check_mutation"),
         (lambda: get_verifier(Counting(), isolation="inline"), FOUR, "check_order"),
-        (lambda: get_verifier("regex", pattern="(a+)+b|4", timeout=0.2), {}, None),
+        (lambda: get_verifier("regex", pattern="(a+)+b|4", timeout=1.0), {}, None),
     ],
 )
 def test_the_kit_catches(made, columns, broken):

@@ -283,13 +283,13 @@ def test_printing_nothing_by_mistake_is_no_answer(source, fenced):
 
 
 def test_programs_that_fail_slowly_are_not_run_on_every_input(fenced):
-    tests = [{"stdin": str(at), "stdout": "x"} for at in range(40)]
+    tests = [{"stdin": str(at), "stdout": "x"} for at in range(400)]
     slow = fenced("import time\nn = int(input())\ntime.sleep(0.4)\nprint('x' if n == 0 else 'y')")
     started = time.monotonic()
     verdict = get_verifier("code", time_limit=1.0).verify(slow, tests=tests)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert (verdict.score, verdict.status) == (0, Status.WRONG)
-    assert verdict.detail.startswith("1 of 40 tests passed [+---")
+    assert verdict.detail.startswith("1 of 400 tests passed [+---")
     quick = fenced("n = int(input())\nprint('x' if n % 2 else 'y')")
     assert get_verifier("code", scoring="share", time_limit=1.0).verify(quick, tests=tests).score == 0.5
 

@@ -13,7 +13,7 @@ DEFINE = "import math\ndef add(a, b):\n  return a + b\nx = 1"
 
 @pytest.fixture(scope="module")
 def scored():
-    made = get_verifier("code_steps", time_limit=1.0)
+    made = get_verifier("code_steps", time_limit=2.0)
 
     def scored(source, tests, *, close=True):
         text = f"<think>```python\n1/0\n```</think>Sure:\n```python\n{source}" + ("\n```<|im_end|>" if close else "")
@@ -80,5 +80,5 @@ def test_options_are_checked():
 
 
 def test_the_contract_of_verifiers():
-    made = get_verifier("code_steps", time_limit=1.0)
+    made = get_verifier("code_steps", time_limit=2.0)
     check_verifier(made, [("```python\nprint(6)\n```", {"tests": LINES})], [("```python\n1/0\n```", {"tests": LINES})])
