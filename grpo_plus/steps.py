@@ -1,13 +1,29 @@
 """From character spans of a completion to spans of its sampled tokens, by incremental decoding."""
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from typing import Any
 
 Decode = Callable[[Sequence[int]], str]
 
 _BROKEN = "�"
 _LONGEST_RUN = 64
 """Tokens of nothing but broken characters that are decoded together; within longer garbage they are told apart less."""
+_SHORT = 8
+"""Ids of a window whose text is remembered: completions of a batch share most of their windows."""
+
+
+def decoder(tokenizer: Any) -> Decode:
+    """From ids to text, special tokens included; for one batch, since it remembers."""
+    inner = getattr(tokenizer, "tokenizer", tokenizer)
+
+    def decode(ids: Sequence[int]) -> str:
+        text: str = inner.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    short = functools.lru_cache(maxsize=1 << 14)(decode)
+    return lambda ids: short(tuple(ids)) if len(ids) <= _SHORT else decode(ids)
 
 
 def token_ends(ids: Sequence[int], decode: Decode) -> list[int]:

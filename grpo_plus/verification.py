@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.entries import Entry, read_entries
 from grpo_plus.resolve import step_aggregates, step_sources
-from grpo_plus.steps import Decode, token_ends, token_span
+from grpo_plus.steps import Decode, decoder, token_ends, token_span
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.report import log_verdicts
@@ -402,14 +402,3 @@ def _reward_name(func: Any) -> str:
     """As TRL names it in its logs: a function by its name, a model by the end of its path."""
     path = func if isinstance(func, str) else getattr(getattr(func, "config", None), "_name_or_path", None)
     return str(path).split("/")[-1] if path is not None else getattr(func, "__name__", type(func).__name__)
-
-
-def decoder(tokenizer: Any) -> Decode:
-    """From ids to text, special tokens included."""
-    inner = getattr(tokenizer, "tokenizer", tokenizer)
-
-    def decode(ids: Sequence[int]) -> str:
-        text: str = inner.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return text
-
-    return decode

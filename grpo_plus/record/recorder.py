@@ -16,7 +16,7 @@ from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, RUN, appen
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
-from grpo_plus.verification import decoder
+from grpo_plus.steps import decoder
 
 logger = logging.getLogger("grpo_plus.record")
 
