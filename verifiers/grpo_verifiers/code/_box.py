@@ -85,7 +85,7 @@ class Box:
         if self._tmp and uid is not None:
             os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
         packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")] if self.plan.preload else []
-        readable = [*_SYSTEM, str(Path(sys.base_prefix).resolve()), *packages]
+        readable = _whole([*_SYSTEM, sys.base_prefix, *packages])
         me = off_stdio(os.pidfd_open(os.getpid()))
         with tempfile.TemporaryFile() as log:
             try:
@@ -140,6 +140,8 @@ class Box:
         above = {str(parent): None for path in readable for parent in reversed(Path(path).parents[:-1])}
         binds = [part for path in above for part in ("--perms", "0755", "--dir", path)]
         binds += [part for path in readable for part in ("--ro-bind-try", path, path)]
+        links = [path for path in _SYSTEM if os.path.islink(path)]  # noqa: PTH114 - what the others are
+        binds += [part for path in links for part in ("--symlink", os.path.realpath(path), path)]
         root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else []
         return [
             found,
@@ -239,6 +241,12 @@ class Box:
                     if total > limit:
                         break
         return total
+
+
+def _whole(paths: Sequence[str]) -> list[str]:
+    """What really lies behind paths, without what lies inside another: each costs every program a rule and a mount."""
+    real = dict.fromkeys(os.path.realpath(path) for path in paths)
+    return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
 
 
 def _interpreter(inside: str, control: int, parent: int) -> list[str]:

@@ -99,6 +99,7 @@ class Stage:
             file.write("1000")
         if self.level != "full":
             return
+        _at_home(_PRIVATE_FOLDER)
         # Over the /proc that was needed above: programs see none at all.
         _must(
             _libc.mount(b"tmpfs", b"/proc", b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV | 1), b"size=4k,mode=0555"),
@@ -152,7 +153,8 @@ class Stage:
                 "a private folder for a program",
             )
         os.chdir(folder)
-        os.environ.update(HOME=folder, TMPDIR=folder)
+        if self.level != "full":
+            _at_home(folder)
         for kind, pair in limits.items():
             _cap(kind, pair)
         _cap(resource.RLIMIT_AS, (memory + self._base_memory, memory + self._base_memory))
@@ -202,6 +204,10 @@ class Stage:
                 while True:
                     os.waitpid(-1, 0)  # children of the dead become ours, and are dead as well
         wipe(folder)
+
+
+def _at_home(folder: str) -> None:
+    os.environ["HOME"] = os.environ["TMPDIR"] = folder
 
 
 def _is_root_outside() -> bool:

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import sys
-import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -57,12 +56,18 @@ def _run_main(channel: socket.socket, source: str) -> None:
     except BaseException as error:  # noqa: BLE001 - reported, not judged: the output decides
         _send(channel, ["raised", _told(error)])
     # The end of a program without the cost of tearing down the interpreter.
-    steps = (threading._shutdown, atexit._run_exitfuncs, _flush, space.clear, gc.collect, _flush)  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter calls at its own end
+    steps = (_join, atexit._run_exitfuncs, _flush, space.clear, gc.collect, _flush)  # noqa: SLF001 - what the interpreter calls at its own end
     for step in steps:
         try:
             step()
         except BaseException as error:  # noqa: BLE001 - the next step still has to run
             _send(channel, ["raised", _told(error)])
+
+
+def _join() -> None:
+    """Wait for threads; where the module is in the zygote already, every fork pays for it."""
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()  # noqa: SLF001 - as above
 
 
 def _flush() -> None:

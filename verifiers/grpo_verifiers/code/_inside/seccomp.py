@@ -12,6 +12,7 @@ _NEWEST = 462
 _NAMESPACES = 0x7E020080
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_BLOCK = 11
 
 # Name: (x86_64, aarch64), -1 where the machine has none.
 _DENIED = {
@@ -202,12 +203,17 @@ def _assemble(arch: int, column: int, numbers: list[int]) -> bytes:
     line(_LOAD, 0)
     line(_AT_LEAST, 0x40000000, "deny")
     line(_AT_LEAST, _NEWEST + 1, "unknown")
-    line(_EQUAL, _CLONE3[column], "unknown")  # its flags lie in memory, where a filter cannot look; libc falls back
-    for special, pair in _LOOKED_INTO.items():
-        line(_EQUAL, pair[column], special)
-    for number in numbers:
-        line(_EQUAL, number, "deny")
-    line(_RETURN, _ALLOW, label="allow")
+    targets = dict.fromkeys(numbers, "deny") | {pair[column]: special for special, pair in _LOOKED_INTO.items()}
+    targets[_CLONE3[column]] = "unknown"  # its flags lie in memory, where a filter cannot look; libc falls back
+    # In blocks that are passed over whole: as a filter is set, the kernel walks it once for every call there is.
+    order, past = sorted(targets), ""
+    for block in (order[first : first + _BLOCK] for first in range(0, len(order), _BLOCK)):
+        line(_AT_LEAST, block[-1] + 1, f"past {block[-1]}", label=past)
+        for number in block:
+            line(_EQUAL, number, targets[number])
+        line(_RETURN, _ALLOW)
+        past = f"past {block[-1]}"
+    line(_RETURN, _ALLOW, label=past)
     line(_RETURN, _ERRNO | errno.EPERM, label="deny")
     line(_RETURN, _ERRNO | errno.ENOSYS, label="unknown")
     line(_LOAD, 16, label="clone")
