@@ -316,7 +316,24 @@ def f():
     return "held"
 """
     assert answer(box, together, limits=small) == "memory"
+    pages = "held = __import__('mmap').mmap(-1, 120 << 20); held[::4096] = bytes(120 << 8)"
+    shared = together.replace('held = bytearray(b"x") * (120 << 20)', pages)
+    assert pages in shared
+    assert answer(box, shared, limits=small) == "memory"
     assert overuse(box, Limits()) == ""
+
+
+def test_memory_that_forks_share_with_their_zygote_is_not_theirs(any_box):
+    source = """
+def f():
+    for _ in range(25):
+        if os.fork() == 0:
+            time.sleep(1)
+            os._exit(0)
+    time.sleep(0.5)
+    return "held"
+"""
+    assert answer(any_box, source, limits=Limits(wall=10, memory=100 << 20)) == "held"
 
 
 def test_disk_is_bounded_in_bytes_and_in_files(any_box):

@@ -360,6 +360,9 @@ def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
         verdict = trusting.verify(text, tests=tests)
         assert verdict.score == score
         assert "a program can fool tests" in verdict.detail
+    method = fenced("class Solution:\n    def f(self, x): return x + 1")
+    for code, score in (("assert f(1) == 2", 1), ("assert f(1) == 3", 0), ("f = min\nassert f(1, 2) == 1", 1)):
+        assert trusting.verify(method, tests=[{"code": code}]).score == score
 
 
 def test_scoring_by_share_and_mixed_tests(fenced):

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 
@@ -15,7 +16,10 @@ import pytest
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import _levels, probe
+from grpo_verifiers.code._box import Box, Plan
+from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Pool, Slot, close_pool
+from grpo_verifiers.code._program import Program
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.runner import worker_count
 
@@ -177,6 +181,25 @@ def test_preloaded_modules_are_there_and_others_are_not(level):
     missing = get_verifier("code", level=level, highest=level, preload=["nowhere_to_be_found"])
     with pytest.raises(VerifierFailedError, match="No module named 'nowhere_to_be_found'"):
         missing.verify(text, tests=tests)
+
+
+def test_an_environment_behind_a_link_is_found(level, tmp_path, monkeypatch):
+    pytest.importorskip("numpy")
+    link = tmp_path / "environment"
+    link.symlink_to(sys.prefix)
+    found = sysconfig.get_path
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: found(name).replace(sys.prefix, str(link), 1))
+    Box(Plan(level, ("numpy",))).close()
+
+
+def test_what_a_preloaded_module_says_is_no_programs_output(level):
+    box = Box(Plan(level, ("this",)))
+    try:
+        with Program(box, Limits(), [{"mode": "main", "source": "print(1)"}], capture=True) as program:
+            program.wait()
+    finally:
+        box.close()
+    assert program.output == b"1\n"
 
 
 def test_a_pool_uses_as_many_boxes_as_it_may():

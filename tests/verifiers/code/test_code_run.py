@@ -23,6 +23,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
         ("read n\necho $((2 * n))", 0),
         ("cat /etc/passwd; read n; echo $((2 * n)); echo $((3 * n))", 1),
         ("exec 3<>/dev/tcp/127.0.0.1/80 && exit; read n; seq $((2 * n)) $n $((3 * n))", 1),
+        ("awk '{ print 2 * $1; print 3 * $1 }'", 1),
         ("(sleep 60 &) ; read n; seq $((2 * n)) $n $((3 * n)) | tee here; rm here", 1),
         ("while :; do :; done", 0),
         (":(){ :|:& };:", 0),

@@ -27,6 +27,8 @@ Level = Literal["full", "process", "none"]
 START_SECONDS = 60.0
 _FOLDER = Path(__file__).resolve().parent
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache")
+_ALTERNATIVES = "/etc/alternatives"
+"""Links on the way to programs of ``/usr/bin``, ``awk`` among them: passed through, and not read."""
 _FIRST_UID, _UIDS = 1_900_000_000, 1 << 24
 _SMALL_UID, _SMALL_UIDS = 61_184, 4_000
 _BOOT = (
@@ -65,6 +67,8 @@ class Box:
             raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
         self.plan = plan
         self.reached: dict[str, str] = {}
+        self.zygote = 0
+        """What forks the programs: ``pid`` itself, or, at level full, what that has started."""
         self._runs = 0
         self._uid_lock, uid = _claim_uid()
         self._tmp = "" if plan.level == "full" else tempfile.mkdtemp(prefix="grpo-box-")
@@ -84,7 +88,8 @@ class Box:
     def _start(self, theirs: socket.socket, uid: int | None) -> None:
         if self._tmp and uid is not None:
             os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
-        packages = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")] if self.plan.preload else []
+        found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.plan.preload else ()
+        packages = [os.path.realpath(path) for path in found]  # what the box has of a path with links in it
         readable = _whole([*_SYSTEM, sys.base_prefix, *packages])
         me = off_stdio(os.pidfd_open(os.getpid()))
         with tempfile.TemporaryFile() as log:
@@ -92,7 +97,7 @@ class Box:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
                     [*self._wrapping(readable), *_interpreter(self._inside(), theirs.fileno(), me)],
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
+                    stdout=me,  # it has no position, like a program's pipe: the interpreter looks once, as it starts
                     stderr=log,
                     env={
                         "PATH": "/usr/bin:/bin",
@@ -125,6 +130,7 @@ class Box:
                 why = (answer or {}).get("failed") or said or f"no answer within {START_SECONDS:g} s"
                 raise BoxError(why)
             self.reached = dict(answer["ready"])
+            self.zygote = next((pid for pid in _proc.descendants(self.pid) if not _proc.descendants(pid)), self.pid)
 
     def _inside(self) -> str:
         return "/box" if self.plan.level == "full" else str(_FOLDER)
@@ -142,6 +148,7 @@ class Box:
         binds += [part for path in readable for part in ("--ro-bind-try", path, path)]
         links = [path for path in _SYSTEM if os.path.islink(path)]  # noqa: PTH114 - what the others are
         binds += [part for path in links for part in ("--symlink", os.path.realpath(path), path)]
+        binds += ["--ro-bind-try", _ALTERNATIVES, _ALTERNATIVES]
         root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else []
         return [
             found,

@@ -4,6 +4,7 @@ The kernel's own limits bind one process each. What they multiply to is seen her
 """
 
 import contextlib
+import re
 import resource
 
 from grpo_verifiers import _proc
@@ -16,12 +17,15 @@ _PAGE = resource.getpagesize()
 def overuse(box: Box, limits: Limits) -> str:
     """Which bound the box's program has crossed; empty where it has not."""
     pids = _below(box.pid)
-    memory = 0
-    base = _anonymous(box.pid)
+    base = _held(box.zygote)[0]
+    own = shared = 0
     for pid in pids:
+        anonymous, others = _held(pid)
         # Pages of the zygote are shared: each fork of it holds them once more without taking any.
-        memory += max(0, _anonymous(pid) - base)
-    if memory > limits.memory:
+        own += max(0, anonymous - base)
+        shared += others
+    # Most of the others are files, such as libraries; what is not is looked up where it could matter.
+    if own + shared > limits.memory and own + sum(map(_in_no_file, pids)) > limits.memory:
         return "memory"
     if len(pids) > limits.processes + 3:  # bubblewrap's, and the zygote's two
         return "processes"
@@ -30,10 +34,19 @@ def overuse(box: Box, limits: Limits) -> str:
     return ""
 
 
-def _anonymous(pid: int) -> int:
+def _held(pid: int) -> tuple[int, int]:
+    """Bytes that a process holds: anonymous ones, and those of files and shared memory."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - fast
-        fields = file.read().split()
-        return (int(fields[1]) - int(fields[2])) * _PAGE
+        _, resident, others, *_ = map(int, file.read().split())
+        return (resident - others) * _PAGE, others * _PAGE
+    return 0, 0
+
+
+def _in_no_file(pid: int) -> int:
+    """Bytes of shared memory that a process holds."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - same
+        found = re.search(rb"^RssShmem:\s*(\d+) kB", file.read(), re.MULTILINE)
+        return int(found[1]) * 1024 if found else 0
     return 0
 
 

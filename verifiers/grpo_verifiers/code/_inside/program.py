@@ -131,8 +131,13 @@ def _arguments(error: BaseException) -> Any:
 
 def _checked(module: types.ModuleType, code: str) -> list[Any]:
     """Run test code inside the program: what it reports is the program's word."""
+    space = {**module.__dict__}
     try:
-        exec(compile(code, "<test>", "exec", dont_inherit=True), {**module.__dict__})  # noqa: S102 - asked for
+        tree = ast.parse(code, "<test>")
+        for name in _unknown_names(tree) - space.keys():
+            with contextlib.suppress(MissingError):
+                space[name] = find(space, name)  # a method that is named alone
+        exec(compile(tree, "<test>", "exec", dont_inherit=True), space)  # noqa: S102 - asked for
     except BaseException as error:  # noqa: BLE001 - the test's outcome
         return ["raised", type(error).__name__, _told(error)]
     return ["pass"]

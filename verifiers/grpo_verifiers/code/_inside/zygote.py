@@ -27,6 +27,7 @@ _READY = select.POLLIN | select.POLLHUP | select.POLLERR
 
 def main(control_fd: int, parent_fd: int) -> None:
     """Set the stage, then serve until the parent goes away."""
+    os.dup2(0, 1)  # nowhere
     control = socket.socket(fileno=control_fd)
     plan = json.loads(control.recv(1 << 20))
     try:
@@ -34,6 +35,7 @@ def main(control_fd: int, parent_fd: int) -> None:
         sys.path += plan["path"]
         for name in plan["preload"]:
             importlib.import_module(name)
+        sys.stdout.flush()  # or every program would say what a module said
         stage.finish()
     except Exception as error:  # noqa: BLE001 - all of it is for the parent to report
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:2000]}).encode())
