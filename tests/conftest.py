@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 # Read when torch, tokenizers and the hub are first imported, which is later than this file.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -18,6 +19,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["WANDB_MODE"] = "disabled"
+
+settings.register_profile("repeatable", derandomize=True)
+if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") == "1":
+    settings.load_profile("repeatable")
 
 
 def pytest_runtest_setup(item):

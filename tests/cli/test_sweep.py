@@ -350,7 +350,7 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     assert go(watch=Watch(tick=press)) == ["stopped", "waiting"]
     assert told == [1]
     assert signal.getsignal(signal.SIGINT) is before
-    (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(60)", 'end("done", 0)'))
+    (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(1000)", 'end("done", 0)'))
     assert go() == ["finished", "finished"]
     assert log_tail(plan.runs[0].log) == [
         "begins",

@@ -120,6 +120,22 @@ def test_exact_forms_never_contradict_sixty_digits(left, right, disguised):
     assert None in (decided, agreed) or decided == agreed, (left, right)
 
 
+@pytest.mark.parametrize(
+    "zero", ["((\\cos(5)+(2)^{1/2})-(\\cos(5)+(2)^{1/2}))", "(\\sin(3)^2+\\cos(3)^2-1)", "(\\sin(x)^2+\\cos(x)^2-1)"]
+)
+@pytest.mark.parametrize(
+    "form", ["\\frac{{2 \\cdot {0} + {0}}}{{{0}}} - 1", "(2 \\cdot {0} + {0}) \\cdot ({0})^{{-1}} - 1"]
+)
+def test_what_is_divided_by_a_disguised_zero_is_equal_to_nothing(zero, form):
+    assert agree(parse("2"), parse(form.format(zero))) is None
+
+
+def test_what_is_divided_by_something_tiny_has_its_value():
+    for tiny in ("10^{-50}", "\\frac{1}{10^{70}}"):
+        assert agree(parse("\\sin(1)"), parse(f"\\frac{{\\sin(1) \\cdot {tiny}}}{{{tiny}}}")) is True
+        assert agree(parse("\\sin(1)"), parse(f"\\frac{{\\sin(2) \\cdot {tiny}}}{{{tiny}}}")) is False
+
+
 SUMS = st.recursive(
     st.one_of(st.integers(0, 999).map(str), st.decimals(0, 99, places=2).map(str)),
     lambda inner: st.one_of(

@@ -73,7 +73,20 @@ def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:
         return _function(node[1], args, mp)
     if kind not in _ARITHMETIC:
         raise ValueError(kind)
-    return _ARITHMETIC[kind]([_value(part, at, mp) for part in node[1:]], mp)
+    parts = [_value(part, at, mp) for part in node[1:]]
+    if kind == "/":
+        _must_not_vanish(node[2], parts[1], at, mp)
+    elif kind == "^" and mp.re(parts[1]) < 0:
+        _must_not_vanish(node[1], parts[0], at, mp)
+    return _ARITHMETIC[kind](parts, mp)
+
+
+def _must_not_vanish(node: Node, value: Any, at: dict[str, Any], mp: Any) -> None:
+    """Tell a denominator that is tiny from one that is zero but for rounding, which more digits make smaller still."""
+    if abs(value) < mp.mpf(10) ** -AGREE:
+        with mp.workdps(2 * DIGITS):
+            if abs(_value(node, at, mp)) <= abs(value) * mp.mpf(10) ** -AGREE:
+                raise ZeroDivisionError("a denominator is zero")
 
 
 def _root(parts: list[Any], mp: Any) -> Any:
