@@ -167,7 +167,7 @@ def test_the_seconds_of_a_killed_check_are_measured_and_not_made_up():
     with Runner(2) as runner:
         found = runner.submit(make_spec(hang), [("x", {}, None)] * 4 + [("", {}, None)] * 4, 0.4).wait(WAIT)
     spent = [outcome.seconds for outcome in found[:4]]
-    assert all(0.4 < seconds < 2.0 for seconds in spent)
+    assert all(0.4 < seconds < WAIT for seconds in spent)
     assert len(set(spent)) > 1
 
 
@@ -204,11 +204,15 @@ def test_equal_completions_get_equal_verdicts_and_evaluation_may_come_between():
 
 
 FORKED = """
-import os, sys, time
+import asyncio, os, sys, time
 from grpo_verifiers import get_verifier
 def slow(completion):
     time.sleep(0.5)
     return 1.0
+async def slow_async(completion):
+    await asyncio.sleep(0.5)
+    return 1.0
+slow = globals()[sys.argv[1]]
 pending = get_verifier(slow).start(None, ["a"] * 3)
 child = os.fork()
 if child == 0:
@@ -223,8 +227,11 @@ print("fine")
 """
 
 
-def test_a_forked_child_does_not_wait_for_its_parents_answers():
-    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("check", ["slow", "slow_async"])
+def test_a_forked_child_does_not_wait_for_its_parents_answers(check):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, check], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout == "fine\n", done.stderr
 
 

@@ -309,13 +309,16 @@ def many(server, completions, **options):
 
 
 def test_requests_run_side_by_side_up_to_the_bound_and_keep_their_order(serve):
+    four = threading.Barrier(4)
+
     def slow(number, body):
-        time.sleep(0.05)
+        four.wait(30)
+        time.sleep(0.02)
         return reply(f"Score: {judged(body)}")
 
     server = serve(slow)
-    verdicts = many(server, [str(i % 11) + " " * (i // 11) for i in range(22)], concurrency=4)
-    assert [v.score for v in verdicts] == [(i % 11) / 10 for i in range(22)]
+    verdicts = many(server, [str(i % 11) + " " * (i // 11) for i in range(24)], concurrency=4)
+    assert [v.score for v in verdicts] == [(i % 11) / 10 for i in range(24)]
     assert server.most == 4
 
 

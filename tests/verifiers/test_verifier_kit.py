@@ -155,7 +155,7 @@ def test_the_kit_measures_time_where_nothing_else_does(monkeypatch):
             time.sleep(0.4)
         return completion == answer
 
-    with pytest.raises(AssertionError, match="takes 0"):
+    with pytest.raises(AssertionError, match=r"takes \d"):
         check_verifier(get_verifier(slow, isolation="inline"), accept=[("4", FOUR)])
 
 

@@ -293,6 +293,16 @@ def test_async_checks_run_together_up_to_their_limit():
     assert most == 3
 
 
+def test_threads_that_come_first_together_share_one_limit():
+    async def check(completion):
+        return 1.0
+
+    for made in (get_verifier(check), get_verifier(same), inline(same)):
+        make = type(made)._place.func  # what each of them runs where Python holds no lock over it
+        assert make(made) is make(made) is made._place
+        assert made.derive()._place is not made._place
+
+
 def test_async_checks_have_deadlines_and_policies_of_their_own():
     async def check(completion):
         if completion == "hang":

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Literal
 
+from grpo_verifiers._batch import only_in
 from grpo_verifiers._failure import call, told
 from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._wire import from_rows, to_rows
@@ -69,6 +70,8 @@ class AsyncBatch:
 
     def wait(self) -> list[Outcome]:
         """Every outcome, in order; a check that blocks the event loop loses its own item only."""
+        if not self._done.is_set():
+            only_in(self._loop.owner)
         while not self._done.wait(0.1):
             late = [
                 index

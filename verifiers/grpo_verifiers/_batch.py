@@ -19,6 +19,16 @@ class Item:
     lost_loads: int = 0
 
 
+def only_in(owner: int) -> None:
+    """Only the process that submitted checks gets their answers.
+
+    Raises:
+        RuntimeError: this is another one.
+    """
+    if owner != os.getpid():
+        raise RuntimeError("these checks were submitted before this process was forked: collect them in its parent.")
+
+
 class Batch:
     """The calls of one submission, and their outcomes in the order they were given."""
 
@@ -54,10 +64,8 @@ class Batch:
             TimeoutError: not all are there in time.
             RuntimeError: another process has submitted it, and only that one gets the answers.
         """
-        if self._owner != os.getpid() and not self._done.is_set():
-            raise RuntimeError(
-                "these checks were submitted before this process was forked: collect them in its parent."
-            )
+        if not self._done.is_set():
+            only_in(self._owner)
         if not self._done.wait(timeout):
             raise TimeoutError(f"{self._left} of {len(self._outcomes)} checks are still running after {timeout} s")
         return [outcome for outcome in self._outcomes if outcome is not None]

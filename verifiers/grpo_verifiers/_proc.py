@@ -10,8 +10,9 @@ from pathlib import Path
 _PROC = Path("/proc")
 _GONE = (b"X", 0)
 _STILL = frozenset({b"T", b"t", b"Z", b"X"})
-_LOOKS = 200
-_QUIET_LOOKS = 20
+_LOOKS = 50
+_WAITS = 50
+_ROUNDS = 5
 
 
 def has_children() -> bool:
@@ -26,9 +27,10 @@ def has_children() -> bool:
 
 
 def _pids() -> list[int]:
-    """Every process that can be seen."""
+    """Every process that can be seen; none where ``/proc`` is of another namespace, whose numbers mean others here."""
     with contextlib.suppress(OSError):
-        return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - the fast one
+        if os.readlink("/proc/self") == str(os.getpid()):  # noqa: PTH115 - the fast one
+            return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as above
     return []
 
 
@@ -44,17 +46,21 @@ def _state_and_parent(pid: int | str) -> tuple[bytes, int]:
 
 def descendants(root: int, keep: Collection[int] = ()) -> set[int]:
     """Every process below ``root``, without itself, and without ``keep`` and what is below those."""
+    return set(_below(root, keep))
+
+
+def _below(root: int, keep: Collection[int]) -> list[int]:
+    """The same, parents before their children."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         children.setdefault(_state_and_parent(pid)[1], []).append(pid)
-    found: set[int] = set()
-    left = [root]
-    while left:
-        for pid in children.get(left.pop(), ()):
-            if pid not in found and pid not in keep:
-                found.add(pid)
-                left.append(pid)
-    return found
+    seen = {root, *keep}
+    found = [root]
+    for parent in found:
+        fresh = [pid for pid in children.get(parent, ()) if pid not in seen]
+        seen.update(fresh)
+        found += fresh
+    return found[1:]
 
 
 def _signal(pids: Iterable[int], number: int) -> None:
@@ -72,45 +78,54 @@ def _still(pid: int) -> bool:
     return all(_state_and_parent(f"{pid}/task/{thread}")[0] in _STILL for thread in threads)
 
 
-def _freeze(root: int, keep: Collection[int] = (), *, with_root: bool = False) -> set[int]:
-    """Stop everything below ``root``, on request ``root`` too, until nothing new appears; returns what is below.
+def _stop(pids: Collection[int]) -> None:
+    """Stop processes, and wait until they are seen stopped: a fork that has begun still makes its child.
 
-    A stop takes effect when a system call ends, and a fork that has begun still makes its child: only if all were seen
-    stopped before the last look did that look miss none. A parent that waits for a stopped child to call exec is never
-    seen stopped, so the waiting has an end.
+    Not for long, as one that waits for its stopped child to call exec never is; and one may continue another.
     """
-    stopped = {root} if with_root else set()
-    _signal(stopped, signal.SIGSTOP)
-    quiet = 0
-    for _ in range(_LOOKS):
-        settled = all(map(_still, stopped))
-        fresh = descendants(root, keep) - stopped
-        if not fresh and (settled or quiet == _QUIET_LOOKS):
+    for _ in range(_WAITS):
+        _signal(pids, signal.SIGSTOP)
+        pids = [pid for pid in pids if not _still(pid)]
+        if not pids:
             break
-        quiet = 0 if fresh else quiet + 1
-        _signal(fresh, signal.SIGSTOP)
-        stopped |= fresh
-        if quiet:
-            time.sleep(0.001)
-    return stopped - {root}
+        time.sleep(0.0001)
+
+
+def _freeze(root: int, keep: Collection[int] = (), known: Collection[int] = ()) -> list[int]:
+    """Stop everything below ``root`` until nothing appears that is not ``known``, and return that."""
+    stopped = dict.fromkeys(known)
+    for _ in range(_LOOKS):
+        fresh = [pid for pid in _below(root, keep) if pid not in stopped]
+        if not fresh:
+            break
+        _stop(fresh)
+        stopped.update(dict.fromkeys(fresh))
+    return list(stopped)[len(known) :]
 
 
 def end_descendants(root: int, keep: Collection[int] = ()) -> None:
-    """Kill everything below this process (``root``) but what is in ``keep`` or below that, and reap it."""
+    """Kill everything below this process (``root``) but what is in ``keep`` or below that, and reap it.
+
+    What a fork under way has made before its parent was killed is an orphan by then, and seen by the next look.
+    """
     while found := _freeze(root, keep):
         _signal(found, signal.SIGKILL)
-        for pid in found:  # the grandchildren become children when their parents are dead
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.0005)
+        reap(found)
 
 
-def end_tree(root: int) -> set[int]:
+def end_tree(root: int) -> list[int]:
     """Kill a worker and everything it started; returns what that was.
 
-    Its orphans are its children, so the tree is whole while it lives.
+    Its orphans are its children, so the tree is whole while it lives, and is looked at until nothing in it is new.
     """
-    below = _freeze(root, with_root=True)
+    _stop([root])
+    below: list[int] = []
+    for _ in range(_ROUNDS):
+        fresh = _freeze(root, known=below)
+        if not fresh:
+            break
+        _signal(fresh, signal.SIGKILL)
+        below += fresh
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(root, signal.SIGKILL)  # a worker leads its own group
     _signal((root, *below), signal.SIGKILL)
@@ -118,15 +133,16 @@ def end_tree(root: int) -> set[int]:
 
 
 def reap(pids: Iterable[int]) -> None:
-    """Collect killed orphans: where the trainer is process 1 of a container, they have become its own children."""
+    """Collect what was killed, parents first: then its orphans are children of this process, where it adopts them.
+
+    A worker does, and a trainer that is process 1 of a container.
+    """
     for pid in pids:
-        for _ in range(100):
-            try:
-                if os.waitpid(pid, os.WNOHANG) != (0, 0):
-                    break
-            except ChildProcessError:  # the usual case: the system's init has them
-                break
-            time.sleep(0.01)
+        pause = 0.0002
+        with contextlib.suppress(ChildProcessError):  # a trainer's usual case: the system's init has them
+            while os.waitpid(pid, os.WNOHANG) == (0, 0) and pause < 0.5:
+                time.sleep(pause)
+                pause *= 2
 
 
 def end_marked(mark: str) -> set[int]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -185,7 +185,7 @@ class WorkerProcess:
             self._process.wait(grace)
         alone = self._process.poll()
         if alone is None:
-            left = _proc.end_tree(self.pid)
+            left: Iterable[int] = _proc.end_tree(self.pid)
             # Not even SIGKILL ends a process inside a hanging disk operation: rather leave it than hang with it.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(5)

@@ -354,6 +354,11 @@ class FunctionVerifier(Verifier):
 
     @functools.cached_property
     def _place(self) -> "Place":
+        """Made on first use, and one for all threads, though several may get as far as making it."""
+        place: Place = vars(self).setdefault("_place", self._made_place())
+        return place
+
+    def _made_place(self) -> "Place":
         from grpo_verifiers._calls import EventLoop, ThisThread, Workers
 
         if self._runs_in_workers():
