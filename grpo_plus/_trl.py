@@ -45,6 +45,7 @@ SEAMS: "Mapping[str, Sequence[str]]" = {
     "_generate_single_turn": ("self", "prompt_ids"),
     "_log_metric": ("self", "name", "value"),
     "_prepare_inputs": ("self", "generation_batch"),
+    "_save_checkpoint": ("self", "model", "trial"),
 }
 """Methods of ``GRPOTrainer`` that are overridden or called, and the parameters they must start with."""
 
@@ -334,6 +335,12 @@ def _kind_of_run(trainer: Any) -> str | None:
         return SINGLE
     replicated = {DistributedType.MULTI_GPU, DistributedType.MULTI_CPU, DistributedType.MULTI_XPU}
     return REPLICATED if accelerator.distributed_type in replicated else None
+
+
+def save_checkpoint(trainer: Any) -> None:
+    """Save what a run goes on from, at the step where it stands, outside of the training loop."""
+    trainer._save_checkpoint(trainer.model, trial=None)
+    trainer.control = trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
 
 
 def parts_with_state(trainer: Any) -> list[Any]:

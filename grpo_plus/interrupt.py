@@ -17,6 +17,10 @@ SAME_PRESS = 1.0
 """Seconds within which further signals belong to the first: a launcher passes a terminal's Ctrl-C on once more."""
 
 
+class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
+    """An evaluation was left because of a signal: the step before it is done, and nothing is saved yet."""
+
+
 class Interruption(TrainerCallback):
     """Turns the first signal into a checkpoint at the end of the step.
 
@@ -83,6 +87,12 @@ class Interruption(TrainerCallback):
             control.should_evaluate = False
             control.should_training_stop = True
 
+    def on_prediction_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """An evaluation may be longer than who asked will wait; several ranks have to end theirs together."""
+        if self.number is not None and not _was_launched():
+            self._stop()
+            raise EvaluationLeft
+
     def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """A signal during an evaluation need not wait for another step; ranks agree at a step's end only."""
         if self.number is not None and not _was_launched():
@@ -92,7 +102,12 @@ class Interruption(TrainerCallback):
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Tell who wants to know."""
-        if self.stopped and self._on_stop is not None:
+        if self.stopped:
+            self._stop()
+
+    def _stop(self) -> None:
+        self.stopped = True
+        if self._on_stop is not None:
             self._on_stop()
 
     def _agreed(self, args: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,8 @@ class PlusScriptArguments(ScriptArguments):
         reward_funcs: reward functions, as TRL's names, dotted paths or references.
         prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
         measure: held-out rows that the model is measured on before and after training: the keys of `grpo_plus.measure`.
-        next_steps: lines to print when training is over; {command} stands for the command that was run.
+        next_steps: lines to print when training is over; {command} stands for the command that was run, {folder}
+            for the folder of the config.
         torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
         overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
     """
@@ -65,7 +67,7 @@ class PlusScriptArguments(ScriptArguments):
     )
     next_steps: list[str] | None = field(
         default=None,
-        metadata={"help": "Lines to print when training is over; {command} stands for the command that was run."},
+        metadata={"help": "Lines to print when training is over; {command}: the command, {folder}: the config's."},
     )
     overwrite_output_dir: bool = field(
         default=False,
@@ -118,6 +120,7 @@ def parse(prog: str, arguments: Sequence[str]) -> Parsed:
     rest, path = _config_path(list(arguments))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure"))
     folder = path.resolve().parent if path else Path.cwd()
+    rest = _from_here(rest)
     problems: list[str] = []
     try:
         file = _File() if path is None else _apply_file(parser, path)
@@ -149,6 +152,28 @@ def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:
         path = arguments[at + 1]
         del arguments[at : at + 2]
     return arguments, Path(path).expanduser() if path is not None else None
+
+
+_PYTHON_FILE = re.compile(r"""(?:^|(?<=["'=])|(?<=: ))[^\s"'=:,\[\]{}]+\.py(?=$|[:"',\s}\]])""")
+"""A Python file as a word, behind a flag's ``=``, or as a value inside a list or a mapping."""
+
+
+def _from_here(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with Python files that are in the working folder made absolute; not in prompts.
+
+    Whoever types ``./mine.py`` means the file in front of them. What is not there means the config's folder, as in the
+    config, so that a command which a recipe prints works from anywhere.
+    """
+    found, flag = [], ""
+    for word in words:
+        flag = word if word.startswith("--") else flag
+        of_prompt = flag.startswith("--prompt")
+        found.append(word if of_prompt else _PYTHON_FILE.sub(lambda match: _absolute_if_file(match[0]), word))
+    return found
+
+
+def _absolute_if_file(path: str) -> str:
+    return str(Path(path).resolve()) if Path(path).is_file() else path
 
 
 @dataclass(frozen=True)

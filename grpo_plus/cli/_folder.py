@@ -181,7 +181,7 @@ def prepare(folder: Path, *, resumes: bool, overwrite: bool, command: str) -> li
     old = [] if resumes else checkpoints(folder)
     if old and not overwrite:
         last = last_checkpoint(folder)
-        on = f"\n  go on from {last.name}:    {command} --resume_from_checkpoint last" if last else ""
+        on = f"\n  go on from {last.name}: {command} --resume_from_checkpoint last" if last else ""
         raise UserError(
             f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run. Either:{on}\n"
             f"  start anew elsewhere:  {command} --output_dir {folder}-2\n"

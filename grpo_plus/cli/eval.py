@@ -69,7 +69,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     judge.add_argument("--verifier", action="append", required=True, help="by name or reference; several may be given")
     judge.add_argument("--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands")
     judge.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
-    judge.add_argument("--plugin", action="append", default=[], help="module or ./file.py to import first")
+    judge.add_argument("--plugin", "--plugins", action="append", default=[], help="module or ./file.py to import first")
     judge.add_argument("--timeout", type=float, help="seconds for one completion")
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")

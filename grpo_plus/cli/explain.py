@@ -40,7 +40,8 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.cli._arguments import parse
     from grpo_plus.options import mapping
 
-    parsed = parse("grpo-plus explain", rest)
+    # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
+    parsed = parse("grpo-plus explain", [*rest, "--use_cpu", "true"])
     config = parsed.training
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
@@ -79,7 +80,7 @@ def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: li
         name, keywords = config.advantage, mapping("advantage_kwargs", config.advantage_kwargs)
         origin = name
     estimator = get_advantage(name)
-    lines = [f"advantage: {origin}", f"  {estimator.formula}"]
+    lines = [f"advantage: {origin}", *(f"  {line}" for line in estimator.formula.splitlines())]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
     steps = None
     if step_sources(config) is not None and min(lengths) < 2:

@@ -81,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="grpo-plus plan", description=__doc__, allow_abbrev=False)
 
     def option(name: str, kind: type, default: object, text: str) -> None:
-        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", type=kind, default=default, help=text)
+        flags = dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}"))
+        parser.add_argument(*flags, type=kind, default=default, help=text)
 
     parser.add_argument("--model", required=True, help="a folder, a name on the hub, or a config.json")
     option("vram", float, None, "the card's memory in GiB: also prints the settings that fit it, as YAML")

@@ -25,6 +25,8 @@ def run(arguments: Sequence[str]) -> int:
     if any(argument in ("-h", "--help") for argument in arguments):
         make_parser(PROG).print_help()
         return 0
+    if not arguments:
+        raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
     parsed = parse(PROG, arguments)
     if parsed.launch and not is_rank():
         from grpo_plus.cli._launch import launch
@@ -78,10 +80,11 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
     """Train, save, and say where everything is; or where an interrupted run goes on."""
+    from grpo_plus import _trl
     from grpo_plus.cli._space import check_space, full, is_full
-    from grpo_plus.interrupt import Interruption
+    from grpo_plus.interrupt import EvaluationLeft, Interruption
     from grpo_plus.progress import ProgressDisplay
-    from grpo_verifiers.errors import ColumnError
+    from grpo_verifiers.errors import VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
@@ -97,15 +100,19 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
         if trainer.measure:
             _tell(trainer.measure.take("before", resumes=resume is not None))
         with interruption.listening():
-            trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-            stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
+            try:
+                trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+                stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
+            except EvaluationLeft:
+                _trl.save_checkpoint(trainer)
+                stopped = True
             if not stopped:
                 trainer.save_model(args.output_dir)
                 if trainer.measure:
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                 trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-    except ColumnError as error:  # of a stream, which tells its columns only now
+    except VerifierError as error:  # one that only fails, or a column missing from a stream, which tells them only now
         raise UserError(str(error)) from error
     except Exception as error:
         if not is_full(error):
@@ -131,7 +138,7 @@ def _closing(trainer: Any, parsed: "Parsed", arguments: Sequence[str]) -> list[s
         *(trainer.measure.summary() if trainer.measure else []),
         f"The model is in {parsed.training.output_dir}.",
         *([f"The report is {report}."] if report.is_file() else []),
-        *(next_step(line, arguments) for line in parsed.script.next_steps or []),
+        *(next_step(line, arguments, parsed.folder) for line in parsed.script.next_steps or []),
     ]
 
 
@@ -160,8 +167,12 @@ def _program() -> list[str]:
     return [started if by_path else "grpo-plus", "train"]
 
 
-def next_step(line: str, arguments: Sequence[str]) -> str:
-    """The line with the command in the place of ``{command}``, without options that the line sets anew."""
+def next_step(line: str, arguments: Sequence[str], folder: Path) -> str:
+    """The line with the command in the place of ``{command}``, without options that the line sets anew.
+
+    ``{folder}`` is the config's, as seen from here.
+    """
+    line = line.replace("{folder}", os.path.relpath(folder))
     before, found, after = line.partition("{command}")
     anew = [word.partition("=")[0] for word in after.split() if word.startswith("--")]
     return f"{before}{plain_command(arguments, anew)}{after}" if found else line
@@ -298,6 +309,12 @@ def _model_path(name: str, base: Path) -> str:
     """A folder or a name on the hub; or what the function returns that a reference names."""
     from grpo_plus.cli._data import call_reference
 
+    if name.startswith(("/", "./", "../", "~")) and not is_reference(name) and not Path(name).exists():
+        where = "" if Path(name).expanduser().is_absolute() else f": looked in {Path.cwd()}"
+        raise UserError(
+            f"model_name_or_path: the folder {name!r} does not exist{where}. "
+            "Give a folder with a config.json, or a name on the hub."
+        )
     if not is_reference(name) or Path(name).exists():
         return name
     made = call_reference("model_name_or_path", name, base)

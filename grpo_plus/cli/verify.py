@@ -64,12 +64,16 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands"
     )
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
-    parser.add_argument("--plugin", action="append", default=[], help="module or ./file.py to import first")
+    parser.add_argument(
+        "--plugin", "--plugins", action="append", default=[], help="module or ./file.py to import first"
+    )
     parser.add_argument("--timeout", type=float, help="seconds for one completion")
     parser.add_argument("--split", default="train", help="split of the dataset")
     parser.add_argument("--config", help="configuration of a hub dataset")
     parser.add_argument("--out", type=Path, help="results file (.jsonl); default: beside the data")
-    parser.add_argument("--check-golds", action="store_true", help="check that every gold answer accepts itself")
+    parser.add_argument(
+        "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
+    )
     return parser.parse_args(list(arguments))
 
 

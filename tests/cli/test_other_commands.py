@@ -105,6 +105,35 @@ def test_explain_of_an_estimator_of_ones_own(cli, config, folder):
 
 
 @pytest.mark.parametrize(
+    "flags",
+    [
+        ("--advantage", "./mine.py:half"),
+        ("--advantage=mine.py:half",),
+        ("--advantage", "mix", "--advantage_kwargs", '{"parts": {"./mine.py:half": 1.0}}'),
+    ],
+)
+def test_a_file_named_on_the_command_line_is_the_one_in_front_of_the_user(cli, config, folder, monkeypatch, flags):
+    here = folder / "elsewhere"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    path = config()
+    (folder / "mine.py").write_text("def half(table):\n    return table.totals() / 2\n")
+    code, out, err = cli("explain", path, *flags, "--rewards", "2,0")
+    assert code == 0, err
+    assert numbers(out, "advantages") == [1.0, 0.0]  # only the config's folder has it
+    (here / "mine.py").write_text("def half(table):\n    return table.totals() / 4\n")
+    code, out, err = cli("explain", path, *flags, "--rewards", "2,0")
+    assert code == 0, err
+    assert numbers(out, "advantages") == [0.5, 0.0]
+
+
+def test_a_config_for_a_card_is_explained_without_one(cli, config):
+    code, out, err = cli("explain", config(use_cpu=None, bf16=True, advantage="sign"))
+    assert code == 0, err
+    assert numbers(out, "advantages") == [1.0, 1.0, 1.0, -1.0]
+
+
+@pytest.mark.parametrize(
     ("flags", "expected"),
     [
         (("--rewards", "1,x"), "--rewards is '1,x'"),

@@ -112,7 +112,7 @@ def test_missing_columns_are_found_before_the_model_is_looked_for(cli, config):
     assert "a brace that is none is written twice" in err
     code, _, err = cli("train", config(prompt={"column": "question"}, **broken))
     assert code == 2
-    assert "model_name_or_path: the tokenizer of '/nowhere' cannot be loaded" in err
+    assert "model_name_or_path: the folder '/nowhere' does not exist. Give" in err
 
 
 def test_one_prompt_is_shown_as_the_model_reads_it(cli, config):

@@ -257,7 +257,7 @@ WRONG = {
         (),
         "train_dataset has no column 'anwser', which exact needs",
     ),
-    "a model that is not there": ({"model_name_or_path": "/nowhere"}, (), "loading '/nowhere' failed"),
+    "a model that is not there": ({"model_name_or_path": "/nowhere"}, (), "the folder '/nowhere' does not exist"),
     "too few rows": (
         {"gradient_accumulation_steps": 9},
         (),
@@ -284,12 +284,31 @@ def test_wrong_input_is_one_message_and_no_traceback(cli, config, name):
     assert "Traceback" not in err
 
 
+def test_no_config_at_all_says_how_to_get_one(cli):
+    code, _, err = cli("train")
+    assert code == 2
+    assert "give a config file: grpo-plus train config.yaml. grpo-plus init writes one." in err
+
+
 def test_the_traceback_of_a_broken_plugin_is_shown(cli, config, folder):
     (folder / "broken.py").write_text("def helper():\n    return 1 / 0\n\nhelper()\n")
     code, _, err = cli("train", config(plugins=["./broken.py"]))
     assert code == 2
     assert "ZeroDivisionError" in err
     assert "in helper" in err
+
+
+def test_a_verifier_that_only_fails_ends_the_run_with_its_own_traceback_alone(cli, config, folder):
+    (folder / "failing.py").write_text(
+        "from grpo_verifiers import verifier\n\n\n@verifier('fails_always', isolation='inline')\n"
+        "def judge(completion):\n    return {}['no such key']\n"
+    )
+    code, _, err = cli("train", config(reward_funcs=None, verifiers=["./failing.py:judge"], max_steps=8))
+    assert code == 2
+    assert "grpo-plus train: verifier 'judge'" in err
+    told = err[err.index("grpo-plus train:") :]
+    assert "KeyError: 'no such key'" in told
+    assert "grpo_plus/" not in told  # where the trainer stood says nothing
 
 
 def test_all_problems_of_a_config_are_printed_together(cli, config):

@@ -120,11 +120,15 @@ def test_the_command_to_go_on_with(given, expected):
 def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, tmp_path):
     given = ["c.yaml", "--advantage", "sign", "--verifiers", "math", "exact", "--seed", "3"]
     line = "swap it  {command} --advantage rloo --verifiers near"
-    assert next_step(line, given) == "swap it  grpo-plus train c.yaml --seed 3 --advantage rloo --verifiers near"
-    assert next_step("That is all.", given) == "That is all."
+    assert (
+        next_step(line, given, Path.cwd())
+        == "swap it  grpo-plus train c.yaml --seed 3 --advantage rloo --verifiers near"
+    )
+    assert next_step("--plugins {folder}/mine.py", given, Path("a").resolve()) == "--plugins a/mine.py"
+    assert next_step("That is all.", given, Path.cwd()) == "That is all."
     monkeypatch.setattr("sys.argv", [".venv/bin/grpo-plus"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert next_step("{command}", ["c.yaml"]) == ".venv/bin/grpo-plus train c.yaml"
+    assert next_step("{command}", ["c.yaml"], Path.cwd()) == ".venv/bin/grpo-plus train c.yaml"
 
 
 def test_what_is_known_of_a_checkpoint(tmp_path):

@@ -13,12 +13,23 @@ import threading
 
 import pytest
 
+from grpo_plus.record import open_run
+
 SLOW = """
 import time
 
 def slow(completions, **_):
     time.sleep(0.2)
     return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
+
+calls = 0
+
+def told(completions, **_):
+    global calls
+    calls += 1
+    print("scoring", calls, flush=True)
+    time.sleep(1)
+    return [0.0 for _ in completions]
 
 def endless(completions, **_):
     print("scoring begins", flush=True)
@@ -94,6 +105,27 @@ def test_ctrl_c_saves_and_the_printed_command_goes_on_from_there(process, cli, c
     assert f"Resuming from {saved}" in out
     steps = [int(step) for step in re.findall(r"^step (\d+)/", out, re.MULTILINE)]
     assert steps == [stopped + 1, stopped + 2]
+    assert (folder / "out" / "model.safetensors").exists()
+
+
+def test_a_long_evaluation_is_left_and_the_step_before_it_saved(process, cli, config, folder):
+    (folder / "slow.py").write_text(SLOW)
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "record": True}
+    path = config(max_steps=3, dataset_test_split="train", reward_funcs=["./slow.py:told"], **settings)
+    running = process(path)
+    lines_until(running, "scoring 3")  # a step, and the first of sixteen batches of its evaluation
+    running.send_signal(signal.SIGTERM)
+    out, _ = running.communicate(timeout=90)
+    assert running.returncode == 143, out
+    assert "Traceback" not in out
+    assert out.count("scoring") <= 2
+    assert "Stopped after step 1 of 3. Go on with:" in out
+    saved = folder / "out" / "checkpoint-1"
+    assert json.loads((saved / "trainer_state.json").read_text())["global_step"] == 1
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt"} <= {file.name for file in saved.iterdir()}
+    assert open_run(folder / "out").status == "interrupted"
+    code, out, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", "--eval_strategy", "no")
+    assert code == 0, err
     assert (folder / "out" / "model.safetensors").exists()
 
 
