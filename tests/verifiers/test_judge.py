@@ -224,10 +224,26 @@ def trickle(server):
 
 
 def test_waiting_for_a_turn_counts_and_is_nobodys_fault(serve):
-    server = serve()
-    server.script = lambda number, body: hang(server)
-    verdicts = many(server, ["a", "b", "c"], concurrency=1, give_up_after=0.5)
-    assert {(v.score, v.status) for v in verdicts} == {(None, Status.ERROR)}
+    asked, free = threading.Event(), threading.Event()
+
+    def busy(number, body):
+        asked.set()
+        free.wait(60)
+        return reply("Score: 7")
+
+    server = serve(busy)
+    options = {"base_url": server.url, "model": "m", "backoff": 0.01, "concurrency": 1}
+
+    async def everything():
+        holder = asyncio.ensure_future(judge("a", "t", give_up_after=100, **options))
+        await asyncio.to_thread(asked.wait, 60)
+        others = await asyncio.gather(*(judge(each, "t", give_up_after=0.5, **options) for each in "bc"))
+        free.set()
+        return [*others, await holder]
+
+    verdicts = asyncio.run(everything())
+    assert [(verdict.score, verdict.status) for verdict in verdicts[:2]] == [(None, Status.ERROR)] * 2
+    assert verdicts[2].score == 0.7
     assert len(server.requests) == 1
 
 
