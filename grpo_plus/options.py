@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from grpo_verifiers._suggest import nearest
+from grpo_verifiers._suggest import did_you_mean
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
@@ -83,9 +83,7 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
 
 def strange_key(field: str, key: str, value: Any, keys: Sequence[str]) -> str:
     """What to say of a key that a mapping does not take."""
-    close = nearest(key, keys)
-    hint = f" Did you mean {close!r}?" if close else ""
-    return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{hint}"
+    return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{did_you_mean(key, keys)}"
 
 
 class KeywordAction(argparse.Action):

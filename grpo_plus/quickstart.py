@@ -24,6 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.checkpoints import read_json
+
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
@@ -125,10 +127,7 @@ def model() -> str:
 
 
 def _recipe_of(folder: Path) -> int | None:
-    try:
-        found = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))["recipe"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    found = read_json(folder / "recipe.json").get("recipe")
     return found if isinstance(found, int) else None
 
 

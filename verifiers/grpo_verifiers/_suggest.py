@@ -14,10 +14,15 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return lower[found[0]] if found else None
 
 
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of a message about a mistyped name; empty when nothing comes close."""
+    close = nearest(name, names)
+    return f" Did you mean {close!r}?" if close else ""
+
+
 def unknown(kind: str, name: object, names: Iterable[str]) -> str:
     """A message that names the unknown thing, the nearest match and everything there is."""
     known = sorted(names)
-    close = nearest(str(name), known)
-    hint = f" Did you mean {close!r}?" if close else ""
+    hint = did_you_mean(str(name), known)
     more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
     return f"unknown {kind} {name!r}.{hint} There is: {', '.join(known[:MOST]) or 'nothing'}{more}."
