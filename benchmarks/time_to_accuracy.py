@@ -90,8 +90,8 @@ def main() -> int:
     found: dict[tuple[str, str], list[Course]] = {}
     for task in options.tasks:
         for place, seed in enumerate(options.seeds):
-            folder = _warm(home, task, seed, options)
             rows = _rows(task, seed, options)
+            folder = _warm(home, task, seed, rows[1], options)
             turned = [SIDES[(at + place) % len(SIDES)] for at in range(len(SIDES))]
             for side in [side for side in turned if side in options.sides]:
                 course = _run(side, folder, rows, seed, options)
@@ -149,32 +149,29 @@ def _most(task: str) -> int:
     return 48 if task == "quickstart" else 64
 
 
-def _warm(home: Path, task: str, seed: int, options: argparse.Namespace) -> Path:
+def _warm(home: Path, task: str, seed: int, test: list[dict[str, Any]], options: argparse.Namespace) -> Path:
+    """The warm-started model of a task and seed, which has seen none of the questions it is measured on."""
     from grpo_plus import quickstart
 
-    folder = home / f"{task}-{seed}-{options.warm_steps}"
+    folder = home / f"{task}-{seed}-{options.warm_steps}-{options.held_out}"
     if not (folder / "config.json").is_file():
         start = time.perf_counter()
         moves = (2, 4) if task == "quickstart" else (1, 6)
-        quickstart.warm_start(folder, steps=options.warm_steps, seed=seed, moves=moves)
+        held_out = {row["prompt"][0]["content"] for row in test}
+        quickstart.warm_start(folder, held_out=held_out, steps=options.warm_steps, seed=seed, moves=moves)
         print(f"warm start of {task}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     return folder
 
 
 def _rows(task: str, seed: int, options: argparse.Namespace) -> tuple[Any, list[dict[str, Any]]]:
+    """A training set, and rows that are held out from it and from the warm start."""
     from datasets import Dataset
 
-    held: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    source = _chains(task, seed + 1)
-    while len(held) < 2048 + options.held_out:
-        chain = next(source)
-        if chain.question in seen:
-            continue
-        seen.add(chain.question)
-        turns = [{"role": "user", "content": chain.question}]
-        held.append({"prompt": turns, "answer": str(chain.answer)})
-    return Dataset.from_list(held[options.held_out :]), held[: options.held_out]
+    from grpo_plus import quickstart
+
+    distinct = quickstart.unseen(_chains(task, seed + 1), set())
+    rows = [quickstart.row(chain) for chain in islice(distinct, options.held_out + 2048)]
+    return Dataset.from_list(rows[options.held_out :]), rows[: options.held_out]
 
 
 def _run(

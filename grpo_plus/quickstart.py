@@ -18,7 +18,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
 """Where the warm-started model is kept for the next run."""
 
-RECIPE = 7
+RECIPE = 8
 """Kept with the model: one of another recipe is made anew."""
 
 CHAT_TEMPLATE = (
@@ -99,30 +99,37 @@ def chains(seed: int, low: int = 2, high: int = 4) -> Iterator[Chain]:
         yield Chain(start, tuple(moves))
 
 
+def splits() -> dict[str, list[Chain]]:
+    """The chains of ``test`` and ``train``; no question is asked twice."""
+    distinct = unseen(chains(seed=1), set())
+    return {name: list(islice(distinct, ROWS[name])) for name in ("test", "train")}
+
+
+def unseen(source: Iterator[Chain], seen: set[str]) -> Iterator[Chain]:
+    """The chains whose question is new; each is added to ``seen``."""
+    for chain in source:
+        if chain.question not in seen:
+            seen.add(chain.question)
+            yield chain
+
+
+def row(chain: Chain) -> dict[str, Any]:
+    """A chain as a row of a dataset."""
+    return {"prompt": [{"role": "user", "content": chain.question}], "answer": str(chain.answer)}
+
+
 def dataset() -> "DatasetDict":
-    """Questions with their answers: ``train``, and ``test`` with none of the questions of ``train``."""
+    """Questions with their answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
     from datasets import Dataset, DatasetDict
 
-    seen: set[str] = set()
-    splits: dict[str, Any] = {}
-    source = chains(seed=1)
-    for name in ("test", "train"):
-        rows: list[dict[str, Any]] = []
-        while len(rows) < ROWS[name]:
-            chain = next(source)
-            if chain.question not in seen:
-                seen.add(chain.question)
-                asked = [{"role": "user", "content": chain.question}]
-                rows.append({"prompt": asked, "answer": str(chain.answer)})
-        splits[name] = Dataset.from_list(rows)
-    return DatasetDict(splits)
+    return DatasetDict({name: Dataset.from_list([row(chain) for chain in found]) for name, found in splits().items()})
 
 
 def model() -> str:
     """The folder of the warm-started model; made on the first call, kept for the next."""
     folder = FOLDER / "warm"
     if _recipe_of(folder) != RECIPE:
-        warm_start(folder)
+        warm_start(folder, held_out={chain.question for chain in splits()["test"]})
     return str(folder)
 
 
@@ -134,6 +141,7 @@ def _recipe_of(folder: Path) -> int | None:
 def warm_start(
     folder: Path,
     *,
+    held_out: Collection[str],
     steps: int = 550,
     worked: int = 36,
     guessed: int = 44,
@@ -145,6 +153,7 @@ def warm_start(
 
     Args:
         folder: where to save.
+        held_out: questions that the model never sees here, because accuracy is measured on them later.
         steps: optimizer steps.
         worked: solutions a step that are worked out.
         guessed: solutions a step that are not.
@@ -169,7 +178,8 @@ def warm_start(
     size = sum(parameter.numel() for parameter in network.parameters())
     print(f"warm start: supervised training of a model of {size / 1e6:.1f} million parameters, {steps} steps")
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, betas=(0.9, 0.95))
-    source, rng = chains(seed + 2, *moves), random.Random(seed)  # noqa: S311 - sums, not secrets
+    source = (chain for chain in chains(seed + 2, *moves) if chain.question not in held_out)
+    rng = random.Random(seed)  # noqa: S311 - sums, not secrets
     network.train()
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps, pct_start=0.1)
     for step in range(1, steps + 1):

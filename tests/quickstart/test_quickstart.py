@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -47,6 +48,37 @@ def test_no_question_of_the_test_split_is_trained_on():
     assert all(len(asked[name]) == count for name, count in quickstart.ROWS.items())
 
 
+def test_no_question_of_the_test_split_is_part_of_the_warm_start(tmp_path, monkeypatch):
+    learned = set()
+
+    def note(network, _, pairs):
+        learned.update(question for question, _ in pairs)
+        return sum(parameter.sum() for parameter in network.parameters()) * 0, 1
+
+    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
+    monkeypatch.setattr(quickstart, "_loss", note)
+    quickstart.model()
+    held_out = {row[0]["content"] for row in quickstart.dataset()["test"]["prompt"]}
+    assert len(learned) > 10_000
+    assert not learned & held_out
+
+
+@pytest.mark.parametrize("task", ["quickstart", "varied"])
+def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_path, monkeypatch, task):
+    from benchmarks import time_to_accuracy
+
+    given = {}
+    monkeypatch.setattr("sys.argv", ["time_to_accuracy"])
+    monkeypatch.setattr(quickstart, "warm_start", lambda _, **keywords: given.update(keywords))
+    options = time_to_accuracy._options()
+    train, test = time_to_accuracy._rows(task, 0, options)
+    time_to_accuracy._warm(tmp_path, task, 0, test, options)
+    measured = {row["prompt"][0]["content"] for row in test}
+    assert len(measured) == 256
+    assert given["held_out"] == measured
+    assert not measured & {row[0]["content"] for row in train["prompt"]}
+
+
 def test_the_longest_solution_fits_the_config():
     path = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
     if not path.is_file():
@@ -59,7 +91,7 @@ def test_the_longest_solution_fits_the_config():
 def test_the_warm_start_is_kept_and_a_broken_one_is_made_anew(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     real = quickstart.warm_start
-    monkeypatch.setattr(quickstart, "warm_start", lambda folder: real(folder, steps=1, worked=2, guessed=2, hidden=64))
+    monkeypatch.setattr(quickstart, "warm_start", partial(real, steps=1, worked=2, guessed=2, hidden=64))
     folder = quickstart.model()
     assert "warm start" in capsys.readouterr().out
     kept = (tmp_path / "warm" / "model.safetensors").stat().st_mtime_ns
@@ -79,7 +111,7 @@ def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
 
     monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", fail)
     with pytest.raises(OSError, match="no space"):
-        quickstart.warm_start(tmp_path / "warm", steps=1, worked=2, guessed=2, hidden=64)
+        quickstart.warm_start(tmp_path / "warm", held_out=(), steps=1, worked=2, guessed=2, hidden=64)
     assert list(tmp_path.iterdir()) == []
 
 
