@@ -95,26 +95,25 @@ def _math(verifier: Any) -> Reader:
 
 
 def _numeric(verifier: Any) -> Reader:
-    from grpo_verifiers.text._final import boxed, final_text, tagged
+    from grpo_verifiers.text._numeric import parse_number, stated
 
-    think = verifier.options.get("think", "think")
+    options = {name: verifier.options[name] for name in ("source", "think") if name in verifier.options}
 
     def read(text: str) -> str | None:
-        final = final_text(text, think)
-        found = boxed(final) or tagged(final, "answer") or [part for part in (final.rpartition("####")[2],) if part]
-        return found[-1].strip() if found else None
+        found, _ = stated(text, **options)
+        values = {parse_number(part) for part in found}
+        return found[-1].strip() if len(values) == 1 and None not in values else None
 
     return read
 
 
 def _exact(verifier: Any) -> Reader:
-    from grpo_verifiers.text._final import final_text, tagged
+    from grpo_verifiers.text._exact import stated
 
-    tag, think = verifier.options.get("tag"), verifier.options.get("think", "think")
+    options = {name: verifier.options[name] for name in ("tag", "think") if name in verifier.options}
 
     def read(text: str) -> str | None:
-        final = final_text(text, think)
-        found = tagged(final, tag) if tag else [final]
+        found = stated(text, **options)
         return found[0] if len(found) == 1 and found[0].strip() else None
 
     return read

@@ -4,7 +4,7 @@ import pytest
 
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.thinking import visible
+from grpo_verifiers.reading.thinking import answer_part
 
 EXTRACTED = [
     ("so \\boxed{42}.", ["42"]),
@@ -70,7 +70,7 @@ def test_where_there_is_none_the_reason_is_given(completion, problem):
     ("completion", "seen"),
     [
         ("<think>a</think>b", "b"),
-        ("a<think>b</think>c", "a\nc"),
+        ("a<think>b</think>c", "c"),
         ("<think>a", ""),
         ("a</think>b", "b"),
         ("a</think>b</think>c", "c"),
@@ -86,4 +86,4 @@ def test_where_there_is_none_the_reason_is_given(completion, problem):
     ],
 )
 def test_only_what_is_meant_for_the_reader_is_read(completion, seen):
-    assert visible(completion).strip() == seen
+    assert answer_part(completion).strip() == seen

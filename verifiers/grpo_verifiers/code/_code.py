@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from grpo_verifiers.code._box import BoxError, Level, Plan
-from grpo_verifiers.code._extract import last_block
 from grpo_verifiers.code._judging import Question, judge
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
 from grpo_verifiers.code._limits import Limits
@@ -16,7 +15,8 @@ from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._results import Result, verdict_of
 from grpo_verifiers.code._tests import BadTestsError, read_tests
 from grpo_verifiers.code.languages import Language, available, language_of
-from grpo_verifiers.text._final import final_text
+from grpo_verifiers.reading.fences import last_block
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -78,7 +78,7 @@ async def code(
     except BadTestsError as error:
         return Verdict(None, Status.ERROR, str(error))
     tongue = language_of(language)
-    source = last_block(final_text(completion, think), tongue.names)
+    source = last_block(answer_part(completion, think), tongue.names)
     if source is None or not source.strip():
         return Verdict(0.0, Status.UNPARSABLE, f"no closed fenced block with a {language} program")
     if len(source) > max_source:

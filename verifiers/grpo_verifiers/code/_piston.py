@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_verifiers._show import show
 from grpo_verifiers.code._compare import same_output
 from grpo_verifiers.code._inside import names, values
 from grpo_verifiers.code._judging import Question, each_input, judge_value
@@ -21,7 +22,6 @@ from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioT
 from grpo_verifiers.code.languages import Language
 from grpo_verifiers.judge._http import post
 from grpo_verifiers.judge._request import retry_after
-from grpo_verifiers.text._final import show
 
 _AGAIN = frozenset({408, 425, 429})
 _LATE = frozenset({"TO", "timeout"})

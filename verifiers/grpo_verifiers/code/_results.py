@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpo_verifiers.text._final import show
+from grpo_verifiers._show import show
 from grpo_verifiers.verdict import Status, Verdict
 
 Kind = Literal["pass", "wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]

@@ -10,11 +10,12 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_verifiers._show import show
 from grpo_verifiers.judge._pool import pool_of
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
 from grpo_verifiers.judge._request import Endpoint, JudgeConfigurationError, JudgeRequestError, ask
 from grpo_verifiers.judge._score import read_score
-from grpo_verifiers.text._final import final_text, show
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import integer, number, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -86,7 +87,7 @@ async def judge(
     endpoint = Endpoint(
         f"{base_url.rstrip('/')}/chat/completions", _key(api_key_env), float(request_timeout), retries, float(backoff)
     )
-    response = final_text(completion, think)
+    response = answer_part(completion, think)
     if not response.strip():
         return Verdict(0.0, Status.UNPARSABLE, "nothing to judge outside the thinking")
     sections = {

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 
+from grpo_verifiers._show import show
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.judge._http import post
-from grpo_verifiers.text._final import show
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {

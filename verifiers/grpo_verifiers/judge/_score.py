@@ -3,7 +3,8 @@
 import math
 import re
 
-from grpo_verifiers.text._final import final_text, show
+from grpo_verifiers._show import show
+from grpo_verifiers.reading.thinking import answer_part
 
 _NUMBER = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _LINE = re.compile(rf"score\s{{0,3}}[:=]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}/\s{{0,3}}{_NUMBER})?\.?", re.IGNORECASE)
@@ -19,7 +20,7 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
     Raises:
         ValueError: there is no score, more than one, or one out of range.
     """
-    reply = final_text(reply, "think")
+    reply = answer_part(reply, "think")
     if pattern is None:
         lines = [_DECORATION.sub("", line).strip() for line in reply.splitlines() if line.strip()]
         found = [match for line in lines if (match := _LINE.fullmatch(line))]

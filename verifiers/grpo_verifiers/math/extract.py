@@ -4,16 +4,15 @@ Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lin
 asked for, the last number.
 """
 
-import re
 from dataclasses import dataclass
 
-from grpo_verifiers.math.boxes import MAX_BOXES, boxes, unnested
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.phrases import hashed, last_number, phrases, retracted
-from grpo_verifiers.math.thinking import visible
+from grpo_verifiers.reading.boxes import stated_boxes
+from grpo_verifiers.reading.phrases import hashed, last_number, phrases, retracted
+from grpo_verifiers.reading.tags import answer_tags
+from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
-_TAG = re.compile(r"<answer>(.*?)(?:</answer>|(?=<answer>)|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -33,21 +32,14 @@ class Found:
 
 def extract(completion: str, options: Options) -> Found:
     """Find the final answer of a completion."""
-    text = visible(completion)
+    text = answer_part(completion)
     strict = options.conflicts == "reject"
-    boxed = boxes(text)
-    if boxed.open:
-        return Found(problem="the last box is not closed")
-    if len(boxed.found) >= MAX_BOXES:
-        return Found(problem=f"{MAX_BOXES} boxes or more")
-    tags = [match.group(1).strip() for match in _TAG.finditer(text)] if "<answer>" in text.lower() else []
-    plain_tags = [tag for tag in tags if "\\boxed" not in tag and "\\fbox" not in tag and tag]
-    if boxed.found or plain_tags:
-        contents = [unnested(box.content) for box in boxed.found]
-        if None in contents and (strict or contents[-1] is None):
-            return Found(problem="a box inside a box")
-        strong = [content for content in contents if content is not None] + plain_tags
-        if strict and boxed.found and retracted(text[boxed.found[-1].end :]):
+    boxes, problem = stated_boxes(text, last_only=not strict)
+    if problem:
+        return Found(problem=problem)
+    strong = [box.content for box in boxes] + [tag.content.strip() for tag in answer_tags(text)]
+    if strong:
+        if strict and boxes and retracted(text[boxes[-1].end :]):
             return Found(problem="the boxed answer is taken back")
         asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
         return _chosen(strong, asides, options)

@@ -6,12 +6,12 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
-from grpo_verifiers.math.boxes import Box, boxes, unnested
 from grpo_verifiers.math.letters import option_of
-from grpo_verifiers.math.phrases import hashed, phrases
 from grpo_verifiers.math.read import read, undelimited
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.reading.boxes import Box, boxes, unnested
+from grpo_verifiers.reading.phrases import hashed, phrases
 
 # what stands between the boxes of one list: "and", ", ", "papers and"
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")

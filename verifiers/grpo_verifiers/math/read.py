@@ -4,10 +4,10 @@ import re
 from functools import lru_cache
 
 from grpo_verifiers.math.parse import parse
-from grpo_verifiers.math.phrases import last_number, only_math, only_number, phrases
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError, tokenize
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words import MAX_DIGITS
+from grpo_verifiers.reading.phrases import last_number, only_math, only_number, phrases
 
 MAX_LONG = 20_000  # only a number may be longer than what is tokenized
 _DOLLAR = re.compile(r"(?<!\\)\$")

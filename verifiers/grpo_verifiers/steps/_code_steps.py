@@ -15,20 +15,20 @@ from typing import Any, Literal
 
 from grpo_verifiers.code._box import BoxError, Level, Plan
 from grpo_verifiers.code._code import _after_failure
-from grpo_verifiers.code._extract import dedented, last_block_at
 from grpo_verifiers.code._inside.program import _unknown_names
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot, shared_pool
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.reading.fences import dedented, last_block_at
+from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
 from grpo_verifiers.text._options import integer, number, one_of, require
 from grpo_verifiers.verdict import Status, Verdict
 
-_THINK, _THOUGHT = "<think>", "</think>"
 _IDLE = re.compile(
     r"(?:pass|\.\.\.|-?\d[\d_.]*|None|True|False|'[^']*'|\"[^\"]*\"|\"\"\"[^\"]*\"\"\"|'''[^']*''')\s*;?\s*\Z"
 )
@@ -150,10 +150,7 @@ async def code_steps(
 
 def _program(text: str) -> _Program | None:
     """The program of a completion; None where there is no whole statement of one."""
-    clean = without_specials(text)
-    begin = clean.rfind(_THOUGHT) + len(_THOUGHT) if _THOUGHT in clean else 0
-    end = clean.find(_THINK, begin)
-    clean = " " * begin + (clean[begin:] if end < 0 else clean[begin:end])  # what is thought is not the program
+    clean = without_specials(blanked(text))  # what is thought is not the program
     place = last_block_at(clean, PYTHON, unclosed=True)
     if place is None:
         return None

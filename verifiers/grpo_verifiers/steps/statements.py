@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_verifiers.code._extract import last_block_at
+from grpo_verifiers.reading.fences import last_block_at
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
 PYTHON = ("python", "py", "python3")

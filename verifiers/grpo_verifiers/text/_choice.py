@@ -4,7 +4,10 @@ import re
 import unicodedata
 from typing import Any, Literal
 
-from grpo_verifiers.text._final import boxed_at, final_text, show, tagged_at
+from grpo_verifiers._show import show
+from grpo_verifiers.reading.boxes import stated_boxes
+from grpo_verifiers.reading.tags import answer_tags
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -46,21 +49,30 @@ def choice(
     gold = _gold(answer, letters)
     if gold is None:
         return Verdict(None, Status.ERROR, f"the answer column names none of {letters}: {show(answer)}")
-    found = _declarations(unicodedata.normalize("NFKC", final_text(completion, think)), letters)
+    text = unicodedata.normalize("NFKC", answer_part(completion, think))
+    boxed, problem = stated_boxes(text, last_only=conflicts == "last")
+    fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]
+    found = [] if problem else _declarations(text, fields, letters)
     if not found:
-        return Verdict(0.0, Status.UNPARSABLE, f"no declaration of one of {letters}")
+        return Verdict(0.0, Status.UNPARSABLE, problem or f"no declaration of one of {letters}")
     said = max(found, key=lambda item: item[0])[1] if conflicts == "last" else frozenset().union(*(s for _, s in found))
     if len(said) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(said))}")
     return Verdict(1.0 if said == {gold} else 0.0, detail=f"{min(said)} against {gold}")
 
 
-def _declarations(text: str, letters: str) -> list[tuple[int, frozenset[str]]]:
-    """Where letters are declared, and which of them at once; a small letter counts with a parenthesis only."""
+def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:
+    """Where letters are declared, and which of them at once; a small letter counts with a parenthesis only.
+
+    Args:
+        text: the answer part.
+        fields: where its boxes and tags begin, and their contents.
+        letters: the letters that name options.
+    """
     small = letters.lower()
     one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"
     more = re.compile(rf"(?:{_CLOSE}{_JOIN}{_OPEN}|[ \t*)\]]{{1,4}}[(\[]?){one}")
-    found = [(place, _in_field(field, letters)) for place, field in boxed_at(text) + tagged_at(text, "answer")]
+    found = [(place, _in_field(field, letters)) for place, field in fields]
     for match in re.finditer(rf"{_CUE}{_OPEN}{one}", text):
         listed, end = {match[1].upper()}, match.end()
         while joined := more.match(text, end):

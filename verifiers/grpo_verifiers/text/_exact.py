@@ -3,7 +3,9 @@
 import unicodedata
 from typing import Any, Literal
 
-from grpo_verifiers.text._final import final_text, show, tagged
+from grpo_verifiers._show import show
+from grpo_verifiers.reading.tags import tagged
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -46,14 +48,19 @@ def exact(
     wanted = {fold(text) for text in texts}
     if len(texts) < len(golds) or not texts or any(not text.strip() for text in wanted):
         return Verdict(None, Status.ERROR, f"the answer column holds no text to compare with: {show(answer)}")
-    final = final_text(completion, think)
-    found = {fold(part) for part in (tagged(final, tag) if tag else [final])}
+    found = {fold(part) for part in stated(completion, tag=tag, think=think)}
     if not found:
         return Verdict(0.0, Status.UNPARSABLE, f"no <{tag}>…</{tag}> outside the thinking")
     if len(found) > 1:
         return Verdict(0.0, Status.WRONG, f"{len(found)} different <{tag}> sections")
     said = found.pop()
     return Verdict(1.0 if said in wanted else 0.0, detail=f"{show(said)} against {show(answer)}")
+
+
+def stated(completion: str, *, tag: str | None = None, think: str | None = "think") -> list[str]:
+    """What a completion states: its answer part, or the contents of a tag in it."""
+    text = answer_part(completion, think)
+    return [section.content for section in tagged(text, tag)] if tag else [text]
 
 
 def check_options(*, tag: str | None, think: str | None, unicode: str, **_: bool) -> list[str]:

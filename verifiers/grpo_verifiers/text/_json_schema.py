@@ -2,18 +2,18 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urljoin
 
+from grpo_verifiers._show import show
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.text._final import final_text, show
+from grpo_verifiers.reading.fences import last_block
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
-_FENCE = re.compile(r"^[ \t]*```([^\n`]*)$", re.MULTILINE)
 _FENCES = ("allowed", "required", "forbidden")
 _DATA = ("const", "default", "enum", "examples")
 _EXTRA = "json_schema needs the package jsonschema: pip install 'grpo-plus[json]'."
@@ -29,7 +29,8 @@ def json_schema(
 ) -> Verdict:
     """Score 1 where the completion, outside its thinking, is JSON that satisfies the schema.
 
-    The JSON is the last fenced block marked ``json`` (or not marked at all), else the whole text. It is read strictly:
+    The JSON is the last fenced block marked ``json``, else the last one not marked at all, else the whole text. It is
+    read strictly:
     duplicate keys, NaN, infinities and numbers beyond a float are rejected. References of a schema are resolved within
     it; nothing is ever fetched.
 
@@ -50,7 +51,7 @@ def json_schema(
         if row_schema is None:
             raise ValueError(f"json_schema: {error}") from error
         return Verdict(None, Status.ERROR, f"the row's schema: {error}"[:300])
-    text = _candidate(final_text(completion, think), fences)
+    text = _candidate(answer_part(completion, think), fences)
     if text is None:
         return Verdict(0.0, Status.UNPARSABLE, f"fenced blocks are {fences}")
     try:
@@ -71,12 +72,7 @@ def _read_row(row_schema: Any) -> Any:
 
 
 def _candidate(text: str, fences: str) -> str | None:
-    block = None
-    marks = iter(_FENCE.finditer(text))
-    for start in marks:
-        end = next(marks, None)
-        if end is not None and start[1].strip().lower() in {"json", ""}:
-            block = text[start.end() : end.start()]
+    block = last_block(text, ("json",))
     if fences == "forbidden":
         return None if block is not None else text
     return block if block is not None or fences == "required" else text

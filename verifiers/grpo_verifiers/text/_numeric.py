@@ -5,7 +5,11 @@ import re
 from fractions import Fraction
 from typing import Any, Literal
 
-from grpo_verifiers.text._final import boxed, final_text, show, tagged
+from grpo_verifiers._show import show
+from grpo_verifiers.reading.boxes import boxes, stated_boxes
+from grpo_verifiers.reading.phrases import hashed, phrases, retracted
+from grpo_verifiers.reading.tags import answer_tags
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -44,17 +48,17 @@ def numeric(
         rel_tol: tolerance as a share of the answer.
         abs_tol: tolerance in absolute terms.
         source: "boxed": ``\boxed{…}``; "tag": ``<answer>…</answer>``; "hashes": the rest of a line after ``####``;
-            "whole": the text is the number; "auto": the first three, whichever occur, else "whole"; "last": the last
-            number anywhere, which pays for rambling.
+            "whole": the text is the number; "auto": the first three and "the answer is …", whichever occur, else
+            "whole"; "last": the last number anywhere, which pays for rambling.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     require("numeric", check_options(rel_tol=rel_tol, abs_tol=abs_tol, source=source, think=think))
     expected = _gold(answer)
     if expected is None:
         return Verdict(None, Status.ERROR, f"the answer column holds no finite number: {show(answer)}")
-    declared = _declared(final_text(completion, think), source)
+    declared, problem = stated(completion, source=source, think=think)
     if not declared:
-        return Verdict(0.0, Status.UNPARSABLE, f"no number found (source {source!r})")
+        return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
     values = {parse_number(text) for text in declared}
     if len(values) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
@@ -95,30 +99,40 @@ def _gold(answer: Any) -> Fraction | None:
         return Fraction(str(answer)) if math.isfinite(answer) else None
     if not isinstance(answer, str):
         return None
-    for parts in (_HASHES.findall(answer)[-1:], boxed(answer)[-1:]):
+    for parts in (_HASHES.findall(answer)[-1:], [box.content for box in boxes(answer).found[-1:]]):
         if parts:
             return parse_number(parts[0])
     return parse_number(answer)
 
 
-def _declared(text: str, source: str) -> list[str]:
+def stated(completion: str, *, source: str = "auto", think: str | None = "think") -> tuple[list[str], str]:
+    """What a completion states as its number, in order of the forms; or why there is none."""
+    text = answer_part(completion, think)
+    whole = [text] if text.strip() else []
     if source == "last":
-        return _ANY.findall(text.replace("\u2212", "-"))[-1:]
+        return _ANY.findall(text.replace("\u2212", "-"))[-1:], ""
     if source == "whole":
-        return [text] if text.strip() else []
+        return whole, ""
+    if source == "hashes":
+        return _HASHES.findall(text), ""
     found: list[str] = []
     if source in {"auto", "boxed"}:
-        found += boxed(text)
+        stated_in_boxes, problem = stated_boxes(text)
+        if problem:
+            return [], problem
+        if source == "auto" and stated_in_boxes and retracted(text[stated_in_boxes[-1].end :]):
+            return [], "the boxed answer is taken back"
+        found += [box.content for box in stated_in_boxes]
     if source in {"auto", "tag"}:
-        # A box inside the tag, or a tag inside a box, is one declaration, not two.
-        found += [part for part in tagged(text, "answer") if not boxed(part)]
-    if source in {"auto", "hashes"}:
-        lines = [part for part in _HASHES.findall(text) if not boxed(part)]
-        # Four hashes also start a heading: without being asked for, only those with a number are answers.
-        found += lines if source == "hashes" else [part for part in lines if parse_number(part) is not None]
-    if source == "auto" and not found:
-        return [text] if text.strip() else []
-    return found
+        found += [tag.content for tag in answer_tags(text)]
+    if source == "auto":
+        prose = phrases(text)
+        if not found and prose and retracted(text[prose[-1][1] :]):
+            return [], "the answer is taken back"
+        # "The answer is in the box" states no number, and four hashes also start a heading.
+        weaker = [*hashed(text), *(value for value, _ in prose)]
+        found += [part for part in weaker if parse_number(part) is not None]
+    return found or (whole if source == "auto" else []), ""
 
 
 def check_options(*, rel_tol: float, abs_tol: float, source: str, think: str | None) -> list[str]:

@@ -3,7 +3,8 @@
 import re
 from typing import Literal
 
-from grpo_verifiers.text._final import final_text, show
+from grpo_verifiers._show import show
+from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Verdict
 
@@ -31,7 +32,7 @@ def regex(
         strip: leave whitespace around the text out.
     """
     require("regex", check_options(pattern=pattern, mode=mode, think=think))
-    text = final_text(completion, think)
+    text = answer_part(completion, think)
     text = text.strip() if strip else text
     found = getattr(re.compile(pattern), mode)(text)
     return Verdict(1.0, detail=f"matched {show(found.group())}") if found else Verdict(0.0, detail="no match")

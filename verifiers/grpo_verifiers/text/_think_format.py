@@ -1,8 +1,11 @@
 """One thinking section with something in it, then an answer."""
 
-from grpo_verifiers.text._final import visible
+import unicodedata
+
 from grpo_verifiers.text._options import integer, require, tag_name
 from grpo_verifiers.verdict import Verdict
+
+_BLANK = frozenset("\u2800\u3164\u115f\u1160\uffa0")  # letters and symbols that render as nothing
 
 
 def think_format(
@@ -41,7 +44,7 @@ def think_format(
             return Verdict(0.0, detail=f"{tags[1]} comes before {tags[0]}")
         if before.strip():
             return Verdict(0.0, detail=f"text before {tags[0]}")
-    if visible(thinking, min_think) < min_think:
+    if _ink(thinking, min_think) < min_think:
         return Verdict(0.0, detail=f"the {think} section has fewer than {min_think} visible characters")
     if answer:
         before, found, rest = rest.partition(tags[2])
@@ -52,9 +55,20 @@ def think_format(
             return Verdict(0.0, detail=f"text between {tags[1]} and {tags[2]}")
         if after.strip():
             return Verdict(0.0, detail=f"text after {tags[3]}")
-    if not visible(rest):
+    if not _ink(rest):
         return Verdict(0.0, detail="the answer is empty")
     return Verdict(1.0)
+
+
+def _ink(text: str, limit: int = 1) -> int:
+    """How many characters leave ink, counted up to ``limit``: zero-width characters and blanks are no content."""
+    count = 0
+    for char in text:
+        if not char.isspace() and unicodedata.category(char)[0] not in "CZM" and char not in _BLANK:
+            count += 1
+            if count >= limit:
+                break
+    return count
 
 
 def check_options(*, think: str, answer: str | None, min_think: int, **_: bool) -> list[str]:

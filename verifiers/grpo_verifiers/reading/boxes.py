@@ -88,6 +88,25 @@ def _invisible(text: str, start: int) -> bool:
     return text[line:start].lstrip()[:1] == "%"
 
 
+def stated_boxes(text: str, *, last_only: bool = False) -> tuple[list[Box], str]:
+    """The boxes of a text with boxes that are all of another's content taken off; or why none of them counts.
+
+    Args:
+        text: the answer part of a completion.
+        last_only: only the last box has to be in order; others that are not are left out.
+    """
+    found, is_open = boxes(text)
+    if is_open:
+        return [], "the last box is not closed"
+    if len(found) >= MAX_BOXES:
+        return [], f"{MAX_BOXES} boxes or more"
+    contents = [unnested(box.content) for box in found]
+    if None in contents and (not last_only or contents[-1] is None):
+        return [], "a box inside a box"
+    pairs = zip(found, contents, strict=True)
+    return [box._replace(content=content) for box, content in pairs if content is not None], ""
+
+
 def unnested(content: str) -> str | None:
     """A box's content with a box that is all of it taken off; None where a box stands beside something else."""
     for _ in range(8):

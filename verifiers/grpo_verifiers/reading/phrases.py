@@ -31,7 +31,9 @@ _ALTERNATIVE = re.compile(
 )
 _DOUBT = re.compile(r"\b(?:or|not|maybe|either|neither|no|wait|but|isn't|than|least|most)\b", re.IGNORECASE)
 _SIGN = re.compile(r"[=+*/^_<>|\\]")
-_HASHES = re.compile(r"^####[ \t]*([-+]?[ \t]*[$€£]?[ \t]*[-+]?[\d.][\d.,/ \t]*+%?)[ \t]*+\.?[ \t]*+$", re.MULTILINE)
+_HASHES = re.compile(
+    r"(?<!#)####(?!#)[ \t]*([-+]?[ \t]*[$€£]?[ \t]*[-+]?[\d.][\d.,/ \t]*+%?)[ \t]*+\.?[ \t]*+$", re.MULTILINE
+)
 _RETRACTED = re.compile(
     r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d",
     re.IGNORECASE,
@@ -99,7 +101,7 @@ _LIST = re.compile(r"\s*[-(\[{\\]|\s*[^\s,]+,\s*[-\d(]")
 
 
 def hashed(text: str) -> list[str]:
-    """Answers on lines of their own after ``####``; headings with words are none."""
+    """Numbers after ``####`` that end their line; headings with words are none."""
     if "####" not in text:
         return []
     return [match.group(1).strip() for match in _HASHES.finditer(text)]

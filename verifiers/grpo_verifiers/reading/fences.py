@@ -1,4 +1,4 @@
-"""The program in a completion: its last fenced block of the wanted language."""
+"""The last fenced block of a wanted language: a program, or JSON."""
 
 import re
 from collections.abc import Collection

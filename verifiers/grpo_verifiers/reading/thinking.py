@@ -1,0 +1,120 @@
+"""The answer part of a completion: the text outside its thinking sections and HTML comments.
+
+One rule for every verifier: the answer begins after the last closing tag and ends where a later section opens. A
+closing tag alone is enough, for chat templates put the opening one into the prompt. A section that is never closed
+reaches to the end, so a completion that opens one first has no answer.
+
+A tag is literal text, and no tag, between equal quotes or backticks (``"<think>"``) and inside a closed fenced block,
+unless its line begins with it. "Inside" means an odd number of fences both before the tag, counted from the last
+closing tag, and after it: thinking that leaves a block open must not swallow the tag that ends it.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
+
+_NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
+# A tag in a text in lower case has one of these in it: far cheaper to look for than the pattern.
+_HINTS = ("think", "thought", "reasoning", "scratchpad", "reflection", "<|channel|>")
+_FENCES = re.compile(r"^[ \t]*+(?:<[^<>\n]{1,40}>[ \t]*+)?(`{3,}+|~{3,}+)(?![^\n]*`)", re.MULTILINE)
+_LINE = 400
+_QUOTES = frozenset("\"'`")
+Span = tuple[int, int]
+
+
+def answer_part(completion: str, think: str | None = "think") -> str:
+    """The text of a completion that is its answer.
+
+    >>> answer_part("<think>41?</think>42"), answer_part("41?</THINK>42"), answer_part("<think>42")
+    ('42', '42', '')
+
+    Args:
+        completion: the whole text.
+        think: the name of a thinking tag beside those of known models (``<think>``, ``<reasoning>``, ``[THINK]``, ...);
+            None takes the completion as it is.
+    """
+    if think is None:
+        return completion
+    spans = answer_spans(completion, think)
+    return completion[slice(*spans[0])] if len(spans) == 1 else "".join(completion[slice(*span)] for span in spans)
+
+
+def blanked(completion: str, think: str | None = "think") -> str:
+    """The completion with white space in place of all but its answer part, so that offsets stay what they are."""
+    spans = [(0, len(completion))] if think is None else answer_spans(completion, think)
+    pieces, at = [], 0
+    for start, end in [*spans, (len(completion), len(completion))]:
+        if start > at:
+            pieces.append(" " * (start - at - 1) + "\n")  # a block may begin right behind a tag
+        pieces.append(completion[start:end])
+        at = end
+    return "".join(pieces)
+
+
+def answer_spans(completion: str, think: str) -> list[Span]:
+    """The answer part as ``(start, end)`` offsets: one span, or several around HTML comments."""
+    lower = completion.lower()
+    tagged = think.lower() in lower or any(hint in lower for hint in _HINTS)
+    commented = "<!--" in completion
+    if not tagged and not commented:
+        return [(0, len(completion))]
+    fences = [match.start(1) for match in _FENCES.finditer(completion)]
+    start, end = _outside(completion, _tags(think), fences) if tagged else (0, len(completion))
+    return _uncommented(completion, start, end, fences) if commented else [(start, end)]
+
+
+@lru_cache(maxsize=64)
+def _tags(think: str) -> re.Pattern[str]:
+    """Every thinking tag; the group ``closes`` is empty for one that opens a section."""
+    names = "|".join(sorted({*_NAMES, re.escape(think)}, key=len, reverse=True))
+    return re.compile(
+        rf"[<◁](?P<closes>/?)\s{{0,9}}(?:\w{{1,20}}:)?(?:{names})\s{{0,9}}[>▷]"
+        r"|<\|(?:(?P<ends>end)|begin)_of_thought\|>|\[(?P<slash>/?)THINK\]"
+        r"|<\|channel\|>(?:(?P<final>final)|\w{1,20})\b[^<>|]{0,80}(?:<\|constrain\|>\w{1,20})?<\|message\|>",
+        re.IGNORECASE,
+    )
+
+
+def _outside(text: str, tags: re.Pattern[str], fences: Sequence[int]) -> Span:
+    start, end = 0, -1
+    for match in tags.finditer(text):
+        if _is_literal(text, match, start, fences):
+            continue
+        if any(match.groups()):
+            start, end = match.end(), -1
+        elif end < 0:
+            end = match.start()
+    return start, len(text) if end < 0 else end
+
+
+def _is_literal(text: str, tag: re.Match[str], since: int, fences: Sequence[int]) -> bool:
+    at, after = tag.span()
+    if at > 0 and after < len(text) and text[at - 1] == text[after] in _QUOTES:
+        return True
+    return _is_fenced(at, since, len(text), fences) and bool(_line_before(text, at).strip())
+
+
+def _line_before(text: str, at: int) -> str:
+    """What stands before an offset in its line, as far as `_LINE` characters back."""
+    return text[max(0, at - _LINE) : at].rpartition("\n")[2]
+
+
+def _is_fenced(at: int, start: int, end: int, fences: Sequence[int]) -> bool:
+    """Whether a closed fenced block of ``[start, end)`` is around an offset."""
+    place = bisect_left(fences, at)
+    before, after = place - bisect_left(fences, start), bisect_left(fences, end) - place
+    return before % 2 == after % 2 == 1
+
+
+def _uncommented(text: str, start: int, end: int, fences: Sequence[int]) -> list[Span]:
+    """A span without HTML comments; in fenced blocks and in strings, ``<!--`` begins none."""
+    spans, kept, at = [], start, start
+    while (at := text.find("<!--", at, end)) >= 0:
+        if _is_fenced(at, start, end, fences) or _line_before(text, at).count('"') % 2:
+            at += 4
+            continue
+        spans.append((kept, at))
+        close = text.find("-->", at + 4, end)
+        kept = at = end if close < 0 else close + 3
+    return [span for span in (*spans, (kept, end)) if span[0] < span[1]] or [(start, start)]
