@@ -1,9 +1,8 @@
 r"""Mathematics: is the final answer of a completion the gold answer?
 
-The final answer is what stands in ``\boxed{...}`` or ``\fbox{...}`` or ``<answer>...</answer>``, else on a line
-``#### ...``, else after "the answer is"; with ``last_number=True``, else the last number. Thinking sections
-(``<think>...</think>``, also unclosed, also opened in the prompt), HTML comments, phantoms and lines behind a LaTeX
-comment sign are left out.
+The final answer is what stands in ``\boxed{...}`` or ``\fbox{...}`` or ``<answer>...</answer>``, else after
+``#### ...``, else after "the answer is"; with ``last_number=True``, else the last number. It is looked for in the
+answer part of the completion (``reading/thinking.py``); phantoms and lines behind a LaTeX comment sign are left out.
 
 Golds are taken as datasets store them: bare (``\frac43``), in dollar signs, in a box, after ``####``, or at the end of
 a worked solution. Several boxes or items separated by commas are a list, in no order; brackets are a tuple.
@@ -31,9 +30,14 @@ words beside a value that are no unit          wrong                    none
 ``[1, 2]`` for ``(1, 2)``, items in wrong order wrong                   none
 ``0.333`` for ``\frac13``                      wrong                    none; ``decimals=0`` also rejects 0.333333
 ``y = 3`` for ``x = 3``                        wrong                    none
+``2x + 4 = 8`` for ``x = 2``, ``3x - 6 > 0``   wrong                    none
+for ``x > 2``, ``|x| < 1`` for ``-1 < x < 1``
 ``0.5`` for 50%, 10 for 10%                    correct                  ``percent="value"`` rejects the second
 ``1000,99`` for 1000.99                        correct                  ``decimal_comma=False``
 ``x = 5`` for 5, ``2x+1`` for ``y = 2x+1``     correct                  none
+``2 = x``, ``\{2\}``, ``-x = -2`` for ``x = 2`` correct                  none
+``x - y = 2`` for ``y = x - 2``, ``x = 2`` for correct                  none
+``2x + 4 = 8``: several unknowns, not solved
 a unit, currency or degree sign left out       correct                  none
 a number in a box that is one sentence         correct                  none
 ============================================== ======================== ==========================================

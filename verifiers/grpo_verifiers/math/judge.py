@@ -12,6 +12,7 @@ from grpo_verifiers.math.leaf import Leaf, Outcome, quick
 from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.read import read, read_prose, undelimited, with_decimal_point
+from grpo_verifiers.math.relations import may_be_solved
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import Node
@@ -129,7 +130,7 @@ def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str,
         problem = error
     if (inner := read_prose(text, with_last_number=options.last_number)) is not None:
         return inner
-    if not open_to_algebra(gold, gold_text, text):
+    if not open_to_algebra(gold, gold_text, text) or not may_be_solved(gold, text):
         raise problem
     return text, None
 

@@ -1,5 +1,6 @@
 """Equations, assignments, inequalities and memberships compared with each other and with plain values."""
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -7,9 +8,11 @@ from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
 from grpo_verifiers.math.leaf import Outcome, show
 from grpo_verifiers.math.numeric import real_value
-from grpo_verifiers.math.tree import INFINITY, Node
+from grpo_verifiers.math.tree import INFINITY, Node, names
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+_SIGNS = re.compile(r"[<>=]|\\(?:leq?|geq?|lt|gt|neq?|[lg]eqslant)(?![a-zA-Z])")
+_COMMANDS = re.compile(r"\\[a-zA-Z]+")
 Equal = Callable[[Node, Node], Outcome]
 APPROXIMATELY = 0.01
 
@@ -33,6 +36,57 @@ def assignment(node: Node) -> tuple[Node, Node] | None:
     if node[0] == "rel" and node[2] == "=" and is_name(node[1][0]):
         return node[1][0], node[1][1]
     return None
+
+
+def is_unknown(node: Node) -> bool:
+    """Whether a node is one quantity that a relation can be solved for; ``|x|`` and ``x/y`` have more in them."""
+    kind = node[0]
+    if kind == "*":
+        return all(part[0] == "v" and part[1].isupper() for part in node[1:])  # the segment AB
+    if kind == "abs":
+        return node[1][0] == "*" and is_unknown(node[1])  # its length
+    if kind == "paren":
+        return all(is_unknown(part) for part in node[1:])
+    return kind in {"v", "f", "text"} and is_name(node)
+
+
+def fronted(node: Node) -> Node:
+    """The relation with its unknown in front and without a sign: ``x > 2`` for ``2 < x`` and for ``-x < -2``.
+
+    One without an unknown alone on a side stays.
+    """
+    if node[0] != "rel" or node[2] not in _FLIPPED:
+        return node
+    (left, right), op = node[1], node[2]
+    if not _is_signed(left) and _is_signed(right) and (names(right) or right[0] == "f"):
+        left, right, op = right, left, _FLIPPED[op]
+    if left[0] == "-" and _is_signed(left):
+        left, right, op = left[1], right[1] if right[0] == "-" else ("-", right), _FLIPPED[op]
+    return ("rel", (left, right), op) if is_unknown(left) else node
+
+
+def _is_signed(node: Node) -> bool:
+    return is_unknown(node[1] if node[0] == "-" else node)
+
+
+def solved(node: Node) -> Node | None:
+    """A relation of an unknown and a value, unknown in front; None for ``2x > 4`` and ``y = 3x``."""
+    node = fronted(node)
+    if node[0] != "rel" or node[2] not in _FLIPPED:
+        return None
+    return node if is_unknown(node[1][0]) and not names(node[1][1]) else None
+
+
+def may_be_solved(gold: Node, text: str) -> bool:
+    """Whether an answer that cannot be read is, by its text, as solved as the gold: its unknown alone on one side."""
+    found = [pair for item in (gold[1:] if gold[0] == "list" else (gold,)) if (pair := solved(item)) is not None]
+    unknowns = [pair[1][0][1] for pair in found if pair[1][0][0] == "v"]
+    return not found or all(_is_bare(part, unknowns) for part in text.split(","))
+
+
+def _is_bare(text: str, unknowns: list[str]) -> bool:
+    sides = [_COMMANDS.sub(" ", side).strip(" ${}") for side in _SIGNS.split(text)]
+    return len(sides) == 1 or any(name in sides and sum(name in side for side in sides) == 1 for name in unknowns)
 
 
 def ops_of(node: Node) -> tuple[str, ...]:
@@ -73,6 +127,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         equal: compares parts by all policies.
         same_value: compares the members of a chain, which may be left as they are.
     """
+    stated, given = solved(gold), solved(answer)
+    gold, answer = stated or gold, given or answer
     if gold[0] != "rel":
         if _renames(gold, answer):
             return False, "one name for another"
@@ -86,6 +142,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if answer[2] == "in":
             return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, equal, same_value)
+    if stated and answer[0] == "rel" and answer[2] in _FLIPPED:
+        return _solved(stated, given, equal)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
@@ -99,8 +157,19 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
     if answer[2] == "in":
+        if pair:
+            return _both(equal(pair[1], answer[1][1]), _names(pair[0], answer[1][0]))
         return _set_of(gold, answer[1][1], equal, gold_is_set=False)
     return _relations(gold, answer, equal)
+
+
+def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
+    """Compare with a gold that is solved: an answer that is not may be the question itself."""
+    if answer is None:
+        return False, "a relation that is not solved"
+    if _names(gold[1][0], answer[1][0])[0] is False:
+        return False, "another variable"
+    return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "another relation")
 
 
 def _renames(gold: Node, answer: Node) -> bool:
@@ -174,6 +243,8 @@ def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
 def _set_of(relation: Node, other: Node, equal: Equal, *, gold_is_set: bool) -> Outcome:
     """Compare ``-2 <= x < 7`` with an interval."""
     interval = as_interval(relation)
+    if interval is None and not gold_is_set and any(is_name(term) for term in relation[1]):
+        return None, ""  # |x| < 1 is a set of numbers, but no algebra of this grammar says which
     if interval is None or other[0] not in {"span", "paren", "cup"}:
         return False, "a relation where a value is expected" if gold_is_set else "a value where a relation is expected"
     return equal(other, interval) if gold_is_set else equal(interval, other)
@@ -181,8 +252,9 @@ def _set_of(relation: Node, other: Node, equal: Equal, *, gold_is_set: bool) -> 
 
 def as_interval(node: Node) -> Node | None:
     """The interval that an inequality in one name describes."""
+    node = fronted(node)
     terms, ops = node[1], ops_of(node)
-    if len(ops) == 2 and is_name(terms[1]):
+    if len(ops) == 2 and is_unknown(terms[1]):
         low, _, high = terms
         first, second = ops
         if first in {">", ">="} and second in {">", ">="}:
@@ -191,9 +263,7 @@ def as_interval(node: Node) -> Node | None:
             return _interval("(" if first == "<" else "[", low, high, ")" if second == "<" else "]")
     if len(ops) == 1:
         left, right, op = terms[0], terms[1], ops[0]
-        if is_name(right) and not is_name(left):
-            left, right, op = right, left, _FLIPPED.get(op, op)
-        if is_name(left):
+        if is_unknown(left):
             if op in {"<", "<="}:
                 return _interval("(", ("-", INFINITY), right, ")" if op == "<" else "]")
             if op in {">", ">="}:
@@ -226,7 +296,8 @@ def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     outcomes = []
     for candidate in (answer, reverse):
         if candidate[2] == gold[2]:
-            found = [equal(a, b)[0] for a, b in zip(gold[1], candidate[1], strict=True)]
+            pairs = zip(gold[1], candidate[1], strict=True)
+            found = [(_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
             outcomes.append(False if False in found else None if None in found else True)
     if True in outcomes:
         return True, ""
