@@ -1,10 +1,13 @@
 """Stop the inner iterations on a batch once enough of its tokens have settled."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from grpo_plus.processes import planned_processes
 
 
 class InnerIterations:
@@ -58,7 +61,27 @@ class InnerIterations:
         return float(share)
 
 
-def stop_problems(config: Any, *, world: int) -> list[str]:
+def steps_per_generation(config: Any) -> int:
+    """Micro-batches that one process trains on in a generation batch, also before TRL has filled the field in."""
+    if config.steps_per_generation is not None:
+        return int(config.steps_per_generation)
+    if config.generation_batch_size is None:
+        return int(config.gradient_accumulation_steps)
+    world = planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
+    return int(config.generation_batch_size) // (int(config.per_device_train_batch_size) * world)
+
+
+def moves_within_batch(config: Any) -> bool:
+    """Whether the policy moves between the first and the last look at a generation batch.
+
+    A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer
+    steps after every ``gradient_accumulation_steps``: never in between where the second is a multiple of the first.
+    """
+    looks = steps_per_generation(config) * int(config.num_iterations)
+    return int(config.gradient_accumulation_steps) % max(looks, 1) != 0
+
+
+def stop_problems(config: Any) -> list[str]:
     """Why ``stop_fraction`` cannot work with a training config; empty when it can."""
     problems = []
     if config.num_iterations == 1:
@@ -66,11 +89,7 @@ def stop_problems(config: Any, *, world: int) -> list[str]:
             "stop_fraction ends the inner iterations on a batch early, but num_iterations is 1, so there are none to "
             "end: set num_iterations to 2 or more, or remove stop_fraction."
         )
-    accumulation = config.gradient_accumulation_steps
-    steps = config.steps_per_generation
-    if steps is None and config.generation_batch_size is not None:
-        steps = config.generation_batch_size // (config.per_device_train_batch_size * world)
-    steps = accumulation if steps is None else steps
+    accumulation, steps = config.gradient_accumulation_steps, steps_per_generation(config)
     if steps % accumulation:
         problems.append(
             f"stop_fraction skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) "

@@ -1,13 +1,11 @@
 """From the names in a config to the parts that run, and every problem of the choice before any model loads."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.inner import stop_problems
 from grpo_plus.problems import Problem
-from grpo_plus.processes import planned_processes
 from grpo_plus.reference import refresh_problems
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import PluginError, VerifierError
@@ -266,7 +264,7 @@ def _objective_problems(config: Any) -> Sequence[Problem]:
         assert objective is not None
         problems += field_problems(objective, config)
         if objective.stop_fraction is not None:
-            problems += stop_problems(config, world=planned_processes() or int(os.environ.get("WORLD_SIZE", "1")))
+            problems += stop_problems(config)
     for name in changed_fields(config, tuple(OBJECTIVE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) is TRL's and would be ignored, since objective is "
