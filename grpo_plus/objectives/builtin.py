@@ -80,7 +80,7 @@ SURROGATE_TARGET = Piece(
 )
 
 KL_K1 = Piece("kl", "k1", kl.k1, "log(π/π_ref)")
-KL_K2 = Piece("kl", "k2", kl.k2, "½·log(π/π_ref)²")
+KL_K2 = Piece("kl", "k2", kl.k2, "½·log(π/π_ref)²", takes_ratio=False)
 KL_K3 = Piece("kl", "k3", kl.k3, "π_ref/π − log(π_ref/π) − 1")
 
 REDUCE_SEQUENCE_MEAN = Piece("reduce", "sequence_mean", reduce.sequence_mean, "mean over completions of mean_t")

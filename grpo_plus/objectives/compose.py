@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
+from grpo_plus.objectives.kl import pull
 from grpo_plus.objectives.objective import KLTerm, Objective, Part
 from grpo_plus.objectives.pieces import Kind, Piece, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
@@ -92,6 +93,10 @@ def register_objective(
         per_completion: for ratios and surrogates, that there is one number a completion, so that advantages per token
             have no meaning.
         formula: for `explain`.
+
+    A KL estimator of one's own in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is
+    then that of what it estimates, E_π[estimate]. One whose expected update does not approach the reference, where it
+    is used and as it is used, is refused (`grpo_plus.objectives.kl.pull`), so it must work on any log-probabilities.
     """
     if callable(name) and not isinstance(name, str):
         return register_objective(name.__name__)(name)
@@ -379,10 +384,49 @@ class _Composition:
             self.problems.append(f"{self.what} never multiplies its KL estimate by the ratio: remove kl.unbiased.")
         schedule, problems = parse_schedule(spec.get("schedule", "constant"))
         self.problems += [f"{self.what}: {problem}" for problem in problems]
-        estimator = self._piece("kl", spec.get("estimator", self.preset.kl or "k3"), {})
-        if estimator is not None and placement in ("loss", "reward"):
-            corrects = self.preset.unbiased and placement == "loss" and (corrected if unbiased is None else unbiased)
-            self.kl = KLTerm(estimator, unbiased=bool(corrects), placement=placement, schedule=schedule)
+        default = "k1" if placement == "reward" else self.preset.kl or "k3"
+        estimator = self._piece("kl", spec.get("estimator", default), {})
+        if estimator is None or placement not in ("loss", "reward"):
+            return
+        multiplies = self.preset.unbiased and placement == "loss"
+        if unbiased is True and multiplies and not estimator.piece.takes_ratio:
+            self.problems.append(
+                f"{self.what}: kl.unbiased is true, but the ratio never multiplies {estimator.piece.name!r}: as it is "
+                "its gradient is that of the reverse KL, and times the ratio it is not. Remove kl.unbiased."
+            )
+        wanted = corrected if unbiased is None else unbiased is True
+        corrects = wanted and multiplies and estimator.piece.takes_ratio
+        self.kl = KLTerm(estimator, unbiased=corrects, placement=placement, schedule=schedule)
+        self._check_pull(self.kl, told=unbiased is False)
+
+    def _check_pull(self, kl: KLTerm, *, told: bool) -> None:
+        """Refuse a KL term whose expected update does not approach the reference."""
+        in_reward, name = kl.placement == "reward", kl.estimator.piece.name
+        try:
+            cosine = pull(kl.estimator, in_reward=in_reward, times_ratio=kl.unbiased)
+        except Exception as error:  # noqa: BLE001 - whatever a user's function raises
+            problem = PluginError(f"{self.what}: the KL estimator {name!r} raised {type(error).__name__}: {error}")
+            problem.__cause__ = error
+            self.problems.append(problem)
+            return
+        if cosine > 0:
+            return
+        if cosine == 0:
+            what = "has expected gradient 0, so it would add noise and hold nothing back"
+        else:
+            what = (
+                "pushes away from the reference (its expected update has cosine "
+                f"{cosine:.2f} with the one that lowers the divergence)"
+            )
+        if in_reward:
+            where, remedy = "with placement 'reward'", "use k1, the default there, or placement 'loss'"
+        elif kl.unbiased:
+            where, remedy = "times the ratio", "use k1, k2 or k3"
+        else:
+            where, remedy = "in the loss without the ratio", "use k2 or k3"
+            if kl.estimator.piece.takes_ratio and self.preset.unbiased:
+                remedy += ", or remove kl.unbiased: false" if told else ", or set use_bias_correction_kl to true"
+        self.problems.append(f"{self.what}: kl: the estimator {name!r} {where} {what}: {remedy}.")
 
     def _check_stop(self) -> None:
         share = self.kwargs.get("stop_fraction")

@@ -2,6 +2,16 @@
 
 See Schulman, "Approximating KL divergence" (2020). Each takes (B, T) log-probabilities of the policy and of the
 reference and returns (B, T).
+
+The value of an estimate and its gradient are different things. On-policy, with the prefixes as they were sampled:
+
+- in the loss, times the ratio: the expected gradient is that of E_π[estimate], of KL(π‖π_ref) for k1 and k3;
+- in the loss as it is: for k2 that of KL(π‖π_ref), for k3 that of KL(π_ref‖π), a bias; for k1 it is 0;
+- taken from the reward, as a number: for k1 that of KL(π‖π_ref), of whole completions; k2 and k3 push away.
+
+So the ratio multiplies k1 and k3 and never k2; the rest is refused (`pull`). Under the ratio of a whole sequence of T
+tokens (`gspo`, `luspo`, as in TRL) the ratio's share of the gradient is one T-th of that of whole completions: k1
+keeps its direction among completions of equal length, and k3 nears the biased gradient as completions grow.
 """
 
 from collections.abc import Callable
@@ -15,17 +25,17 @@ KLEstimator = Callable[[Tensor, Tensor], Tensor]
 
 
 def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """log(π/π_ref): unbiased as a value, but its gradient alone has mean zero."""
+    """log(π/π_ref): unbiased as a value; its gradient without the ratio has mean zero."""
     return logps - ref_logps
 
 
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """½·log(π/π_ref)²: biased as a value, its gradient is that of the reverse KL on-policy."""
+    """½·log(π/π_ref)²: biased as a value; its gradient without the ratio is that of the reverse KL."""
     return 0.5 * (logps - ref_logps).square()
 
 
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
-    """π_ref/π − log(π_ref/π) − 1: unbiased as a value and never negative.
+    """π_ref/π − log(π_ref/π) − 1: unbiased as a value and never negative; its gradient needs the ratio.
 
     Where the reference is e³⁰ times likelier the exponential goes on as its tangent: large, finite, with a gradient.
     """
@@ -37,3 +47,36 @@ def token_kl(estimator: KLEstimator, logps: Tensor, ref_logps: Tensor, mask: Ten
     """(B, T) estimates; 0 without a gradient where nothing is trained, whatever stands there."""
     inside = torch.where(mask, logps, 0.0)
     return torch.where(mask, estimator(inside, torch.where(mask, ref_logps, 0.0)), 0.0)
+
+
+def pull(estimator: KLEstimator, *, in_reward: bool, times_ratio: bool) -> float:
+    """How well the expected update on an estimate lowers KL(π‖π_ref): the cosine with its steepest descent.
+
+    Exact, over all tokens of some fixed policies, which have sampled them; the lowest of these policies is returned.
+    Negative: the update pushes away from the reference. 0: it goes nowhere.
+
+    Args:
+        estimator: the estimator.
+        in_reward: the estimate is a number that the reward loses, rather than a term of the loss.
+        times_ratio: the ratio multiplies it in the loss.
+
+    Raises:
+        ValueError: it does not give one finite number a token.
+    """
+    generator = torch.Generator().manual_seed(0)
+    cosines = []
+    for _ in range(20):
+        logits, ref_logits = (torch.randn(6, 1, generator=generator, dtype=torch.float64) for _ in range(2))
+        logps, ref_logps = logits.requires_grad_().log_softmax(0), ref_logits.log_softmax(0)
+        estimate = estimator(logps, ref_logps)
+        if not isinstance(estimate, Tensor) or estimate.shape != logps.shape or not bool(estimate.isfinite().all()):
+            raise ValueError(f"it returned {estimate!r} for {len(logps)} tokens, expected a finite estimate of each.")
+        term = logps * estimate.detach() if in_reward else estimate
+        if times_ratio:
+            term = term * torch.exp(logps - logps.detach())
+        expected = (logps.detach().exp() * term + 0 * logps).sum()
+        divergence = (logps.exp() * (logps - ref_logps)).sum()
+        found, wanted = (torch.autograd.grad(loss, logits, retain_graph=True)[0] for loss in (expected, divergence))
+        nowhere = found.norm() <= 1e-9 * wanted.norm()
+        cosines.append(0.0 if nowhere else float(torch.cosine_similarity(found, wanted, dim=0)))
+    return min(cosines)

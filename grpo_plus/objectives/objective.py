@@ -51,8 +51,9 @@ class KLTerm:
 
     Attributes:
         estimator: k1, k2, k3 or a user's.
-        unbiased: multiply the estimate by the ratio, so that its gradient is that of the reverse KL.
-        placement: in the ``loss``, or taken from the ``reward`` before the advantages.
+        unbiased: multiply the estimate by the ratio, so that its gradient is that of what it estimates: of the reverse
+            KL for k1 and k3. Never for k2, which has that gradient as it is.
+        placement: in the ``loss``, or taken from the ``reward`` before the advantages, where only k1 is right.
         schedule: of the coefficient.
     """
 
@@ -183,6 +184,7 @@ class Objective:
             estimate = f"{self.kl.schedule.formula()}, β = {self.beta:g}"
             if self.kl.placement == "loss":
                 total += f" + β_now·kl{factor}"
+                lines += self._kl_remarks()
             else:
                 lines.append("  R ← R − β_now·Σ_t kl(old, ref), before the advantages")
             lines.append(f"  kl = {self.kl.estimator.formula()}, β_now: {estimate}")
@@ -192,6 +194,15 @@ class Objective:
             lines.append(f"  the inner iterations stop once {self.stop_fraction:g} of the pulled tokens have settled")
         return "\n".join(lines)
 
+    def _kl_remarks(self) -> list[str]:
+        """Where the expected gradient of the KL term in the loss is not that of KL(π‖π_ref)."""
+        assert self.kl is not None
+        if self.kl.unbiased and self.ratio.piece.weighs_kl:
+            return ["  kl times the ratio of the sequence, as TRL: one T-th of its correction, T tokens, is left"]
+        if self.kl.estimator.piece.name == "k3" and not self.kl.unbiased:
+            return ["  k3 without the ratio has the gradient of KL(π_ref‖π), not of KL(π‖π_ref)"]
+        return []
+
     def relevant_fields(self) -> tuple[str, ...]:
         """The fields of TRL's config that this objective reads."""
         fields = ["beta", "num_iterations", "entropy_coef", "use_adaptive_entropy", "mask_truncated_completions"]
@@ -199,7 +210,9 @@ class Objective:
         if not self.makes_targets:
             fields += ["off_policy_mask_threshold", "top_entropy_quantile", "vllm_importance_sampling_correction"]
         if self.kl is not None:
-            fields += ["use_bias_correction_kl", "sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"]
+            fields += ["sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"]
+        if self.kl_in_loss and self.kl is not None and self.kl.estimator.piece.takes_ratio:
+            fields.append("use_bias_correction_kl")
         if self.reduce.piece.name == "constant" and self.reduce.keywords.get("length") is None:
             fields.append("max_completion_length")
         return tuple(sorted(fields))

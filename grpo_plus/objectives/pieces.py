@@ -56,6 +56,7 @@ class Piece:
         focuses_itself: the surrogate reads the focus mask itself.
         settles: the surrogate says which tokens feel no pull any more, so that `stop_fraction` has something to count.
         weighs_kl: the ratio, rather than the token ratio, multiplies an unbiased KL estimate.
+        takes_ratio: for KL estimators, that a ratio may multiply them.
     """
 
     kind: Kind
@@ -70,6 +71,7 @@ class Piece:
     focuses_itself: bool = False
     settles: bool = False
     weighs_kl: bool = False
+    takes_ratio: bool = True
 
     def keywords(self) -> dict[str, inspect.Parameter]:
         """The keywords that may be set."""

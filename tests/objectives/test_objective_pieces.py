@@ -63,8 +63,15 @@ def test_gradient_on_policy_is_advantage_plus_the_kl_pull():
     assert -batch.logps.grad.item() == pytest.approx(0.7 + 0.1 * (0.45 / 0.3 - 1), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if name not in STOPPED])
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize(
+    ("name", "estimator"),
+    [
+        (name, estimator)
+        for name in PRESETS
+        for estimator in ("k1", "k2", "k3")
+        if name not in STOPPED and (name, estimator) != ("gmpo", "k1")  # which never multiplies it by the ratio
+    ],
+)
 def test_gradients_match_finite_differences(name, estimator, make_batch):
     beta = 0.0 if name in NO_KL else 0.3
     kwargs = {"kl": {"estimator": estimator}} if beta else {}
