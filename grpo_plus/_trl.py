@@ -294,6 +294,18 @@ def pass_over_step(trainer: Any) -> None:
     trainer._step += 1
 
 
+def mark_step(optimizer: Any, *, skipped: bool) -> None:
+    """Tell the training loop whether the optimizer's last step was one: the schedule moves only then.
+
+    Accelerate's mark for steps that a gradient scaler has skipped.
+    """
+    optimizer._is_overflow = skipped
+    if optimizer.step_was_skipped is not skipped:
+        raise RuntimeError(
+            "stop_fraction cannot hold the learning rate's schedule with this version of accelerate: remove it."
+        )
+
+
 def update_facts(trainer: Any) -> "Facts":
     """What decides which rows of an update must run, and how they may be laid out."""
     import trl.trainer.utils as trl_utils

@@ -48,6 +48,7 @@ class ObjectiveLoss:
         self._entropy = EntropyWindow()
         if objective.stop_fraction is not None:
             raise_all(check_clean_steps(trainer.accelerator))
+            trainer.add_callback(self.inner)
         if self.coefficient.adapts:
             trainer.add_callback(self.coefficient)
 
@@ -69,7 +70,7 @@ class ObjectiveLoss:
 
     def beta(self) -> float:
         """The coefficient of the KL term now."""
-        return self.coefficient.now(self.trainer.state.global_step)
+        return self.coefficient.now(self.trainer.state.global_step - self.inner.passed)
 
     def add_old_logps(self, output: dict[str, Any]) -> None:
         """Score a generation batch before the update, where the objective needs it and TRL did not."""

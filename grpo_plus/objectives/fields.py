@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from grpo_plus.inner import moves_within_batch, steps_per_generation
 from grpo_plus.objectives.objective import Objective
 
 
@@ -31,6 +32,15 @@ def field_problems(objective: Objective, config: Any) -> list[str]:
 def _target_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
     why = f"{what} sets how far each probability goes, so nothing may weigh or drop single tokens"
     problems = []
+    if not moves_within_batch(config):
+        iterations, steps = config.num_iterations, steps_per_generation(config)
+        accumulation = config.gradient_accumulation_steps
+        problems.append(
+            f"{what} needs several optimizer steps a generation batch: the first one knows only the sign of each "
+            f"target, not how far it is. With num_iterations {iterations}, steps_per_generation {steps} and "
+            f"gradient_accumulation_steps {accumulation} there is no second: set num_iterations to "
+            f"{accumulation // steps + 1} or more."
+        )
     if corrected:
         problems.append(f"{why}: set vllm_importance_sampling_correction to false.")
     if config.top_entropy_quantile != 1.0:

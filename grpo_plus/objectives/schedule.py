@@ -17,7 +17,7 @@ class Constant:
     adapts = False
 
     def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
-        """The coefficient after ``step`` optimizer steps."""
+        """The coefficient after ``step`` optimizer steps that were not skipped."""
         return beta
 
     def formula(self) -> str:
@@ -27,7 +27,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Warmup:
-    """β rises linearly from 0 over the first optimizer steps.
+    """β rises linearly from 0 over the first optimizer steps; skipped ones (`stop_fraction`) do not count.
 
     Attributes:
         steps: how many steps until it is whole.
@@ -37,7 +37,7 @@ class Warmup:
     adapts = False
 
     def at(self, beta: float, step: int) -> float:
-        """The coefficient after ``step`` optimizer steps."""
+        """The coefficient after ``step`` optimizer steps that were not skipped."""
         return beta * min(1.0, step / self.steps)
 
     def formula(self) -> str:

@@ -5,6 +5,9 @@ whether it is good or bad: by the sign of the sum of their advantages. A good no
 p_old^a (a < 1, up), a bad one's p_old^b (b > 1, down); the loss is the distance that is left, in log space, and zero
 beyond. There is no ratio to clip, no KL term, and no weight of group size or length.
 
+Assumption: several optimizer steps on each generation batch. The gradient of the first one is the sign of the target
+alone, so with a single step the exponents would change nothing; a training config with one is refused.
+
 Degenerate cases: advantages that cancel, or that are all zero, leave a node without a target. Targets of one context
 that sum to more than 1 are made to fit (`fit_to_one`).
 """

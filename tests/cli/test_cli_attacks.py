@@ -121,10 +121,11 @@ def test_each_is_one_message_without_a_traceback(cli, config, case):
 
 def test_target_is_a_piece_like_any_other(cli, config):
     """Its reduction and its lack of a KL term come with it; only what was written is complained about."""
-    code, out, err = cli("explain", config(objective="grpo", objective_kwargs={"surrogate": "target"}))
+    settings = {"objective": "grpo", "objective_kwargs": {"surrogate": "target"}, "num_iterations": 2}
+    code, out, err = cli("explain", config(**settings))
     assert code == 0, err
     assert "w = 1/occurrences" in out
-    code, _, err = cli("explain", config(objective="grpo", objective_kwargs={"surrogate": "target"}, beta=0.1))
+    code, _, err = cli("explain", config(**settings, beta=0.1))
     assert code == 2
     assert "beta is 0.1" in err
     assert "remove kl" not in err

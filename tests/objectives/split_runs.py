@@ -113,6 +113,7 @@ def stopped(model, folder):
         "max_steps": 30,
         "learning_rate": 1e-2,
         "optim": "adamw_torch",
+        "lr_scheduler_type": "linear",
         "logging_steps": 1,
     }
     config = GRPOPlusConfig(
@@ -133,7 +134,11 @@ def stopped(model, folder):
 
     trainer.update.skips = skips
     trainer.train()
-    result = {"skipped": skipped, "weights": [float(weight.double().sum()) for weight in trainer.model.parameters()]}
+    result = {
+        "skipped": skipped,
+        "rate": trainer.lr_scheduler.get_last_lr()[0],
+        "weights": [float(weight.double().sum()) for weight in trainer.model.parameters()],
+    }
     Path(folder, f"stopped_{trainer.accelerator.process_index}.json").write_text(json.dumps(result))
 
 

@@ -57,3 +57,4 @@ def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whol
     assert first == second
     assert first["skipped"][0] is False
     assert first["skipped"][-1] is True
+    assert first["rate"] == pytest.approx(1e-2 * first["skipped"].count(True) / len(first["skipped"]))

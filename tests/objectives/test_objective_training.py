@@ -128,6 +128,61 @@ def test_target_moves_probabilities_to_their_targets_and_stops_there(build):
     assert column(trainer, "grad_norm")[-1] == 0
 
 
+SPLITS = [(1, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 4), (1, 2, 4), (1, 4, 2), (1, 3, 2), (1, 2, 3), (2, 1, 1), (3, 1, 2)]
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+@pytest.mark.parametrize("split", SPLITS)
+def test_targets_are_refused_just_where_their_exponents_change_nothing(build, split, by_length, monkeypatch):
+    iterations, steps, accumulation = split
+    settings = {
+        "objective": "target",
+        "num_iterations": iterations,
+        "gradient_accumulation_steps": accumulation,
+        "max_steps": 3,
+        "optim": "sgd",
+        "learning_rate": 0.3,
+        "max_grad_norm": 0.0,
+        **({"generation_batch_size": 4 * steps} if by_length else {"steps_per_generation": steps}),
+    }
+    try:
+        build(**settings)
+    except ConfigError as error:
+        refused = str(error)
+    else:
+        refused = ""
+    if by_length:
+        assert bool(refused) == (accumulation % (steps * iterations) == 0)
+        return
+    monkeypatch.setattr("grpo_plus.objectives.fields.moves_within_batch", lambda _: True)
+    ends = []
+    for exponents in ({}, {"good_exponent": 0.98, "bad_exponent": 1.02}):
+        trainer = build(**settings, objective_kwargs=exponents)
+        trainer.train()
+        ends.append(torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()]))
+    assert torch.equal(*ends) == bool(refused)
+    if refused:
+        assert all(
+            word in refused
+            for word in (
+                "several optimizer steps a generation batch",
+                f"num_iterations {iterations}",
+                f"steps_per_generation {steps}",
+                f"gradient_accumulation_steps {accumulation}",
+            )
+        )
+        enough = int(refused.split("set num_iterations to ")[1].split()[0])
+        monkeypatch.undo()
+        build(**{**settings, "num_iterations": enough})
+
+
+def test_a_composition_with_targets_needs_inner_iterations_too(build):
+    settings = {"objective": "grpo", "objective_kwargs": {"surrogate": "target"}}
+    with pytest.raises(ConfigError, match="set num_iterations to 2 or more"):
+        build(**settings)
+    build(**settings, num_iterations=2)
+
+
 def test_the_next_generation_batch_trains_again_after_a_stop(build):
     seen = []
     trainer = build(
@@ -145,6 +200,62 @@ def test_the_next_generation_batch_trains_again_after_a_stop(build):
     assert trainer._step == 16
     assert column(trainer, "iteration_2/clip_ratio/region_mean")[0] > 0.2
     assert "iteration_1/kl" not in trainer.state.log_history[0]
+
+
+def schedule_of(trainer):
+    """The learning rate at every step, which steps were trained, and the rate that stands at the end."""
+    log = [entry for entry in trainer.state.log_history if "learning_rate" in entry]
+    trained = ["inner/settled" in entry for entry in log]
+    assert trained == ["inner/skipped" not in entry for entry in log]
+    return [entry["learning_rate"] for entry in log], trained, trainer.lr_scheduler.get_last_lr()[0]
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_skipped_steps_advance_no_schedule(build, accumulation, tmp_path):
+    seen = []
+    settings = {
+        "objective": "grpo",
+        "beta": 1e-3,
+        "objective_kwargs": {"stop_fraction": 0.1, "kl": {"schedule": {"name": "warmup", "steps": 30}}},
+        "gradient_accumulation_steps": accumulation,
+        "num_iterations": 6,
+        "learning_rate": 0.05,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 3,
+        "weight_decay": 0.1,
+    }
+    trainer = build(max_steps=18, save_strategy="steps", save_steps=12, callbacks=[watch(seen)], **settings)
+    trainer.train()
+    rates, trained, last = schedule_of(trainer)
+    assert 3 <= sum(trained) < 18
+    assert False in trained[:6]
+    assert True in trained[6:12]
+
+    def rate(count):
+        return 0.05 * (count / 3 if count < 3 else (18 - count) / 15)
+
+    assert rates == pytest.approx([rate(sum(trained[:step])) for step in range(18)])
+    assert last == pytest.approx(rate(sum(trained)))
+    assert column(trainer, "beta") == pytest.approx([1e-3 * step / 30 for step in range(sum(trained))])
+    moves = [not torch.equal(before[0], after[0]) for before, after in itertools.pairwise(seen)]
+    assert moves == trained[1:]
+    assert all((a[1] != b[1]) == moved for (a, b), moved in zip(itertools.pairwise(seen), moves, strict=True))
+    again = build(max_steps=18, **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-12"))
+    rates, trained, last = schedule_of(again)
+    assert rates == pytest.approx([rate(sum(trained[:step])) for step in range(18)])
+    assert column(again, "beta") == pytest.approx([1e-3 * step / 30 for step in range(sum(trained))])
+    assert last == pytest.approx(rate(sum(trained)))
+
+
+def test_a_second_training_starts_with_a_schedule_that_moves(build):
+    trainer = build(objective="grpo", objective_kwargs={"stop_fraction": 0.1}, num_iterations=6, max_steps=6,
+                    learning_rate=0.05, lr_scheduler_type="linear")  # fmt: skip
+    for _ in range(2):
+        trainer.train()
+        rates, trained, _ = schedule_of(trainer)
+        assert trained[-1] is False
+        assert rates[:2] == pytest.approx([0.05, 0.05 * 5 / 6])
 
 
 def test_tokens_past_their_clip_have_no_gradient(build):
@@ -191,10 +302,10 @@ def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
         fp16=False,
         deepspeed="zero2.json",
     )
-    (problem,) = stop_problems(config, world=1)
+    (problem,) = stop_problems(config)
     assert "DeepSpeed" in problem
     config.deepspeed = None
-    assert stop_problems(config, world=1) == []
+    assert stop_problems(config) == []
     running = SimpleNamespace(scaler=None, distributed_type=DistributedType.MULTI_GPU)
     assert check_clean_steps(running) == []
     running.scaler = torch.amp.GradScaler("cpu")

@@ -115,7 +115,7 @@ def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target", "load_in_4bit: true"])
+@pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target\nnum_iterations: 2", "load_in_4bit: true"])
 def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, line):
     out = tmp_path / "out"
     kept = (warm_home / "warm" / "model.safetensors").stat().st_mtime_ns
