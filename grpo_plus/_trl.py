@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from contextlib import contextmanager
 from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -146,6 +147,29 @@ def _trainer_source() -> str:
     if spec is None or spec.origin is None:
         raise UnsupportedTRLError(f"TRL is not installed: pip install 'trl=={TESTED[-1]}'.")
     return (Path(spec.origin).parent / "trainer" / "grpo_trainer.py").read_text(encoding="utf-8")
+
+
+class _Single(int):
+    """1 in every computation, and not below TRL's least number of generations."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+
+@contextmanager
+def single_generation(config: Any) -> "Iterator[None]":
+    """Let TRL's config check a single completion a prompt like any other number of them.
+
+    TRL refuses it for the sake of its own advantages; whether those of the config can do with one is decided elsewhere.
+    """
+    if config.num_generations != 1:
+        yield
+        return
+    config.num_generations = _Single(1)
+    try:
+        yield
+    finally:
+        config.num_generations = 1
 
 
 def metrics_of(trainer: Any) -> "dict[str, list[float]]":

@@ -157,7 +157,8 @@ class GRPOPlusConfig(GRPOConfig):
         problems += config_problems(self)
         if not wrong_numbers:  # of defaults in their place, the host would say what nobody wrote
             try:
-                super().__post_init__()
+                with _trl.single_generation(self):
+                    super().__post_init__()
             except (ValueError, TypeError) as error:
                 problems.append(str(error))
         raise_all(problems)

@@ -2,33 +2,55 @@
 
 from typing import Any
 
-from grpo_plus.inner import moves_within_batch
-from grpo_plus.resolve import estimator_parts, resolve_objective
+from grpo_plus.inner import moves_within_batch, steps_per_generation
+from grpo_plus.resolve import advantage_per, estimator_parts, resolve_objective
 
 
 def config_notes(config: Any) -> list[str]:
     """One sentence for each surprise in a valid config; for `explain` and for the log at the start of training."""
-    return [*_split_notes(config), *_on_policy_notes(config)]
+    return [*_split_notes(config), *_on_policy_notes(config), *_mask_notes(config)]
 
 
 def _split_notes(config: Any) -> list[str]:
     """Options of TRL that count within a micro-batch, so that the gradient depends on how a batch is split."""
-    notes = []
+    found = []
     if config.top_entropy_quantile < 1:
-        notes.append(
-            f"top_entropy_quantile is {config.top_entropy_quantile:g}: TRL takes the quantile of each micro-batch, so "
-            "the gradient depends on how a batch is split."
-        )
-    return notes
+        found.append(f"top_entropy_quantile ({config.top_entropy_quantile:g}) takes the quantile of each micro-batch")
+    if getattr(config, "router_aux_loss_coef", None):
+        found.append(f"router_aux_loss_coef ({config.router_aux_loss_coef:g}) balances the load of each micro-batch")
+    if config.objective is None and config.loss_type == "bnpo":
+        found.append("loss_type 'bnpo' divides by the tokens of each micro-batch")
+    if config.objective is None and (config.entropy_coef or config.use_adaptive_entropy):
+        found.append("TRL's own loss takes the entropy bonus as a mean over the tokens of each micro-batch")
+    return [f"{why}: the gradient depends on how a batch is split." for why in found]
 
 
 def _on_policy_notes(config: Any) -> list[str]:
     """Parts that assume on-policy samples, where the policy moves while a generation batch is trained on."""
     if not moves_within_batch(config):
         return []
-    parts = [f"the advantage estimator {part.name!r}" for part, _ in estimator_parts(config) if part.name == "opo"]
+    moves = (
+        "the policy moves while a generation batch is trained on (num_iterations "
+        f"{config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
+        f"gradient_accumulation_steps {config.gradient_accumulation_steps})"
+    )
+    found = []
+    if any(part.name == "opo" for part, _ in estimator_parts(config)):
+        found.append(("the advantage estimator 'opo'", "its baseline is not the best one after the first step"))
     objective = resolve_objective(config)
     if objective is not None and objective.surrogate.piece.name == "logp":
-        parts.append("the surrogate 'logp' (reinforce), which has no ratio,")
-    updates = "the policy moves while a generation batch is trained on (num_iterations, steps_per_generation)"
-    return [f"{part} assumes on-policy samples, but {updates}." for part in parts]
+        what = f"the objective {objective.name!r}, which has no ratio (surrogate logp),"
+        found.append((what, "its gradient is biased after the first step"))
+    if objective is not None and objective.kl_in_loss and objective.kl is not None and not objective.kl.unbiased:
+        name = objective.kl.estimator.piece.name
+        found.append((f"the KL estimator {name!r} without the ratio", "its gradient is biased after the first step"))
+    return [f"{what} assumes on-policy samples, but {moves}: {so}." for what, so in found]
+
+
+def _mask_notes(config: Any) -> list[str]:
+    """Masks of whole completions beside advantages of their parts."""
+    per = advantage_per(config)
+    if config.off_policy_mask_threshold is None or per == "completion":
+        return []
+    drops = "off_policy_mask_threshold drops what has a negative advantage in completions that are far off-policy"
+    return [f"{drops}: with advantages per {per} these are single tokens, not completions."]

@@ -85,6 +85,17 @@ def estimator_parts(config: Any) -> "list[tuple[Estimator, dict[str, Any]]]":
     return [(get_advantage(name), dict(keywords.get(name, {}))) for name in keywords.get("parts", {})]
 
 
+def advantage_per(config: Any) -> str:
+    """What the estimator gives one number for: completion, step or token."""
+    if config.advantage is None:
+        return "completion"
+    try:
+        kinds = {part.per for part, _ in estimator_parts(config)}
+    except (VerifierError, TypeError, AttributeError):  # wrong parts are reported where the estimator is checked
+        return "completion"
+    return next((kind for kind in ("step", "token") if kind in kinds), "completion")
+
+
 def step_sources(config: Any) -> list[str | None] | None:
     """Labels of the verifiers that step scores are to come from (None: whichever gives them); None: no steps needed."""
     sources = [keywords.get("steps_from") for part, keywords in estimator_parts(config) if part.per == "step"]
@@ -184,12 +195,13 @@ def _default(spec: Any) -> Any:
 
 def _advantage_problems(config: Any) -> list[str]:
     if config.advantage is None:
-        return _unread("advantage", config.advantage_kwargs) + _own_advantage_problems(config)
+        unread = _unread("advantage", config.advantage_kwargs)
+        return unread + _own_advantage_problems(config) + _single_generation_problems(config)
     from grpo_plus.advantages import check_advantage_kwargs
 
     problems = check_advantage_kwargs(config.advantage, dict(config.advantage_kwargs or {}))
     if not problems:  # otherwise nobody knows what would run
-        problems += _single_generation(config) + _step_source_problems(config)
+        problems += _single_generation_problems(config) + _step_source_problems(config)
     for name in changed_fields(config, tuple(ADVANTAGE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) and advantage ({config.advantage!r}) both choose how rewards become "
@@ -211,17 +223,23 @@ def _own_advantage_problems(config: Any) -> list[str]:
     ]
 
 
-def _single_generation(config: Any) -> list[str]:
+def _single_generation_problems(config: Any) -> list[str]:
+    """Why one completion a prompt cannot be trained on: whatever compares completions of a prompt has nothing to."""
     if config.num_generations != 1:
         return []
-    relative = any(part.group_relative for part, _ in estimator_parts(config))
-    why = (
-        "compares completions of one prompt, so a single one has nothing to be compared with"
-        if relative
-        else "would work with one, but TRL's sampler and trainer need two"
-    )
-    text = f"num_generations is 1: the advantage estimator {config.advantage!r} {why}"
-    return [f"{text}. Set num_generations to 2 or more (a divisor of the generation batch)."]
+    from grpo_plus.advantages import advantages, get_advantage
+
+    if config.advantage is None:
+        what = "TRL's own advantages compare"
+    elif any(part.group_relative for part, _ in estimator_parts(config)):
+        what = f"the advantage estimator {config.advantage!r} compares"
+    else:
+        return []
+    known = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
+    able = [name for name in known if (part := get_advantage(name)).per != "parts" and not part.group_relative]
+    text = f"num_generations is 1: {what} completions of one prompt, so a single one has nothing to be compared with"
+    remedy = f"advantage to one that compares none ({', '.join(able)})"
+    return [f"{text}. Set num_generations to 2 or more (a divisor of the generation batch), or {remedy}."]
 
 
 def _step_source_problems(config: Any) -> list[str]:
@@ -246,9 +264,8 @@ def _step_source_problems(config: Any) -> list[str]:
 def _objective_problems(config: Any) -> Sequence[Problem]:
     if config.objective is None:
         negative = [name for name in ("epsilon", "epsilon_high") if (getattr(config, name) or 0) < 0]
-        return _unread("objective", config.objective_kwargs) + [
-            f"{name} is {getattr(config, name)!r}, expected at least 0." for name in negative
-        ]
+        found = [f"{name} is {getattr(config, name)!r}, expected at least 0." for name in negative]
+        return _unread("objective", config.objective_kwargs) + found + _own_ratio_problems(config)
     from grpo_plus.objectives.compose import objective_problems
     from grpo_plus.objectives.fields import field_problems
 
@@ -256,7 +273,7 @@ def _objective_problems(config: Any) -> Sequence[Problem]:
         config.objective,
         objective_keywords(config),
         beta=config.beta,
-        advantage_per=_advantage_per(config),
+        advantage_per=advantage_per(config),
         use_bias_correction_kl=config.use_bias_correction_kl,
     )
     if not problems:
@@ -273,6 +290,16 @@ def _objective_problems(config: Any) -> Sequence[Problem]:
     return problems
 
 
+def _own_ratio_problems(config: Any) -> list[str]:
+    """TRL's ratio of a completion beside advantages of its parts: the same as `gspo`, which is refused with them."""
+    per = advantage_per(config)
+    if per == "completion" or config.importance_sampling_level == "token":
+        return []
+    text = f"importance_sampling_level is {config.importance_sampling_level!r}, one ratio a completion, which has no"
+    why = f"{text} meaning with advantages per {per} (advantage {config.advantage!r})"
+    return [f"{why}: set it to 'token', use objective 'gspo_token', or an advantage estimator per completion."]
+
+
 def _unread(owner: str, keywords: Any) -> list[str]:
     """Keywords whose owner is unset would be read by nobody."""
     if not keywords:
@@ -280,16 +307,6 @@ def _unread(owner: str, keywords: Any) -> list[str]:
     field = f"{owner}_kwargs"
     text = f"{field} is {keywords!r}, but {owner} is unset, so nothing would read it"
     return [f"{text}: set {owner}, or remove {field}."]
-
-
-def _advantage_per(config: Any) -> str:
-    if config.advantage is None:
-        return "completion"
-    try:
-        kinds = {part.per for part, _ in estimator_parts(config)}
-    except (VerifierError, TypeError, AttributeError):  # wrong parts are reported where the estimator is checked
-        return "completion"
-    return next((kind for kind in ("step", "token") if kind in kinds), "completion")
 
 
 def _verifier_problems(config: Any) -> Sequence[Problem]:

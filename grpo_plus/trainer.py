@@ -1,5 +1,6 @@
 """`GRPOPlusTrainer`: TRL's trainer with a few seams opened, each override short and each calling ``super()``."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from trl import GRPOTrainer  # isort: skip - after the version check of the conf
 from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
 from grpo_plus.loss import ObjectiveLoss
+from grpo_plus.notes import config_notes
 from grpo_plus.problems import raise_all
 from grpo_plus.progress.clock import StepClock
 from grpo_plus.qlora.attach import Rollouts, draw_from_server, retry_of
@@ -22,6 +24,8 @@ from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
 from grpo_plus.resolve import resolve_advantage, resolve_objective, step_aggregates, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
 from grpo_plus.verification import Verification
+
+logger = logging.getLogger("grpo_plus")
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
@@ -109,7 +113,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recorder = recorder_of(self)
 
     def train(self, *arguments: Any, **keywords: Any) -> Any:
-        """As in TRL, with its end written into the run's record."""
+        """As in TRL, with remarks about the config before it, and its end written into the run's record."""
+        if isinstance(self.args, GRPOPlusConfig) and self.is_world_process_zero():
+            for note in config_notes(self.args):
+                logger.warning("note: %s", note)
         if self.recorder is None:
             return super().train(*arguments, **keywords)
         with self.recorder.running():

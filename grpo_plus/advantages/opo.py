@@ -1,8 +1,9 @@
 """Length-weighted baseline: OPO (arXiv:2505.23585).
 
 Of all baselines the one that minimises the gradient's variance weighs each reward by its squared gradient norm; taking
-that as proportional to the completion's length gives Σ l·R / Σ l. Assumes exact on-policy training. When all lengths
-of a group are 0 they say nothing, and the baseline is the mean.
+that as proportional to the completion's length gives Σ l·R / Σ l. Assumes exact on-policy training: with several
+optimizer steps on a generation batch it is a baseline like any other, no longer the best. When all lengths of a group
+are 0 they say nothing, and the baseline is the mean.
 """
 
 import torch

@@ -50,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         *_objective_lines(config, lengths),
         "",
         *_verifier_lines(config),
+        *_note_lines(config),
     ]:
         print(line)
     return 0
@@ -186,6 +187,13 @@ def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
     if watching:
         lines += ["eval_verifiers (of evaluations only):", *(_entry_line(config, entry) for entry in watching)]
     return lines
+
+
+def _note_lines(config: "GRPOPlusConfig") -> list[str]:
+    from grpo_plus.notes import config_notes
+
+    notes = [f"  {note}" for note in config_notes(config)]
+    return ["", "notes:", *notes] if notes else []
 
 
 def _entry_line(config: "GRPOPlusConfig", entry: "Entry") -> str:

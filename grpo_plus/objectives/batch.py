@@ -42,7 +42,8 @@ class TokenBatch:
         beta: coefficient of the KL term now, after its schedule.
         weights: (B, T) or (B, 1) importance weights of another sampler (vLLM); None without one.
         keep: (B, T) or (B, 1), 0 for completions that are too far off-policy to learn from; None keeps all.
-        focus: (B, T) bool, the tokens that the policy term acts on (top entropy); None for all trained ones.
+        focus: (B, T) bool, the tokens that the policy term acts on; None for all trained ones. TRL's
+            `top_entropy_quantile` takes the quantile of each micro-batch, so these depend on how a batch is split.
         prompt_tokens: (B,) trained tokens of all completions of the row's prompt; None where nobody counted them.
         target_logps: (B, T) where `target` wants each log-probability.
         target_sign: (B, T) 1 to pull up, -1 to push down, 0 for no target.

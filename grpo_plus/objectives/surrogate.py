@@ -62,7 +62,10 @@ def importance(batch: TokenBatch, ratio: Tensor) -> Terms:
 
 
 def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - every surrogate is called alike
-    """A·log π: REINFORCE."""
+    """A·log π: REINFORCE (Williams 1992).
+
+    Assumes on-policy samples: it has no ratio, so its gradient is biased after the first optimizer step on a batch.
+    """
     return Terms(batch.advantages * torch.where(batch.mask, batch.logps, 0.0))
 
 

@@ -16,7 +16,7 @@ class Figures:
 
     Attributes:
         reward: mean reward.
-        dead: share of groups whose rewards are all equal, which teach nothing.
+        dead: share of groups that teach nothing: every advantage is 0, or, with TRL's own, every reward is equal.
         length: mean completion length in tokens.
         cut: share of completions that were cut off.
         saved: share of the update's tokens that the engine did without.
@@ -42,7 +42,7 @@ class Figures:
         parts = {part: number for part in PARTS if (number := _number(logs.get(metric(part)))) is not None}
         return cls(
             reward=_number(logs.get("reward")),
-            dead=_number(logs.get("frac_reward_zero_std")),
+            dead=_number(logs.get("advantages/dead_group_fraction", logs.get("frac_reward_zero_std"))),
             length=_number(logs.get("completions/mean_length")),
             cut=_number(logs.get("completions/clipped_ratio")),
             saved=_number(logs.get("engine/tokens_saved")),

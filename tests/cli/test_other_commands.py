@@ -89,6 +89,15 @@ def test_explain_names_every_part(cli, config):
     assert "verifiers: none" in out
 
 
+def test_explain_notes_what_may_surprise(cli, config):
+    code, out, err = cli("explain", config(objective="reinforce", num_iterations=2, top_entropy_quantile=0.5))
+    assert code == 0, err
+    notes = out.partition("notes:")[2]
+    assert "top_entropy_quantile (0.5)" in notes
+    assert "'reinforce', which has no ratio" in notes
+    assert "notes:" not in cli("explain", config(objective="reinforce"))[1]
+
+
 def test_explain_of_step_estimators_says_why_there_are_no_numbers(cli, config):
     code, out, err = cli("explain", config(advantage="process", advantage_kwargs={"credit": "return"}))
     assert code == 0, err

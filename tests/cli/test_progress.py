@@ -35,6 +35,11 @@ def state(step=2, last=10, **more):
     )
 
 
+def test_dead_groups_are_those_without_an_advantage_where_that_is_known():
+    assert Figures.of(LOGS).dead == 0.25
+    assert Figures.of({**LOGS, "advantages/dead_group_fraction": 0.0}).dead == 0
+
+
 def display(*, terminal=False, width=200, **keywords):
     text = io.StringIO()
     return ProgressDisplay(Console(file=text, force_terminal=terminal, width=width, **keywords)), text

@@ -37,6 +37,15 @@ def logs(out):
     return [{key: value if value is None else float(value) for key, value in row.items()} for row in found]
 
 
+@pytest.mark.parametrize("name", ["raw", "reinforce_pp"])
+def test_two_steps_with_one_completion_a_prompt(cli, config, name):
+    code, out, err = cli("train", config(advantage=name, objective="reinforce", num_generations=1, engine="auto"))
+    assert code == 0, err
+    rows = logs(out)
+    assert len(rows) == 2
+    assert all(row["advantages/dead_group_fraction"] < 1 for row in rows)
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
     more = {"reward_funcs": ["./rewards.py:digits", "./rewards.py:by_answer"]}

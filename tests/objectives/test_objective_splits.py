@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from grpo_plus.notes import config_notes
+
 SCRIPT = Path(__file__).with_name("split_runs.py")
 
 
@@ -43,6 +45,27 @@ def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_pat
     composition = split_runs.COMPOSITIONS[name]
     found, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, **composition)
     assert_same(found, whole(name))
+
+
+OWN = {"objective": None, "beta": 0.1}
+DEPEND = {
+    "top_entropy_quantile": {"objective": "grpo", "top_entropy_quantile": 0.4},
+    "top_entropy_quantile of the host": {**OWN, "top_entropy_quantile": 0.4},
+    "bnpo": {**OWN, "loss_type": "bnpo"},
+    "the host's entropy bonus": {**OWN, "entropy_coef": 0.1},
+}
+DO_NOT = {name: {**OWN, "loss_type": name} for name in ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")}
+
+
+@pytest.mark.parametrize("case", [*DEPEND, *DO_NOT])
+def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_model, tmp_path, split_runs):
+    settings = (DEPEND | DO_NOT)[case]
+    whole, trainer = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, **settings)
+    split, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, **settings)
+    off = max(float((one - other).norm() / other.norm()) for one, other in zip(split, whole, strict=True))
+    noted = any("how a batch is split" in note for note in config_notes(trainer.args))
+    assert noted == (case in DEPEND)
+    assert off > 1e-3 if noted else off < 1e-6
 
 
 def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whole, tiny_model, tmp_path, beside):

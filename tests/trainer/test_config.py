@@ -7,7 +7,8 @@ import textwrap
 import pytest
 from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 
-from grpo_plus import GRPOPlusConfig
+from grpo_plus import GRPOPlusConfig, register_advantage
+from grpo_plus.advantages import advantages
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
 from grpo_plus.problems import ConfigError
 from grpo_plus.resolve import ADVANTAGE_FIELDS, OBJECTIVE_FIELDS, equivalent_advantage
@@ -147,21 +148,28 @@ def test_an_objective_and_the_option_it_would_ignore_conflict(name):
     assert "objective" in problem
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [("zscore", "compares completions"), ("raw", "would work with one"), ("reinforce_pp", "would work with one")],
-)
-def test_a_single_generation_is_refused_with_the_estimators_reason(name, word):
-    text = "\n".join(problems(advantage=name, num_generations=1))
-    assert word in text
-    assert repr(name) in text
+PER_TOKEN = {
+    "process": {"advantage": "process"},
+    "a mix with one": {"advantage": "mix", "advantage_kwargs": {"parts": {"zscore": 1.0, "process": 0.5}}},
+    "one of one's own": {"advantage": "config_per_token"},
+}
 
 
-def test_a_mix_of_estimators_that_do_not_compare_says_so_for_one_generation():
-    kwargs = {"parts": {"raw": 1.0, "reinforce_pp": 0.5}}
-    assert "would work with one" in "\n".join(problems(advantage="mix", advantage_kwargs=kwargs, num_generations=1))
-    kwargs = {"parts": {"raw": 1.0, "rloo": 0.5}}
-    assert "compares completions" in "\n".join(problems(advantage="mix", advantage_kwargs=kwargs, num_generations=1))
+@pytest.mark.parametrize("loss", ["grpo", "dapo", "luspo", "sapo", "cispo", "vespo", "dr_grpo", "bnpo"])
+@pytest.mark.parametrize("case", PER_TOKEN)
+def test_the_hosts_sequence_ratio_does_not_go_with_advantages_per_token(case, loss):
+    register_advantage("config_per_token", per="token")(lambda table: table.totals()[:, None].expand(-1, table.width))
+    settings = {**PER_TOKEN[case], "loss_type": loss}
+    if case != "one of one's own":
+        settings["verifiers"] = [{"name": "math_steps", "weight": 1.0}]
+    try:
+        (problem,) = problems(**settings, importance_sampling_level="sequence")
+        GRPOPlusConfig(**BASE, **settings)
+        GRPOPlusConfig(**BASE, advantage="zscore", loss_type=loss, importance_sampling_level="sequence")
+    finally:
+        advantages.unregister("config_per_token")
+    for word in ("importance_sampling_level is 'sequence'", repr(settings["advantage"]), "'token'", "'gspo_token'"):
+        assert word in problem
 
 
 def test_steps_of_a_mix_come_from_one_verifier():
