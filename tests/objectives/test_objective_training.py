@@ -411,6 +411,31 @@ def test_warmup_scales_the_kl_gradient(build):
     assert column(trainer, "beta") == pytest.approx([0.0, 0.1, 0.2])
 
 
+def test_kl_in_the_reward_pulls_the_policy_to_its_reference(build, monkeypatch):
+    """Every reward is the same, so nothing but the divergence acts on a policy that starts away from its reference."""
+    monkeypatch.setitem(globals(), "reward", lambda completions, **_: [0.5] * len(completions))
+    trainer = build(
+        objective="reinforce",
+        advantage="center",
+        beta=1.0,
+        objective_kwargs={"kl": {"placement": "reward"}},
+        per_device_train_batch_size=256,
+        gradient_accumulation_steps=1,
+        num_generations=64,
+        max_completion_length=4,
+        optim="sgd",
+        learning_rate=0.1,
+        max_steps=20,
+    )
+    noise = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in trainer.model.parameters():
+            weight.add_(0.03 * torch.randn(weight.shape, generator=noise))
+    trainer.train()
+    seen = column(trainer, "kl")
+    assert sum(seen[-5:]) / 5 < 0.8 * sum(seen[:3]) / 3
+
+
 def test_kl_in_the_reward_lessens_it_before_the_advantages(build):
     trainer = build(
         objective="grpo",

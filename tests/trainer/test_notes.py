@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+import torch
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.notes import config_notes
@@ -35,7 +36,7 @@ NOTED = {
         ["'k2'", "without the ratio", "on-policy"],
     ),
     "a mask of completions": (
-        {**STEPS, "off_policy_mask_threshold": 0.5},
+        {**STEPS, "off_policy_mask_threshold": 0.5, **MORE},
         ["off_policy_mask_threshold", "per step", "single tokens"],
     ),
 }
@@ -47,7 +48,12 @@ SILENT = {
     "reinforce, one step on all looks": {"objective": "reinforce", "gradient_accumulation_steps": 2, **ONE, **MORE},
     "k2 on-policy": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": "k2"}},
     "our entropy bonus": {"objective": "dapo", "entropy_coef": 0.1},
-    "a mask of completions": {"off_policy_mask_threshold": 0.5, "advantage": "zscore"},
+    "a mask of completions": {"off_policy_mask_threshold": 0.5, "advantage": "zscore", **MORE},
+    "a mask and another sampler": {"off_policy_mask_threshold": 0.5, "use_vllm": True},
+    "a clip with inner iterations": {"objective": "dapo", "objective_kwargs": {"epsilon_high": 0.28}, **MORE},
+    "a preset's own keyword": {"objective": "ppo_clip"},
+    "a cap below 1": {"objective": "cispo", "objective_kwargs": {"epsilon_max": 0.5}},
+    "the host's cap": {"loss_type": "cispo", "epsilon_high": 0.5},
     "bnpo replaced": {"objective": "dapo"},
 }
 
@@ -62,6 +68,44 @@ def test_what_may_surprise_is_noted(case):
 @pytest.mark.parametrize("case", SILENT)
 def test_nothing_is_noted_where_nothing_surprises(case):
     assert config_notes(GRPOPlusConfig(**BASE, **SILENT[case])) == []
+
+
+MOOT = {
+    "clip": {"objective": "dapo", "objective_kwargs": {"epsilon_high": 0.01, "epsilon_low": 0.01}},
+    "clip inside": {"objective": "gspo", "objective_kwargs": {"surrogate": {"name": "clip", "delta": 1.01}}},
+    "dual": {"objective": "grpo", "objective_kwargs": {"dual": 1.01}},
+    "cispo": {"objective": "cispo", "objective_kwargs": {"epsilon_max": 1.0}},
+    "sapo": {"objective": "sapo", "objective_kwargs": {"temperature_neg": 9.0, "temperature_pos": 5.0}},
+    "gmpo": {"objective": "gmpo", "objective_kwargs": {"epsilon_low": 0.01}},
+    "vespo": {"objective": "vespo", "objective_kwargs": {"k_pos": 1.0, "lambda_neg": 7.0}},
+    "the host's": {"epsilon": 0.01, "delta": 1.01},
+    "the host's sapo": {"loss_type": "sapo", "sapo_temperature_pos": 5.0},
+    "a mask": {"off_policy_mask_threshold": 1e-6},
+}
+
+
+@pytest.mark.parametrize("case", MOOT)
+def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(build, case):
+    settings = MOOT[case]
+    plain = {name: value for name, value in settings.items() if name in ("objective", "loss_type")}
+
+    def trained(**settings):
+        trainer = build(**settings, learning_rate=0.5, max_grad_norm=0.0, max_steps=4, gradient_accumulation_steps=2)
+        trainer.train()
+        return trainer, torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+    trainer, with_it = trained(**settings)
+    (note,) = config_notes(trainer.args)
+    assert "every ratio is 1" in note
+    written = settings.get("objective_kwargs", settings)
+    written = written.get("surrogate", written)
+    assert all(name in note for name in written if name not in ("name", "loss_type"))
+    _, without = trained(**plain)
+    assert torch.allclose(with_it, without, atol=1e-6)
+    again, with_it = trained(**settings, num_iterations=4)
+    assert config_notes(again.args) == []
+    _, without = trained(**plain, num_iterations=4)
+    assert not torch.allclose(with_it, without, atol=1e-4)
 
 
 def test_notes_are_logged_when_training_starts(build, caplog):
