@@ -36,9 +36,10 @@ COMPOSITIONS = {
     "target": {"objective": "target", "num_generations": 8},  # on two ranks, the group spans both
     "prompt_mean": {"objective": "grpo", "objective_kwargs": {"reduce": "prompt_mean"}},
     "entropy": {"objective": "dapo", "entropy_coef": 0.1},
+    "single": {"objective": "reinforce", "advantage": "raw", "num_generations": 1},
     "kl_reward": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
 }
-IN_TWO_RANKS = ("grpo", "vespo", "target", "prompt_mean", "kl_reward")
+IN_TWO_RANKS = ("grpo", "vespo", "target", "prompt_mean", "single", "kl_reward")
 
 
 def reward(completions, **_):
@@ -92,7 +93,7 @@ def gradients(model, output_dir, *, rows, accumulation, **settings):
         model,
         reward,
         config,
-        Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]}),
+        Dataset.from_dict({"prompt": ["1+1=", "what is 30?"] * (4 if config.num_generations == 1 else 1)}),
         rollout_func=rollout,
         callbacks=[keep],
     )

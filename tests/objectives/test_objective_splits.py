@@ -29,7 +29,7 @@ def whole(tiny_model, tmp_path_factory, split_runs):
 
 def compositions():
     names = "grpo sequence_grpo dr_grpo dapo gspo gspo_token cispo sapo luspo vespo gmpo reinforce ppo_clip grpo_clip "
-    return (names + "target prompt_mean entropy kl_reward").split()
+    return (names + "target prompt_mean entropy single kl_reward").split()
 
 
 def assert_same(found, expected):
@@ -73,7 +73,7 @@ def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whol
     with beside([*command, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
         pass
     found = torch.load(tmp_path / "gradients.pt")
-    assert len(found) == 5
+    assert len(found) == 6
     for name, seen in found.items():
         assert_same(seen, whole(name))
     first, second = (json.loads((tmp_path / f"stopped_{rank}.json").read_text()) for rank in range(2))

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
+from grpo_plus._trl import mark_step
 from grpo_plus.inner import check_clean_steps, stop_problems
 from grpo_plus.objectives import objectives
 from grpo_plus.problems import ConfigError
@@ -246,6 +248,21 @@ def test_skipped_steps_advance_no_schedule(build, accumulation, tmp_path):
     assert rates == pytest.approx([rate(sum(trained[:step])) for step in range(18)])
     assert column(again, "beta") == pytest.approx([1e-3 * step / 30 for step in range(sum(trained))])
     assert last == pytest.approx(rate(sum(trained)))
+
+
+def test_schedules_that_accelerate_drives_stay_too():
+    accelerator = Accelerator(cpu=True)
+    weight = torch.nn.Parameter(torch.ones(1))
+    plain = torch.optim.SGD([weight], lr=1.0)
+    optimizer = accelerator.prepare(plain)
+    schedule = accelerator.prepare(torch.optim.lr_scheduler.LambdaLR(plain, lambda step: 0.5**step))
+    rates = []
+    for skipped in (False, True, True, False):
+        optimizer.step()
+        mark_step(optimizer, skipped=skipped)
+        schedule.step()
+        rates.append(schedule.get_last_lr()[0])
+    assert rates == [0.5, 0.5, 0.5, 0.25]
 
 
 def test_a_second_training_starts_with_a_schedule_that_moves(build):
