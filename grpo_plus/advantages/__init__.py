@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from grpo_plus.advantages.checking import parameters_of as parameters_of
     from grpo_plus.advantages.compute import compute_advantages as compute_advantages
     from grpo_plus.advantages.estimator import Estimator as Estimator
+    from grpo_plus.advantages.estimator import EstimatorFailedError as EstimatorFailedError
     from grpo_plus.advantages.estimator import EstimatorKeywordError as EstimatorKeywordError
     from grpo_plus.advantages.estimator import EstimatorOutputError as EstimatorOutputError
     from grpo_plus.advantages.estimator import NotAnEstimatorError as NotAnEstimatorError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Estimator": "grpo_plus.advantages.estimator",
+    "EstimatorFailedError": "grpo_plus.advantages.estimator",
     "EstimatorKeywordError": "grpo_plus.advantages.estimator",
     "EstimatorOutputError": "grpo_plus.advantages.estimator",
     "NotAnEstimatorError": "grpo_plus.advantages.estimator",

@@ -1,5 +1,6 @@
 """Run an estimator on a table, and enforce what must hold whatever the estimator does."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,11 +9,12 @@ import torch
 from torch import Tensor
 
 from grpo_plus.advantages.checking import require_keywords
-from grpo_plus.advantages.estimator import Estimator, EstimatorOutputError
+from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, EstimatorOutputError
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, steps_of, with_trainable_steps
 from grpo_plus.advantages.table import RewardTable
+from grpo_verifiers._failure import told
 from grpo_verifiers.keywords import keywords_of
 
 
@@ -35,6 +37,7 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
     Raises:
         EstimatorKeywordError: wrong keywords, all of them listed.
         EstimatorOutputError: the estimator returned something that is no advantage.
+        EstimatorFailedError: the estimator raised; its exception is the cause.
     """
     estimator = estimator_of(name)
     if not isinstance(table, RewardTable):
@@ -42,9 +45,10 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
     require_keywords(estimator, keywords)
     if estimator.per == "step":
         return _step_advantages(estimator, table, keywords)
-    values = estimator.fn(table, **keywords)
     if estimator.per == "parts":
+        values: Tensor = estimator.fn(table, **keywords)
         return values  # each part has been through here
+    values = _call(estimator, table, keywords)
     shape = (len(table.rewards),) if estimator.per == "completion" else (len(table.rewards), table.width)
     _check_tensor(estimator, values, shape, table)
     live_N = table.scorable()
@@ -64,12 +68,23 @@ def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[st
     shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}
     declared = keywords_of(estimator.fn)
     own = {name: value for name, value in keywords.items() if name in declared or name not in SPREAD_KEYWORDS}
-    values_S = estimator.fn(table, **own)
+    values_S = _call(estimator, table, own)
     _check_tensor(estimator, values_S, (len(steps),), table)
     live_S = ~steps.scores.isnan()
     if estimator.group_relative and not estimator.own_zero_rule:
         live_S = Groups.of(table.groups[steps.rows]).live(steps.scores, live_S)
     return spread(table, _finite(estimator, values_S.masked_fill(~live_S, 0.0)), **shared)
+
+
+def _call(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Any:
+    try:
+        return estimator.fn(table, **keywords)
+    except (Exception, SystemExit) as error:  # sys.exit would end the run with the estimator's exit code
+        *_, frame = traceback.extract_tb(error.__traceback__)
+        said = "{type}: {message}".format_map(told(error)).removesuffix(": ")
+        raise EstimatorFailedError(
+            f"{estimator.title} raised {said} (line {frame.lineno} of {frame.filename}). Its traceback is the cause."
+        ) from error
 
 
 def _check_tensor(estimator: Estimator, values: Any, shape: tuple[int, ...], table: RewardTable) -> None:

@@ -24,6 +24,10 @@ class EstimatorOutputError(ValueError):
     """What an estimator returned cannot be used as advantages."""
 
 
+class EstimatorFailedError(RuntimeError):
+    """An estimator raised an exception, which is the cause and carries the estimator's own traceback."""
+
+
 class NotAnEstimatorError(TypeError):
     """Something that cannot be used as an advantage estimator."""
 

@@ -9,6 +9,7 @@ import torch
 
 from grpo_plus.advantages import (
     Estimator,
+    EstimatorFailedError,
     EstimatorKeywordError,
     EstimatorOutputError,
     NotAnEstimatorError,
@@ -247,6 +248,9 @@ def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
         (lambda t: t.totals().double(), "returned torch.float64"),
         (lambda t: t.totals().tolist(), "returned list"),
         (lambda t: None, "returned NoneType"),
+        (lambda t: t.totals().sum(), r"of shape \(\) on cpu, expected.*shape \(2,\)"),
+        (lambda t: 0.5, "returned float"),
+        (lambda t: t.totals().masked_fill(t.totals() == 1, float("nan")), r"nan at \[0\]"),
         (lambda t: t.totals() / 0, r"inf at \[0\]"),
     ],
 )
@@ -254,6 +258,46 @@ def test_what_an_estimator_returns_is_checked_by_name(value, message):
     with pytest.raises(EstimatorOutputError, match=message) as caught:
         compute_advantages(Estimator("mine", value), RewardTable.of([1, 0.5]))
     assert "'mine'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ZeroDivisionError("division by zero"), "raised ZeroDivisionError: division by zero"),
+        (AssertionError(), "raised AssertionError "),
+        (SystemExit(0), "raised SystemExit: 0"),
+        (type("Hostile", (ValueError,), {"__str__": lambda _: 1 / 0})(), "raised Hostile: "),
+    ],
+)
+@pytest.mark.parametrize("per", ["completion", "token", "step"])
+def test_an_estimator_that_raises_is_named_and_its_exception_is_the_cause(raised, said, per):
+    def fails(_table):
+        raise raised
+
+    table = RewardTable.of([1, 0], steps=[[(1.0, 0, 1)], [(0.0, 0, 1)]])
+    with pytest.raises(EstimatorFailedError, match=said) as caught:
+        compute_advantages(Estimator("mine", fails, per=per), table)
+    assert "'mine'" in str(caught.value)
+    assert "test_advantage_registry.py" in str(caught.value)
+    assert caught.value.__cause__ is raised
+
+
+def test_a_part_of_a_mix_that_raises_is_the_one_that_is_named(register):
+    @register("test_fails_in_a_mix")
+    def fails(_table):
+        return 1 / 0
+
+    with pytest.raises(EstimatorFailedError, match="'test_fails_in_a_mix' raised ZeroDivisionError") as caught:
+        compute_advantages("mix", RewardTable.of([1, 0]), parts={"center": 1.0, "test_fails_in_a_mix": 1.0})
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_ctrl_c_inside_an_estimator_stays_ctrl_c():
+    def interrupted(_table):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compute_advantages(interrupted, RewardTable.of([1, 0]))
 
 
 def test_the_zero_rules_hold_for_any_group_relative_function():
