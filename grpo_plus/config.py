@@ -23,7 +23,9 @@ from grpo_plus.resolve import config_problems  # noqa: E402 - same
 from grpo_verifiers.errors import PluginError  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
-ADVANTAGE_FLAGS = (*("aggregate", "band", "credit", "ddof", "eps", "outcome_weight", "parts", "scale", "steps_from"),)
+ADVANTAGE_FLAGS = (
+    *("aggregate", "band", "credit", "ddof", "eps", "k", "outcome_weight", "parts", "scale", "steps_from"),
+)
 OBJECTIVE_FLAGS = (
     *("ratio", "surrogate", "kl", "reduce", "stop_fraction"),
     *("epsilon_low", "epsilon_high", "epsilon_max", "delta", "dual", "temperature_pos", "temperature_neg"),

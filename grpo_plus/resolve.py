@@ -201,7 +201,7 @@ def _advantage_problems(config: Any) -> list[str]:
 
     problems = check_advantage_kwargs(config.advantage, dict(config.advantage_kwargs or {}))
     if not problems:  # otherwise nobody knows what would run
-        problems += _single_generation_problems(config) + _step_source_problems(config)
+        problems += _single_generation_problems(config) + _group_size_problems(config) + _step_source_problems(config)
     for name in changed_fields(config, tuple(ADVANTAGE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) and advantage ({config.advantage!r}) both choose how rewards become "
@@ -240,6 +240,16 @@ def _single_generation_problems(config: Any) -> list[str]:
     text = f"num_generations is 1: {what} completions of one prompt, so a single one has nothing to be compared with"
     remedy = f"advantage to one that compares none ({', '.join(able)})"
     return [f"{text}. Set num_generations to 2 or more (a divisor of the generation batch), or {remedy}."]
+
+
+def _group_size_problems(config: Any) -> list[str]:
+    """Estimators whose keywords ask for more completions of a prompt than there will be; of one, others tell."""
+    count = config.num_generations
+    return [
+        f"num_generations is {count}, which is too few for the advantage estimator {part.name!r}: {text}."
+        for part, keywords in estimator_parts(config)
+        if count > 1 and part.check_size is not None and (text := part.check_size(keywords, count))
+    ]
 
 
 def _step_source_problems(config: Any) -> list[str]:

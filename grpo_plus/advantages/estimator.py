@@ -46,6 +46,7 @@ class Estimator:
         scope: "group" when a group's advantages depend on that group only; "batch" when other groups may rescale them
             by one positive factor.
         own_zero_rule: it decides itself which completions have no contrast (by reward column, say).
+        check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
         check: further problems of keywords, ``(keywords, base) -> list of messages``.
     """
 
@@ -56,6 +57,7 @@ class Estimator:
     formula: str = ""
     scope: Scope = "group"
     own_zero_rule: bool = False
+    check_size: Callable[[Mapping[str, Any], int], str | None] | None = None
     check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
 
     def __post_init__(self) -> None:

@@ -1,28 +1,65 @@
-"""Only the best completion learns, by how far it leads: pass@k training (arXiv:2505.15201; arXiv:2508.10751).
+"""Unbiased for the gradient of E[best of k]: pass@k policy optimisation (arXiv:2505.15201), leave-one-out baseline.
 
-Assumes that what counts is the best of the group. When the two best are tied nobody leads, and all get 0.
+A completion's advantage is the mean best reward of the k-subsets that hold it, less that of the k-subsets without it;
+k times the group's mean of A · ∇log π then has expectation ∇E[best of k]. Assumes that k attempts are made and the best
+one counts; k = 1 is ``rloo``. No subset is visited: among n sorted rewards, the gap between ranks j − 1 and j adds
+gap · C(j, k) / C(n − 1, k) to those above it and takes gap · C(j − 1, k − 1) / C(n − 1, k − 1) · (n − j) / (n − k)
+from those below.
+
+Degenerate: subsets without a completion need k ≤ n − 1, which a config is checked for. A group that lost members while
+running (no reward applied to them) takes the largest k that fits, n − 1; a group of one gets 0.
 """
+
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps
+from grpo_plus.advantages.constraints import AtLeast
 from grpo_plus.advantages.estimator import Estimator
-from grpo_plus.advantages.grouping import Groups, ratio
+from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.table import RewardTable
 
+K = 4
 
-def passk(table: RewardTable, *, eps: Eps = 1e-4, ddof: Ddof = 1) -> Tensor:
-    """(best − second best) / (σ + eps) for the best one, 0 for the rest."""
+
+def passk(table: RewardTable, *, k: Annotated[int, AtLeast(1)] = K) -> Tensor:
+    """Mean of max R over the k-subsets with the completion − mean over those without it."""
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
-    best_G = groups.highest(totals_N, scorable_N)
-    tied_N = scorable_N & (totals_N >= (best_G - groups.tolerance(totals_N, scorable_N))[groups.index])
-    second_G = groups.highest(totals_N, scorable_N & ~tied_N)
-    leads_G = (groups.size(totals_N, tied_N) == 1) & second_G.isfinite()
-    lead_G = torch.where(leads_G, best_G - second_G, 0.0)
-    value_G = ratio(lead_G, groups.std(totals_N, scorable_N, ddof) + eps)
-    return value_G[groups.index].masked_fill(~tied_N, 0.0)
+    sorted_GM, order_GM = groups.grid(totals_N, scorable_N, torch.inf).sort(dim=1, stable=True)
+    size_G1 = groups.size(totals_N, scorable_N)[:, None]
+    k_G1 = (size_G1 - 1).clamp(min=1, max=k)
+    rank_M = torch.arange(groups.width, device=totals_N.device, dtype=totals_N.dtype)
+    gap_GM = sorted_GM.diff(dim=1, prepend=sorted_GM[:, :1])
+    gap_GM = torch.where(rank_M < size_G1, gap_GM, 0.0)  # unscorable members are sorted to the end
+    above_GM = torch.nn.functional.pad(_all_below(rank_M, size_G1, k_G1)[:, 1:], (0, 1), value=1.0)
+    below_GM = _all_below(rank_M, size_G1, k_G1 - 1) * (size_G1 - rank_M) / (size_G1 - k_G1).clamp(min=1)
+    gained_GM = (gap_GM * above_GM).cumsum(dim=1)
+    lost_GM = torch.nn.functional.pad((gap_GM * below_GM)[:, 1:].flip(1).cumsum(dim=1).flip(1), (0, 1))
+    return torch.empty_like(sorted_GM).scatter(1, order_GM, gained_GM - lost_GM)[groups.index, groups.slot]
 
 
-ESTIMATOR = Estimator("passk", passk)
+def _all_below(rank_M: Tensor, size_G1: Tensor, k_G1: Tensor) -> Tensor:
+    """C(j − 1, k) / C(n − 1, k) for rank j: the share of k-subsets of n − 1 that lie in the lowest j − 1.
+
+    As a product of (t − k) / t for t from j to n − 1: no binomial that overflows, no difference that cancels.
+    """
+    factor_GM = torch.where(rank_M < size_G1, (rank_M - k_G1).clamp(min=0) / rank_M.clamp(min=1), 1.0)
+    return factor_GM.flip(1).cumprod(dim=1).flip(1)
+
+
+def check_size(keywords: Mapping[str, Any], completions: int) -> str | None:
+    """What is wrong with so many completions of a prompt."""
+    k = keywords.get("k", K)
+    if k < completions:
+        return None
+    most = f"k to at most {completions - 1}, or " if completions > 1 else ""
+    return (
+        f"its k is {k} and compares {k} completions with and without another one of the prompt, which takes {k + 1}. "
+        f"Set {most}num_generations to at least {k + 1}"
+    )
+
+
+ESTIMATOR = Estimator("passk", passk, check_size=check_size)

@@ -1,6 +1,8 @@
 """Every estimator against a plain float64 loop written from its formula, on ragged random tables."""
 
+import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -57,7 +59,7 @@ def zscored(values, groups, eps, ddof):
     return out
 
 
-def reference(name, rewards, weights, groups, lengths, *, eps=1e-4, ddof=1, scale="group", band=0.0):
+def reference(name, rewards, weights, groups, lengths, *, eps=1e-4, ddof=1, scale="group", band=0.0, k=4):
     total = totals(rewards, weights)
     if name == "raw":
         return [0.0 if t is None else t for t in total]
@@ -102,9 +104,10 @@ def reference(name, rewards, weights, groups, lengths, *, eps=1e-4, ddof=1, scal
         elif name == "maxrl":
             out.append(away / mean(group) if mean(group) > tolerance(group) else 0.0)
         elif name == "passk":
-            first, second, *_ = sorted(group, reverse=True)
-            leads = value == first and first - second > tolerance(group)
-            out.append((first - second) / (std(group, ddof) + eps) if leads else 0.0)
+            others = [v for j, v in enumerate(total) if groups[j] == groups[i] and j != i and v is not None]
+            fits = min(k, len(others))
+            beside = [max(value, *rest) if rest else value for rest in itertools.combinations(others, fits - 1)]
+            out.append(mean(beside) - mean([max(rest) for rest in itertools.combinations(others, fits)]))
         elif name == "best_of_n":
             out.append(float(value >= max(group) - tolerance(group)))
     if name == "gpg":
@@ -138,8 +141,8 @@ def as_table(drawn, dtype, **more):
     )
 
 
-SCALED = ("zscore", "passk", "batch_whiten", "reinforce_pp", "gdpo")
-PLAIN = ("center", "sign", "rloo", "opo", "maxrl", "best_of_n", "raw", "gpg")
+SCALED = ("zscore", "batch_whiten", "reinforce_pp", "gdpo")
+PLAIN = ("center", "sign", "rloo", "opo", "maxrl", "best_of_n", "raw", "gpg", "passk")
 
 
 @pytest.mark.parametrize("name", SCALED + PLAIN)
@@ -153,6 +156,8 @@ def test_matches_the_loop(name, drawn, data):
         keywords["scale"] = data.draw(st.sampled_from(["group", "batch"]))
     if name == "sign":
         keywords["band"] = data.draw(st.sampled_from([0.0, 0.25, 1.0, 3.0]))
+    if name == "passk":
+        keywords["k"] = data.draw(st.integers(1, 9))
     expected = torch.tensor(reference(name, **drawn, **keywords), dtype=torch.float64)
     got = compute_advantages(name, as_table(drawn, torch.float64), **keywords)
     torch.testing.assert_close(got, expected, atol=1e-8, rtol=1e-8)
@@ -170,6 +175,76 @@ def test_float32_is_near(name, drawn):
     got = compute_advantages(name, as_table(drawn, torch.float32))
     assert got.dtype is torch.float32
     torch.testing.assert_close(got.double(), expected, atol=2e-3, rtol=2e-3)
+
+
+def exact_passk(rewards, k):
+    """The definition with exact binomials: of the sorted rewards, C(i, k - 1) subsets have the i-th one as their best."""
+    order = sorted(range(len(rewards)), key=rewards.__getitem__)
+    ranked, others = [Fraction(rewards[i]) for i in order], len(rewards) - 1
+    with_it, without = math.comb(others, k - 1), math.comb(others, k)
+    comb = [[math.comb(rank, size) if size >= 0 else 0 for rank in range(others + 1)] for size in (k - 2, k - 1)]
+    over_k2 = [value * comb[0][rank - 1] if rank else 0 for rank, value in enumerate(ranked)]
+    over_k1 = [value * comb[1][rank - 1] if rank else 0 for rank, value in enumerate(ranked)]
+    later_k2, later_k1, below, found = sum(over_k2), sum(over_k1), Fraction(0), [0.0] * len(rewards)
+    for rank, place in enumerate(order):
+        later_k2, later_k1 = later_k2 - over_k2[rank], later_k1 - over_k1[rank]
+        best = (ranked[rank] * comb[1][rank] + later_k2) / with_it
+        found[place] = float(best - (below + later_k1) / without)
+        below += ranked[rank] * comb[1][rank]
+    return found
+
+
+@pytest.mark.parametrize(("rewards", "k"), [([0.0, 0.4, 0.5, 0.6, 1.0], 2), ([1.0, 0.0, 2.0, 0.0], 3)])
+def test_the_exact_formula_of_passk_is_that_over_all_subsets(rewards, k):
+    every = reference("passk", [[r] for r in rewards], [1.0], [0] * len(rewards), [1] * len(rewards), k=k)
+    assert exact_passk(rewards, k) == pytest.approx(every, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("size", "k"), [(1024, 1), (1024, 4), (1024, 512), (1024, 1000), (1024, 1023), (1000, 37), (2, 1)]
+)
+@pytest.mark.parametrize("kind", ["uniform", "right or wrong"])
+def test_passk_of_large_groups_is_exact(size, k, kind):
+    draws = torch.rand(size, generator=torch.Generator().manual_seed(size + k), dtype=torch.float64)
+    rewards = draws if kind == "uniform" else (draws > 0.5).double()
+    expected = torch.tensor(exact_passk(rewards.tolist(), k), dtype=torch.float64)
+    got = compute_advantages("passk", RewardTable.of(rewards), k=k)
+    torch.testing.assert_close(got, expected, atol=1e-14, rtol=1e-11)
+
+
+def test_passk_of_one_is_rloo():
+    rewards = torch.rand(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    table = RewardTable.of(rewards, groups=torch.arange(50) % 7)
+    got = compute_advantages("passk", table, k=1)
+    torch.testing.assert_close(got, compute_advantages("rloo", table), atol=1e-14, rtol=1e-12)
+
+
+def test_a_group_that_lost_members_takes_the_largest_k_that_fits():
+    table = RewardTable.of([0.2, None, 1.0, 0.5, None, 3.0, None], groups=[0, 0, 0, 0, 0, 1, 1])
+    alone = RewardTable.of([0.2, 1.0, 0.5])
+    got = compute_advantages("passk", table, k=4)
+    assert got[[0, 2, 3]].tolist() == compute_advantages("passk", alone, k=2).tolist()
+    assert got[[1, 4, 5, 6]].tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_passk_is_the_gradient_of_the_best_of_k(k):
+    """The expectation over every draw of five from a softmax, against the derivative of E[best of k]."""
+    rewards, logits, size = [0.0, 0.3, 1.0], torch.tensor([0.5, -0.2, 0.1], dtype=torch.float64), 5
+    logits.requires_grad_()
+    logp = logits.log_softmax(0)
+    best = sum(
+        logp[list(draw)].sum().exp() * max(rewards[i] for i in draw) for draw in itertools.product(range(3), repeat=k)
+    )
+    (wanted,) = torch.autograd.grad(best, logits, retain_graph=True)
+    estimate = torch.zeros((), dtype=torch.float64)
+    for draw in itertools.product(range(3), repeat=size):
+        table = RewardTable.of(torch.tensor([rewards[i] for i in draw], dtype=torch.float64))
+        advantages = compute_advantages("passk", table, k=k)
+        drawn = logp[list(draw)]
+        estimate = estimate + drawn.sum().exp().detach() * (advantages * drawn).sum()
+    (got,) = torch.autograd.grad(estimate, logits)
+    torch.testing.assert_close(got / size * k, wanted, atol=1e-12, rtol=1e-10)
 
 
 @st.composite

@@ -186,7 +186,11 @@ BAD_KEYWORDS = [
         ["'ddof' is 2, expected one of 0, 1", "'scale' is 'all'", "'eps' is -1"],
     ),
     ("zscore", {"eps": True}, ["'eps' is True"]),
-    ("passk", {"eps": float("inf")}, ["'eps' is inf"]),
+    ("zscore", {"eps": float("inf")}, ["'eps' is inf"]),
+    ("passk", {"k": 0}, ["'k' is 0, expected a finite number of at least 1"]),
+    ("passk", {"k": 2.5}, ["'k'"]),
+    ("passk", {"k": True}, ["'k'"]),
+    ("passk", {"eps": 1e-4, "ddof": 1}, ["'eps'", "'ddof'"]),
     (
         "process",
         {"credit": "all", "outcome_weight": float("inf"), "steps_from": 3},
@@ -337,7 +341,7 @@ def test_metrics_count_zeros_and_dead_groups():
 
 def test_a_group_with_one_advantage_that_is_not_zero_is_alive():
     table = RewardTable.of([1, 0, 0, 1], groups=[0, 0, 0, 1])
-    estimator = get_advantage("passk")
+    estimator = get_advantage("best_of_n")
     found = advantage_metrics(estimator, table, compute_advantages(estimator, table))
     assert found["advantages/dead_group_fraction"] == 0.5
     assert found["advantages/zero_fraction"] == 0.75

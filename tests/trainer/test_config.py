@@ -172,6 +172,24 @@ def test_the_hosts_sequence_ratio_does_not_go_with_advantages_per_token(case, lo
         assert word in problem
 
 
+@pytest.mark.parametrize(
+    ("keywords", "generations", "expected"),
+    [
+        ({}, 4, "its k is 4 and compares 4 completions.*takes 5. Set k to at most 3, or num_generations to at least 5"),
+        ({"k": 8}, 8, "its k is 8.*k to at most 7, or num_generations to at least 9"),
+        ({"k": 2}, 2, "at most 1, or num_generations to at least 3"),
+    ],
+)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_subset_of_k_needs_more_generations_than_k(keywords, generations, expected, mixed):
+    whole = {"parts": {"passk": 0.5, "sign": 1.0}, "passk": keywords}
+    chosen = {"advantage": "mix", "advantage_kwargs": whole} if mixed else {"advantage_kwargs": keywords}
+    given = {"advantage": "passk", "num_generations": generations, **chosen}
+    (problem,) = problems(**given)
+    assert re.search(f"num_generations is {generations}, .*'passk'.*{expected}", problem)
+    GRPOPlusConfig(**{**BASE, **given, "num_generations": keywords.get("k", 4) + 1, "generation_batch_size": 45 * 8})
+
+
 def test_steps_of_a_mix_come_from_one_verifier():
     kwargs = {"parts": {"process": 1.0, "raw": 1.0}, "process": {"steps_from": "a"}}
     config = GRPOPlusConfig(**BASE, advantage="mix", advantage_kwargs=kwargs)
