@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.anchors import absolute
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from grpo_verifiers.function import OnError
 
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
+_LARGEST = 3.4028234663852886e38  # of float32, which rewards are weighed in
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,10 @@ def _plain(name: str) -> str:
 def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
     problems = []
     weight, timeout = values.get("weight"), values.get("timeout")
-    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float) or not isfinite(weight)):
-        problems.append(f"{where}: weight is {weight!r}, expected a finite number.")
+    if weight is not None and (
+        isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= _LARGEST
+    ):
+        problems.append(f"{where}: weight is {weight!r}, expected a finite number, of size {_LARGEST:.2g} at most.")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
         problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
     for key in ("kwargs", "columns"):

@@ -73,7 +73,8 @@ def per_completion(advantages: torch.Tensor, table: RewardTable) -> torch.Tensor
     """One number a completion for the log: the value itself, or the mean over its trainable tokens."""
     if advantages.dim() == 1:
         return advantages
-    return advantages.sum(dim=1) / table.trainable().sum(dim=1).clamp(min=1)
+    sums_N = advantages.to("cpu", torch.float64).sum(dim=1)  # large ones would overflow
+    return sums_N / table.trainable().sum(dim=1).clamp(min=1).cpu()
 
 
 def per_token(advantages_NT: torch.Tensor, table: RewardTable) -> list[list[float]]:

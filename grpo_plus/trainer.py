@@ -23,6 +23,7 @@ from grpo_plus.record.recorder import recorder_of
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
 from grpo_plus.resolve import resolve_advantage, resolve_objective, step_aggregates, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
+from grpo_plus.unusable import Unusable
 from grpo_plus.verification import Verification
 
 logger = logging.getLogger("grpo_plus")
@@ -105,6 +106,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.retry = retry_of(self, active=self.guard.active)
         self.update = None if self.objective is None else ObjectiveLoss(self.objective, self)
         self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
+        self.unusable = Unusable(main=self.accelerator.is_main_process)
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
         self._rewards_NK: torch.Tensor | None = None
         self._lengths_N: torch.Tensor | None = None
@@ -188,6 +190,8 @@ class GRPOPlusTrainer(GRPOTrainer):
                 self.verification.log_evaluation(_trl.metric_logger(self))
         finally:
             self.verification.settle()
+        if self.estimator is not None or self.verification.live:
+            rewards_NK = self._logged(self.unusable.rewards(rewards_NK, self.reward_func_names))
         if self.recorder is not None:
             self.recorder.scored(prompts, completion_ids_list, rewards_NK)
         if self.estimator is not None:
@@ -218,7 +222,15 @@ class GRPOPlusTrainer(GRPOTrainer):
                 "one list of (first token, one past the last, score) per completion; empty where there is no step."
             )
         everywhere = _trl.gather_objects([[tuple(step) for step in steps] for steps in local])
+        source = "the step scorer" if self.step_scorer is not None else f"the verifier {labels[0]!r}"
+        everywhere = self._logged(self.unusable.steps(everywhere, source))
         return step_scores(everywhere, device=self.accelerator.device, dtype=torch.float32)
+
+    def _logged(self, found: tuple[Any, dict[str, float]]) -> Any:
+        """The first of the two, the metrics beside it logged."""
+        for name, value in found[1].items():
+            _trl.metrics_of(self)[name].append(value)
+        return found[0]
 
     def _advantages(self, output: Any) -> torch.Tensor:
         """The estimator's advantages of this rank's rows; metrics and TRL's table follow what is trained with."""

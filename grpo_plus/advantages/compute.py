@@ -1,4 +1,8 @@
-"""Run an estimator on a table, and enforce what must hold whatever the estimator does."""
+"""Run an estimator on a table, and enforce what must hold whatever the estimator does.
+
+Estimators see float64: no sum, weighted sum or square of float32 rewards overflows there. What they return is brought
+back to the precision of the table; advantages beyond its range are set to its largest number.
+"""
 
 import traceback
 from collections.abc import Callable
@@ -32,7 +36,7 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
         **keywords: of the estimator; a step estimator also takes ``credit`` and ``outcome_weight``.
 
     Returns:
-        (N,), or (N, T) with T = ``table.lengths.max()`` for step and token estimators.
+        (N,), or (N, T) with T = ``table.lengths.max()`` for step and token estimators; in the precision of the table.
 
     Raises:
         EstimatorKeywordError: wrong keywords, all of them listed.
@@ -43,21 +47,29 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
     if not isinstance(table, RewardTable):
         raise TypeError(f"{estimator.title} takes a RewardTable, not {type(table).__name__}: RewardTable.of([...]).")
     require_keywords(estimator, keywords)
+    values = _advantages(estimator, _in_float64(table), keywords)
+    largest = torch.finfo(table.rewards.dtype).max
+    return values.clamp(-largest, largest).to(table.rewards)
+
+
+def _in_float64(table: RewardTable) -> RewardTable:
+    no_float64 = table.rewards.device.type == "mps"  # a few numbers: the CPU is as fast
+    return table.to(device="cpu" if no_float64 else None, dtype=torch.float64)
+
+
+def _advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
     if estimator.per == "step":
         return _step_advantages(estimator, table, keywords)
     if estimator.per == "parts":
         values: Tensor = estimator.fn(table, **keywords)
         return values  # each part has been through here
-    values = _call(estimator, table, keywords)
     shape = (len(table.rewards),) if estimator.per == "completion" else (len(table.rewards), table.width)
-    _check_tensor(estimator, values, shape, table)
+    values = _check_tensor(estimator, _call(estimator, table, keywords), shape, table)
     live_N = table.scorable()
     if estimator.group_relative and not estimator.own_zero_rule:
         live_N = Groups.of(table.groups).live(table.totals(), live_N)
-    if estimator.per == "token":
-        live_NT = live_N[:, None] & table.trainable()
-        return _finite(estimator, values.masked_fill(~live_NT, 0.0))
-    return _finite(estimator, values.masked_fill(~live_N, 0.0))
+    live = live_N[:, None] & table.trainable() if estimator.per == "token" else live_N
+    return _finite(estimator, values.masked_fill(~live, 0.0))
 
 
 def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
@@ -68,8 +80,7 @@ def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[st
     shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}
     declared = keywords_of(estimator.fn)
     own = {name: value for name, value in keywords.items() if name in declared or name not in SPREAD_KEYWORDS}
-    values_S = _call(estimator, table, own)
-    _check_tensor(estimator, values_S, (len(steps),), table)
+    values_S = _check_tensor(estimator, _call(estimator, table, own), (len(steps),), table)
     live_S = ~steps.scores.isnan()
     if estimator.group_relative and not estimator.own_zero_rule:
         live_S = Groups.of(table.groups[steps.rows]).live(steps.scores, live_S)
@@ -87,16 +98,20 @@ def _call(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) ->
         ) from error
 
 
-def _check_tensor(estimator: Estimator, values: Any, shape: tuple[int, ...], table: RewardTable) -> None:
-    wanted = f"a {table.rewards.dtype} tensor of shape {shape} on {table.rewards.device}, one value a {estimator.per}"
+def _check_tensor(estimator: Estimator, values: Any, shape: tuple[int, ...], table: RewardTable) -> Tensor:
+    """What an estimator returned, in the precision of its table; float32 will do."""
+    device = table.rewards.device
+    wanted = f"a float64 or float32 tensor of shape {shape} on {device}, one value a {estimator.per}"
     if not isinstance(values, Tensor):
         raise EstimatorOutputError(f"{estimator.title} returned {type(values).__name__}, expected {wanted}.")
-    if tuple(values.shape) != shape or values.dtype != table.rewards.dtype or values.device != table.rewards.device:
+    floats = (torch.float64, torch.float32)
+    if tuple(values.shape) != shape or values.dtype not in floats or values.device != device:
         raise EstimatorOutputError(
             f"{estimator.title} returned {values.dtype} of shape {tuple(values.shape)} on {values.device}, expected "
             f"{wanted}. Make it with table.rewards.new_zeros(...) or .to(table.rewards), or register the estimator "
             "with another per=."
         )
+    return values.to(table.rewards)
 
 
 def _finite(estimator: Estimator, values: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
             f"the advantages of {estimator.title} have shape {tuple(advantages.shape)}, which does not belong to a "
             f"table of {len(table.rewards)} completions of up to {table.width} tokens."
         )
+    table, advantages = table.to(device="cpu", dtype=torch.float64), advantages.to("cpu", torch.float64)  # no overflow
     values = advantages[table.trainable()] if per_token else advantages
     groups = Groups.of(table.groups)
     nonzero_N = (advantages != 0).reshape(len(advantages), -1).any(dim=1)

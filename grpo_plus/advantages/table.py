@@ -20,7 +20,8 @@ TRAINABLE = "trainable"
 class RewardTable:
     """Everything an estimator may look at; all ranks' completions.
 
-    Floats become float32 unless they are float64, which is kept; integers of any width become int64.
+    Floats become float32 unless they are float64, which is kept; integers of any width become int64. Estimators get the
+    table in float64.
 
     Attributes:
         rewards: (N, K); NaN: this verifier does not apply to this completion.

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from grpo_plus import _trl
 from grpo_plus.record.sample import PROMPT_KEPT, as_text, runs
 from grpo_plus.rollout import is_truncated
@@ -26,7 +28,10 @@ def rank_rows(
     advantages, first = output["advantages"].detach(), trainer.accelerator.process_index * len(prompts)
     mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
     per_token = advantages.dim() == 2
-    means = (advantages * mask_BT).sum(1) / mask_BT.sum(1).clamp(min=1) if per_token else advantages
+    means = advantages
+    if per_token:
+        trained_BT = mask_BT.to("cpu", torch.float64)
+        means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
     truncated = is_truncated(completion_ids, _trl.stop_ids(trainer))
     judges = trainer.verification.at_work(training=trainer.model.training)

@@ -249,7 +249,7 @@ def test_annotations_for_type_checkers_only_do_not_switch_checks_off():
     [
         (lambda t: t.rewards, r"shape \(2, 1\).*expected.*shape \(2,\)"),
         (lambda t: t.totals().long(), "returned torch.int64"),
-        (lambda t: t.totals().double(), "returned torch.float64"),
+        (lambda t: t.totals().half(), "returned torch.float16"),
         (lambda t: t.totals().tolist(), "returned list"),
         (lambda t: None, "returned NoneType"),
         (lambda t: t.totals().sum(), r"of shape \(\) on cpu, expected.*shape \(2,\)"),

@@ -18,3 +18,10 @@ def test_isolation_is_an_option_like_any_other():
     (entry,), problems = read_entries([{"name": "exact", "kwargs": {"isolation": "process"}}])
     assert problems == []
     assert entry.build().describe()["isolation"] == "process"
+
+
+@pytest.mark.parametrize("weight", [1e39, -1e39, 10**400, float("nan"), float("-inf"), True, "1"])
+def test_a_weight_that_float32_does_not_hold_is_a_problem_of_the_entry(weight):
+    entries, (problem,) = read_entries([{"name": "math", "weight": weight}])
+    assert entries == []
+    assert problem.startswith(f"verifiers[0] (math): weight is {weight!r}, expected a finite number")
