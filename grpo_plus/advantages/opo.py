@@ -1,9 +1,10 @@
 """Length-weighted baseline: OPO (arXiv:2505.23585).
 
 Of all baselines the one that minimises the gradient's variance weighs each reward by its squared gradient norm; taking
-that as proportional to the completion's length gives Σ l·R / Σ l. Assumes exact on-policy training: with several
-optimizer steps on a generation batch it is a baseline like any other, no longer the best. When all lengths of a group
-are 0 they say nothing, and the baseline is the mean.
+that as proportional to the number of tokens trained on gives Σ l·R / Σ l. Tokens that the model did not write (results
+of tools) have no gradient and do not count. Assumes exact on-policy training: with several optimizer steps on a
+generation batch it is a baseline like any other, no longer the best. When no token of a group is trained on, the
+baseline is the mean.
 """
 
 import torch
@@ -15,12 +16,12 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def opo(table: RewardTable) -> Tensor:
-    """R − Σ l·R / Σ l, with l the completion lengths."""
+    """R − Σ l·R / Σ l, with l the tokens of a completion that are trained on."""
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)
     # Around the mean first: weighing deviations keeps the digits that weighing large rewards would lose.
     centred_N = groups.centre(totals_N, scorable_N)
-    lengths_N = table.lengths.to(totals_N.dtype)
+    lengths_N = table.trainable().sum(dim=1).to(totals_N.dtype)
     shift_G = groups.total(centred_N * lengths_N, scorable_N)
     weight_G = groups.total(lengths_N, scorable_N)
     shift_G = torch.where(weight_G > 0, shift_G / weight_G, 0.0)

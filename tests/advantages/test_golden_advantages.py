@@ -56,6 +56,16 @@ def test_opo_weighs_the_baseline_by_length():
     torch.testing.assert_close(got, torch.tensor([0.4, 0.4, 0.4, -0.6]), atol=1e-6, rtol=0)
 
 
+def test_opo_counts_the_tokens_that_are_trained_on():
+    """The second completion is mostly what a tool said; the last one is left out of training altogether."""
+    trainable = torch.ones(4, 40, dtype=torch.bool)
+    trainable[1, 5:15] = False
+    trainable[3] = False
+    table = RewardTable.of(ONE_WRONG, lengths=[10, 20, 30, 40], extras={"trainable": trainable})
+    same = RewardTable.of(ONE_WRONG, lengths=[10, 10, 30, 0])
+    assert compute_advantages("opo", table).tolist() == compute_advantages("opo", same).tolist() == [0, 0, 0, -1]
+
+
 def test_opo_without_any_token_falls_back_to_the_mean():
     got = compute_advantages("opo", RewardTable.of(ONE_WRONG, lengths=[0, 0, 0, 0]))
     torch.testing.assert_close(got, torch.tensor([0.25, 0.25, 0.25, -0.75]))

@@ -267,7 +267,9 @@ def test_completions_that_are_masked_have_no_steps(build, capture, say):
     torch.testing.assert_close(output["advantages"][:4], compute_advantages("process", table(trainable=trainable)))
 
 
-def test_tool_results_are_never_credited(build, chats, tool_calls, tool_tokenizer, capture):
+@pytest.fixture
+def doubling(chats, tool_calls, tool_tokenizer):
+    """What a trainer is given so that every other completion calls a tool."""
     import copy
 
     def double(number: int) -> int:
@@ -278,24 +280,35 @@ def test_tool_results_are_never_credited(build, chats, tool_calls, tool_tokenize
         """
         return 2 * number
 
+    return {"train_dataset": chats, "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer)}
+
+
+def test_tool_results_are_never_credited(build, doubling, capture):
     def whole(prompts, completions, completion_ids, **_):
         return [[(0, len(ids), float(row))] for row, ids in enumerate(completion_ids)]
 
     trainer = build(
-        trainer={
-            "train_dataset": chats,
-            "tools": [double],
-            "processing_class": copy.deepcopy(tool_tokenizer),
-            "step_scorer": whole,
-        },
-        advantage="process",
-        max_completion_length=160,
-        max_steps=1,
+        trainer={**doubling, "step_scorer": whole}, advantage="process", max_completion_length=160, max_steps=1
     )
     output = steps_of(trainer, capture(trainer))
     trained = output["completion_mask"] * output["tool_mask"]
     assert (output["completion_mask"] - trained).sum() > 50
     assert torch.equal(output["advantages"] != 0, trained.bool())
+
+
+def test_tool_results_are_no_length_to_opo(build, doubling, capture):
+    trainer = build(
+        trainer={**doubling, "reward_funcs": [fixed(1, 0, 0, 0.5)]},
+        advantage="opo",
+        max_completion_length=160,
+        max_steps=1,
+    )
+    output = steps_of(trainer, capture(trainer))
+    trained = (output["completion_mask"] * output["tool_mask"]).sum(dim=1)
+    assert (output["completion_mask"].sum(dim=1) - trained).max() > 20
+    rewards = torch.tensor([1.0, 0, 0, 0.5])
+    expected = rewards - (trained[:4] * rewards).sum() / trained[:4].sum()
+    torch.testing.assert_close(output["advantages"][:4], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
