@@ -53,7 +53,7 @@ def section(trainer: Any) -> str:
     """The section as Markdown."""
     args = trainer.args
     rows: list[tuple[str, str]] = [
-        ("Advantage estimator", _advantage(args)),
+        ("Advantage estimator", _advantage(trainer)),
         ("Objective", _objective(args)),
         ("Update engine", f"`{args.engine}`" if hasattr(args, "engine") else "stock"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
@@ -70,11 +70,12 @@ def section(trainer: Any) -> str:
     return "\n".join(lines)
 
 
-def _advantage(args: Any) -> str:
+def _advantage(trainer: Any) -> str:
+    args = trainer.args
     if getattr(args, "advantage", None) is None:
         name, keywords = equivalent_advantage(args)
         return f"TRL's own, which is `{name}`{_keywords(keywords)}"
-    return f"`{_base(args.advantage)}`{_keywords(args.advantage_kwargs)}"
+    return f"`{_base(args.advantage)}`{_keywords(trainer.estimator[1])}"
 
 
 def _objective(args: Any) -> str:

@@ -5,6 +5,7 @@ from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.inner import stop_problems
+from grpo_plus.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.problems import Problem
 from grpo_plus.reference import refresh_problems
 from grpo_verifiers._suggest import unknown
@@ -70,6 +71,44 @@ def resolve_advantage(config: Any) -> "tuple[Estimator, dict[str, Any]] | None":
         return None
     name, keywords = equivalent_advantage(config)
     return get_advantage(name), keywords
+
+
+def running_advantage(
+    config: Any, givers: Mapping[str, bool | None], functions: Sequence[str] = (), *, scorer: bool = False
+) -> "tuple[tuple[Estimator, dict[str, Any]] | None, list[str]]":
+    """What `resolve_advantage` gives, with the outcome weight that follows from all rewards; and ignored weights.
+
+    Args:
+        config: the config.
+        givers: label of every verifier to whether it gives steps.
+        functions: names of the reward functions and models, which stand before the verifiers.
+        scorer: whether a step scorer gives the steps, and no verifier.
+    """
+    chosen = resolve_advantage(config)
+    sources = step_sources(config)
+    if chosen is None or sources is None:
+        return chosen, []
+    rewards = _rewards(config, givers, functions)
+    source = None if scorer else source_of(rewards, next(filter(None, sources), None))
+    return with_outcome_weight(chosen, rewards, source), outcome_problems(chosen, rewards, source)
+
+
+def step_givers(config: Any) -> dict[str, bool | None]:
+    """Label of every verifier of a config to whether it gives steps; None where only running it can tell."""
+    from grpo_plus.entries import read_entries
+
+    entries, _ = read_entries(config.verifiers or [])
+    return {entry.label: entry.build(config.plugins or ()).gives_steps for entry in entries}
+
+
+def _rewards(config: Any, givers: Mapping[str, bool | None], functions: Sequence[str] = ()) -> list[Reward]:
+    """Everything that rewards completions, and by which weight."""
+    from grpo_plus.entries import read_entries
+
+    labels = [*functions, *givers]
+    own = {entry.label: entry.weight for entry in read_entries(config.verifiers or [])[0]}
+    weights = config.reward_weights or [own.get(label) for label in labels]
+    return [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
 
 
 def estimator_parts(config: Any) -> "list[tuple[Estimator, dict[str, Any]]]":
@@ -201,7 +240,8 @@ def _advantage_problems(config: Any) -> list[str]:
 
     problems = check_advantage_kwargs(config.advantage, dict(config.advantage_kwargs or {}))
     if not problems:  # otherwise nobody knows what would run
-        problems += _single_generation_problems(config) + _group_size_problems(config) + _step_source_problems(config)
+        problems += _single_generation_problems(config) + _group_size_problems(config)
+        problems += _step_source_problems(config) + _outcome_problems(config)
     for name in changed_fields(config, tuple(ADVANTAGE_FIELDS)):
         problems.append(
             f"{name} ({getattr(config, name)!r}) and advantage ({config.advantage!r}) both choose how rewards become "
@@ -269,6 +309,19 @@ def _step_source_problems(config: Any) -> list[str]:
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
+
+
+def _outcome_problems(config: Any) -> list[str]:
+    """Weights that nothing would read, as far as the config alone tells: a trainer may be given more rewards."""
+    chosen, sources = resolve_advantage(config), step_sources(config)
+    if chosen is None or sources is None or config.reward_weights is not None:
+        return []
+    try:
+        rewards = _rewards(config, step_givers(config))
+    except VerifierError:  # reported where verifiers are checked
+        return []
+    source = source_of(rewards, next(filter(None, sources), None))
+    return outcome_problems(chosen, rewards, source, complete=False)
 
 
 def _objective_problems(config: Any) -> Sequence[Problem]:

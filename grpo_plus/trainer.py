@@ -21,7 +21,7 @@ from grpo_plus.qlora.attach import Rollouts, draw_from_server, retry_of
 from grpo_plus.qlora.guard import Guard
 from grpo_plus.record.recorder import recorder_of
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
-from grpo_plus.resolve import resolve_advantage, resolve_objective, step_aggregates, step_problems, step_sources
+from grpo_plus.resolve import resolve_objective, running_advantage, step_aggregates, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
 from grpo_plus.unusable import Unusable
 from grpo_plus.verification import Verification
@@ -63,7 +63,6 @@ class GRPOPlusTrainer(GRPOTrainer):
     ) -> None:
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
         ours = isinstance(args, GRPOPlusConfig)
-        self.estimator = resolve_advantage(args) if ours else None
         self.objective = resolve_objective(args) if ours else None
         self.step_sources = step_sources(args) if ours else None
         grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
@@ -71,11 +70,16 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.step_scorer = step_scorer
         givers = self.verification.step_givers
         aggregates = step_aggregates(args) if ours else []
+        functions = self.verification.function_names(reward_funcs)
+        self.estimator, ignored = (
+            running_advantage(args, givers, functions, scorer=step_scorer is not None) if ours else (None, [])
+        )
         raise_all(
             [
                 *step_problems(self.step_sources, scorer=step_scorer is not None, givers=givers, aggregates=aggregates),
                 *self.verification.dataset_problems(train_dataset, eval_dataset),
                 *self.verification.weight_problems(args.reward_weights, reward_funcs),
+                *ignored,
             ]
         )
         self.verification.report_golds(train_dataset)

@@ -184,6 +184,12 @@ class Verification:
         own = list(given) if isinstance(given, list | tuple) else [given]
         return [*own, *(None for _ in self.live)]
 
+    @staticmethod
+    def function_names(reward_funcs: Any) -> list[str]:
+        """Of the reward functions and models that stand before the verifiers, as TRL names them."""
+        own = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        return [_reward_name(func) for func in own if func is not None]
+
     def weight_problems(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[str]:
         """``reward_weights`` of another number than the rewards, which are told in their order."""
         if weights is None or not self.live:

@@ -59,7 +59,7 @@ def range_problems(what: str, hints: Mapping[str, Any], given: Mapping[str, Any]
         if typing.get_origin(hint) is not Annotated:
             continue
         kind, *constraints = typing.get_args(hint)
-        if not fits(value, kind):
+        if value is None or not fits(value, kind):
             continue  # the type check says so already
         expected = (c.problem(value) for c in constraints if isinstance(c, Constraint))
         problems += [f"{what}: keyword {name!r} is {value!r}, expected {text}." for text in expected if text]

@@ -2,7 +2,8 @@
 
 Credit "return" is the paper's: a token carries the sum over its own and all later steps. Credit "step" gives it its own
 step's score only, so that good steps before a mistake are not blamed for it. Outcome rewards never gate the steps; a
-step without a score is out of the statistics and adds 0; fewer than two scored steps, or all equal, give 0.
+step without a score is out of the statistics and adds 0; fewer than two scored steps, or all equal, give 0. The outcome
+counts by ``outcome_weight`` times its z-score, added to every token.
 
 Deviation: the paper has rewards at the ends of steps; here steps carry spans, so tokens outside any step get 0 with
 credit "step".
@@ -27,7 +28,7 @@ def process(
     steps_from: str | None = None,  # noqa: ARG001 - which verifier's steps: whoever fills the table reads it
     aggregate: Literal["min", "mean", "last", "product"] | None = None,  # noqa: ARG001 - of its reward column: same
 ) -> Tensor:
-    """(r − μ) / (σ + eps) of each step, statistics over all scored steps of the group; tokens carry their steps'."""
+    """(r − μ) / (σ + eps) of each step over all scored steps of the group, plus outcome_weight times the outcome's."""
     steps = steps_of(table)
     groups = Groups.of(table.groups[steps.rows])
     return zscores(steps.scores, ~steps.scores.isnan(), groups, eps=eps, ddof=ddof)

@@ -36,7 +36,7 @@ def spread(
     values_S: Tensor,
     *,
     credit: Literal["step", "return"] = "step",
-    outcome_weight: Annotated[float, Finite()] = 0.0,
+    outcome_weight: Annotated[float | None, Finite()] = None,
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
 ) -> Tensor:
@@ -47,7 +47,9 @@ def spread(
         values_S: one value a step.
         credit: "step": a token carries the value of the step it lies in, 0 outside any step. "return": the sum of the
             values of its own and all later steps, a step being later while its end is past the token.
-        outcome_weight: this multiple of the completion's outcome z-score is added to every token.
+        outcome_weight: this multiple of the completion's outcome z-score is added to every token. A table does not say
+            which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets 1 where a
+            reward other than that of the steps' source has a weight.
         eps: of that z-score.
         ddof: of that z-score.
     """

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     config = parsed.training
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
-        *_advantage_lines(config, rewards, lengths),
+        *_advantage_lines(config, rewards, lengths, _functions(parsed.script)),
         "",
         *_objective_lines(config, lengths),
         "",
@@ -66,10 +66,18 @@ def _numbers(flag: str, text: str) -> list[float]:
     return values
 
 
-def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: list[int]) -> list[str]:
+def _functions(script: Any) -> list[str]:
+    """What rewards completions beside the verifiers."""
+    model = script.reward_model_name_or_path
+    return [*([model] if model else []), *(script.reward_funcs or [])]
+
+
+def _advantage_lines(
+    config: "GRPOPlusConfig", rewards: list[float], lengths: list[int], functions: Sequence[str] = ()
+) -> list[str]:
     from grpo_plus.advantages import RewardTable, compute_advantages, get_advantage
     from grpo_plus.options import mapping
-    from grpo_plus.resolve import equivalent_advantage, step_sources
+    from grpo_plus.resolve import equivalent_advantage, running_advantage, step_givers, step_sources
 
     if config.advantage is None:
         name, keywords = equivalent_advantage(config)
@@ -81,6 +89,9 @@ def _advantage_lines(config: "GRPOPlusConfig", rewards: list[float], lengths: li
         name, keywords = config.advantage, mapping("advantage_kwargs", config.advantage_kwargs)
         origin = name
     estimator = get_advantage(name)
+    if step_sources(config) is not None:  # how the outcome counts beside the steps follows from all that is listed
+        chosen, _ = running_advantage(config, step_givers(config), functions)
+        estimator, keywords = chosen or (estimator, keywords)
     lines = [f"advantage: {origin}", *(f"  {line}" for line in estimator.formula.splitlines())]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
     steps = None

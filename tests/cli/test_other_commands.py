@@ -105,6 +105,23 @@ def test_explain_of_step_estimators_says_why_there_are_no_numbers(cli, config):
     assert "credit = return" in out
 
 
+@pytest.mark.parametrize(
+    ("given", "weight"),
+    [
+        ({"verifiers": ["math", {"name": "math_steps", "weight": 0}]}, "1"),
+        ({"verifiers": [{"name": "math", "weight": 0}, {"name": "math_steps", "weight": 0}]}, "0"),
+        ({"verifiers": ["math_steps"], "reward_funcs": ["accuracy_reward"]}, "1"),
+        ({"verifiers": ["math_steps"]}, "0"),
+        ({"verifiers": ["math", "math_steps"], "advantage_kwargs": {"outcome_weight": 0.3}}, "0.3"),
+    ],
+)
+def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config, given, weight):
+    code, out, err = cli("explain", config(advantage="process", **given))
+    assert code == 0, err
+    (line,) = [line for line in out.splitlines() if "outcome_weight" in line]
+    assert float(line.rpartition("=")[2]) == float(weight)
+
+
 def test_explain_of_an_estimator_of_ones_own(cli, config, folder):
     (folder / "mine.py").write_text('def half(table):\n    """R / 2, say."""\n    return table.totals() / 2\n')
     code, out, err = cli("explain", config(advantage="./mine.py:half"), "--rewards", "2,0")

@@ -264,7 +264,8 @@ def test_completions_that_are_masked_have_no_steps(build, capture, say):
     assert output["advantages"][2].abs().sum() == 0
     trainable = torch.ones(4, 9, dtype=torch.bool)
     trainable[2] = False
-    torch.testing.assert_close(output["advantages"][:4], compute_advantages("process", table(trainable=trainable)))
+    expected = compute_advantages("process", table((1, 0, 0, 0), trainable), outcome_weight=1.0)
+    torch.testing.assert_close(output["advantages"][:4], expected)
 
 
 @pytest.fixture

@@ -1,0 +1,134 @@
+"""How much the outcome counts beside the steps: every reward that is listed with a weight is trained on, or refused.
+
+A step estimator reads the scores of steps; rewards reach it by ``outcome_weight`` alone. Unset it is 1 where a reward
+other than that of the steps' source has a weight, else 0. Beside another part of a mix that reads the rewards it is 0:
+they count there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grpo_plus.advantages import Estimator
+
+Chosen = tuple["Estimator", dict[str, Any]]
+"""An estimator and its keywords."""
+
+
+@dataclass(frozen=True)
+class Reward:
+    """One reward of a run.
+
+    Attributes:
+        label: its name in logs.
+        weight: None where none was set, which is 1.
+        gives_steps: whether its verdicts have steps; None where only running it can tell.
+    """
+
+    label: str
+    weight: float | None = None
+    gives_steps: bool | None = False
+
+    def __str__(self) -> str:
+        return f"{self.label!r} (weight {1 if self.weight is None else self.weight:g})"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of an estimator: itself, or one of a mix, with its weight there."""
+
+    name: str
+    estimator: "Estimator"
+    keywords: Mapping[str, Any]
+    weight: float = 1.0
+
+    @property
+    def outcome_weight(self) -> float | None:
+        """As it is set, or as an estimator of a plug-in declares it by default."""
+        from grpo_plus.advantages import parameters_of
+
+        given: float | None = self.keywords.get("outcome_weight")
+        if given is None and self.estimator.per == "step":
+            given = parameters_of(self.estimator)["outcome_weight"].default
+        return given
+
+    @property
+    def reads_rewards(self) -> bool:
+        """Whether rewards count here, by what is set."""
+        return self.weight != 0 and (self.estimator.per != "step" or bool(self.outcome_weight))
+
+
+def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None:
+    """The label of the reward whose verifier gives the steps; None where only running tells, or none does."""
+    if named is not None:
+        return named
+    sure = [reward.label for reward in rewards if reward.gives_steps]
+    possible = sure or [reward.label for reward in rewards if reward.gives_steps is None]
+    return possible[0] if len(possible) == 1 else None
+
+
+def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str | None) -> Chosen:
+    """The estimator with the number that an unset ``outcome_weight`` stands for.
+
+    Args:
+        chosen: the estimator and its keywords.
+        rewards: everything that rewards completions.
+        source: what `source_of` gave; None with a step scorer, which rewards nothing.
+    """
+    estimator, keywords = chosen
+    parts = _parts(chosen)
+    number = 0.0 if any(part.reads_rewards for part in parts) or not _outcomes(rewards, source) else 1.0
+    resolved = dict(keywords)
+    for part in parts:
+        if part.estimator.per == "step" and part.outcome_weight is None:
+            filled = {**part.keywords, "outcome_weight": number}
+            resolved = {**resolved, part.name: filled} if estimator.per == "parts" else filled
+    return estimator, resolved
+
+
+def outcome_problems(
+    chosen: Chosen, rewards: Sequence[Reward], source: str | None, *, complete: bool = True
+) -> list[str]:
+    """Weights of rewards that nothing would read.
+
+    Args:
+        chosen: the estimator and its keywords, as they are set.
+        rewards: what rewards completions.
+        source: what `source_of` gave.
+        complete: whether ``rewards`` are all there will be; a trainer may be given more.
+    """
+    parts = _parts(chosen)
+    if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):
+        return []
+    outcomes = _outcomes(rewards, source)
+    name = chosen[0].name
+    if outcomes:
+        refused = [part.name for part in parts if part.outcome_weight == 0 and part.weight != 0]
+        return [
+            f"outcome_weight of the advantage estimator {part!r} is 0, and so the reward{'s' * (len(outcomes) > 1)} "
+            f"{', '.join(map(str, outcomes))} would be ignored. Remove outcome_weight (they then count once) or set "
+            "another one; what should only be logged has weight 0."
+            for part in refused
+        ]
+    # A weight of 1 may be written as well as left out; another one was meant to do something.
+    return [
+        f"the reward {reward} gives the steps, of which the advantage estimator {name!r} takes z-scores whatever its "
+        "weight. Set weight: 0, or outcome_weight: 1 to add the z-score of the reward itself."
+        for reward in rewards
+        if complete and reward.label == source and reward.weight not in (None, 0, 1)
+    ]
+
+
+def _parts(chosen: Chosen) -> list[_Part]:
+    from grpo_plus.advantages import get_advantage
+
+    estimator, keywords = chosen
+    if estimator.per != "parts":
+        return [_Part(estimator.name, estimator, keywords)]
+    weights: Mapping[str, float] = keywords.get("parts", {})
+    return [_Part(name, get_advantage(name), keywords.get(name) or {}, weight) for name, weight in weights.items()]
+
+
+def _outcomes(rewards: Iterable[Reward], source: str | None) -> list[Reward]:
+    return [reward for reward in rewards if reward.label != source and reward.weight != 0]

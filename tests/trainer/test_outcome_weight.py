@@ -1,0 +1,218 @@
+"""Beside steps, the outcome counts as it is listed: a weight changes the advantages, or is refused."""
+
+import re
+
+import pytest
+import torch
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get_advantage
+from grpo_plus.outcome import Reward, outcome_problems, source_of, with_outcome_weight
+from grpo_plus.problems import ConfigError
+from grpo_plus.record.about import parts
+from grpo_plus.resolve import running_advantage, step_givers
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+MATH, STEPS, QUIET = Reward("math"), Reward("math_steps", 0.0, True), Reward("length", 0.0)
+MAYBE = Reward("mine", 0.0, None)
+
+
+def own_default(table, *, outcome_weight: float = 0.25):
+    return table.steps.scores
+
+
+def resolved(name, keywords, rewards, source):
+    return with_outcome_weight((get_advantage(name), keywords), rewards, source)[1]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "named", "expected"),
+    [
+        ([MATH, STEPS], None, "math_steps"),
+        ([MATH, STEPS, MAYBE], None, "math_steps"),
+        ([MATH, MAYBE], None, "mine"),
+        ([MAYBE, Reward("other", None, None)], None, None),
+        ([MATH, STEPS], "math", "math"),
+        ([MATH], None, None),
+        ([], None, None),
+    ],
+)
+def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewards, named, expected):
+    assert source_of(rewards, named) == expected
+
+
+@pytest.mark.parametrize(
+    ("rewards", "keywords", "expected"),
+    [
+        ([MATH, STEPS], {}, 1.0),
+        ([MATH, STEPS], {"outcome_weight": None}, 1.0),
+        ([Reward("math", -0.5), STEPS], {}, 1.0),
+        ([Reward("math", 0), STEPS], {}, 0.0),
+        ([Reward("math", 0), Reward("exact", 2.0), STEPS], {}, 1.0),
+        ([QUIET, STEPS], {}, 0.0),
+        ([Reward("math_steps", None, True)], {}, 0.0),
+        ([Reward("math_steps", 1, True)], {}, 0.0),
+        ([MATH, Reward("math_steps", 1, True)], {}, 1.0),
+        ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
+        ([QUIET, STEPS], {"outcome_weight": 0.3}, 0.3),
+        ([QUIET, STEPS], {"outcome_weight": 0}, 0),
+    ],
+)
+def test_unset_it_follows_from_what_is_listed(rewards, keywords, expected):
+    source = source_of(rewards)
+    assert resolved("process", keywords, rewards, source)["outcome_weight"] == expected
+    assert outcome_problems((get_advantage("process"), keywords), rewards, source) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "keywords", "expected"),
+    [
+        ({"process": 1.0}, {}, 1.0),
+        ({"process": 1.0, "sign": 0.5}, {}, 0.0),
+        ({"process": 1.0, "sign": 0.5}, {"outcome_weight": 0}, 0.0),
+        ({"process": 1.0, "sign": 0.5}, {"outcome_weight": 2}, 2.0),
+        ({"process": 1.0, "sign": 0}, {}, 1.0),
+    ],
+)
+def test_beside_a_part_that_reads_the_rewards_they_count_there(parts, keywords, expected):
+    given = {"parts": parts, "process": keywords} if keywords else {"parts": parts}
+    found = resolved("mix", given, [MATH, STEPS], "math_steps")
+    assert found == {"parts": parts, "process": {"outcome_weight": expected}}
+    assert outcome_problems((get_advantage("mix"), given), [MATH, STEPS], "math_steps") == []
+
+
+def test_a_default_that_an_estimator_declares_itself_stays():
+    chosen = (Estimator("mine", own_default, per="step"), {})
+    assert with_outcome_weight(chosen, [MATH, STEPS], "math_steps") == chosen
+
+
+@pytest.mark.parametrize("name", ["sign", "gdpo", "raw"])
+def test_estimators_without_steps_are_left_alone(name):
+    assert resolved(name, {}, [MATH], None) == {}
+    assert outcome_problems((get_advantage(name), {}), [MATH], None) == []
+
+
+@pytest.mark.parametrize(
+    "rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", None, None), STEPS]]
+)
+def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
+    for name, keywords in (
+        ("process", {"outcome_weight": 0.0}),
+        ("mix", {"parts": {"process": 1.0}, "process": {"outcome_weight": 0.0}}),
+    ):
+        (problem,) = outcome_problems((get_advantage(name), keywords), rewards, "math_steps")
+        assert f"outcome_weight of the advantage estimator 'process' is 0, and so the reward {rewards[0]}" in problem
+        assert "length" not in problem
+
+
+def test_a_weight_of_the_source_that_nothing_reads_is_named():
+    heavy = [Reward("math_steps", 2.0, True)]
+    for keywords in ({}, {"outcome_weight": 0.0}):
+        (problem,) = outcome_problems((get_advantage("process"), keywords), heavy, "math_steps")
+        assert "'math_steps' (weight 2) gives the steps" in problem
+        assert outcome_problems((get_advantage("process"), keywords), heavy, "math_steps", complete=False) == []
+    assert outcome_problems((get_advantage("process"), {"outcome_weight": 1.0}), heavy, "math_steps") == []
+    assert outcome_problems((get_advantage("process"), {}), [MATH, *heavy], "math_steps") == []
+
+
+def test_a_config_says_so_before_anything_loads():
+    verifiers = ["math", {"name": "exact", "weight": 0.5}, {"name": "math_steps", "weight": 0}]
+    given = {"advantage": "process", "verifiers": verifiers}
+    with pytest.raises(ConfigError, match=r"outcome_weight.* is 0, .*'math' \(weight 1\), 'exact' \(weight 0.5\)"):
+        GRPOPlusConfig(**BASE, **given, advantage_kwargs={"outcome_weight": 0})
+    config = GRPOPlusConfig(**BASE, **given)
+    (_, keywords), problems = running_advantage(config, step_givers(config))
+    assert keywords == {"outcome_weight": 1.0}
+    assert problems == []
+
+
+TEXTS = ["1+1=2\n\\boxed{2}", "1+1=3\n\\boxed{2}", "1+1=2\n\\boxed{9}", "1+1=3\n\\boxed{9}"]
+
+
+@pytest.fixture
+def answers(say):
+    """Right and wrong steps, with a right and a wrong answer each."""
+    from datasets import Dataset
+
+    say(lambda _, row: TEXTS[row % 4] + "<|im_end|>")
+    return Dataset.from_list([{"prompt": f"one and one {number}?", "answer": "2"} for number in range(8)])
+
+
+@pytest.fixture
+def advantages(build, capture, answers):
+    """What a run with these verifiers trains with, of its first group."""
+
+    def advantages(*verifiers, functions=None, scorer=None, **settings):
+        given = {"train_dataset": answers, "reward_funcs": functions}
+        given |= {"step_scorer": scorer} if scorer else {}
+        settings = {"advantage": "process", "max_completion_length": 24, "max_steps": 1} | settings
+        trainer = build(GRPOPlusTrainer, trainer=given, verifiers=list(verifiers), **settings)
+        kept = capture(trainer)
+        trainer.train()
+        return kept[0]["advantages"][:4], trainer
+
+    return advantages
+
+
+def test_the_outcome_is_trained_on_where_it_is_listed(advantages):
+    steps = {"name": "math_steps", "weight": 0}
+    got, trainer = advantages("math", steps)
+    alone, _ = advantages({"name": "math", "weight": 0}, steps)
+    outcome = compute_advantages("zscore", RewardTable.of([1, 1, 0, 0]))
+    trained = alone != 0
+    torch.testing.assert_close((got - alone)[trained], outcome[:, None].expand_as(got)[trained], rtol=1e-4, atol=1e-5)
+    assert got[0].sum() > got[2].sum() > got[3].sum()
+    assert parts(trainer)["advantage"]["keywords"] == {"outcome_weight": 1.0}
+
+
+def test_every_weight_makes_a_difference(advantages):
+    weights = [(1, 0, 0), (100, 0, 0), (0, 0, 0), (1, 1, 0), (1, 5, 0), (1, 1, 2)]
+    found = []
+    for outcome, steps, more in weights:
+        entries = [
+            {"name": "math", "weight": outcome},
+            {"name": "math_steps", "weight": steps},
+            {"name": "math", "label": "again", "weight": more},
+        ][: 3 if more else 2]
+        found.append(advantages(*entries)[0])
+    for one in range(len(found)):
+        for other in range(one):
+            assert not torch.equal(found[one], found[other]), (weights[one], weights[other])
+
+
+def test_reward_functions_and_reward_weights_are_listed_too(advantages):
+    def first(completions, **_):
+        return [float(row % 4 == 0) for row in range(len(completions))]
+
+    steps = "math_steps"
+    counted, trainer = advantages(steps, functions=[first], reward_weights=[1.0, 0.0])
+    assert trainer.estimator[1] == {"outcome_weight": 1.0}
+    silent, trainer = advantages(steps, functions=[first], reward_weights=[0.0, 0.0])
+    assert trainer.estimator[1] == {"outcome_weight": 0.0}
+    assert (counted - silent)[0].max() > 1
+    with pytest.raises(ConfigError, match=r"outcome_weight .* is 0, .*'first' \(weight 2\)"):
+        advantages(
+            steps,
+            functions=[first],
+            reward_weights=[2.0, 0.0],
+            advantage_kwargs={"outcome_weight": 0, "credit": "step"},
+        )
+    with pytest.raises(ConfigError, match=re.escape("'math_steps' (weight 3) gives the steps")):
+        advantages(steps, reward_weights=[3.0])
+
+
+def test_beside_a_step_scorer_every_verifier_is_an_outcome(advantages):
+    def scorer(prompts, **_):
+        return [[(0, 1, float(row % 2)), (1, 2, 1.0)] for row in range(len(prompts))]
+
+    _, trainer = advantages({"name": "math_steps", "weight": 1}, scorer=scorer)
+    assert trainer.estimator[1] == {"outcome_weight": 1.0}
+    _, trainer = advantages({"name": "math_steps", "weight": 0}, scorer=scorer)
+    assert trainer.estimator[1] == {"outcome_weight": 0.0}
+
+
+def test_a_mix_counts_the_outcome_once(advantages):
+    mixed = {"parts": {"sign": 1.0, "process": 0.5}}
+    got, trainer = advantages("math", {"name": "math_steps", "weight": 0}, advantage="mix", advantage_kwargs=mixed)
+    assert trainer.estimator[1] == mixed | {"process": {"outcome_weight": 0.0}}
+    assert got[0].sum() > got[2].sum()
