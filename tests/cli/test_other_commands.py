@@ -118,7 +118,7 @@ def test_explain_of_step_estimators_says_why_there_are_no_numbers(cli, config):
 def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config, given, weight):
     code, out, err = cli("explain", config(advantage="process", **given))
     assert code == 0, err
-    (line,) = [line for line in out.splitlines() if "outcome_weight" in line]
+    (line,) = [line for line in out.splitlines() if "outcome_weight = " in line]
     assert float(line.rpartition("=")[2]) == float(weight)
 
 
