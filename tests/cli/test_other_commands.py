@@ -109,9 +109,12 @@ def test_explain_of_step_estimators_says_why_there_are_no_numbers(cli, config):
     ("given", "weight"),
     [
         ({"verifiers": ["math", {"name": "math_steps", "weight": 0}]}, "1"),
-        ({"verifiers": [{"name": "math", "weight": 0}, {"name": "math_steps", "weight": 0}]}, "0"),
+        (
+            {"verifiers": [{"name": "math", "weight": 0}, {"name": "math_steps", "weight": 0}], "reward_funcs": None},
+            "0",
+        ),
         ({"verifiers": ["math_steps"], "reward_funcs": ["accuracy_reward"]}, "1"),
-        ({"verifiers": ["math_steps"]}, "0"),
+        ({"verifiers": ["math_steps"], "reward_funcs": None}, "0"),
         ({"verifiers": ["math", "math_steps"], "advantage_kwargs": {"outcome_weight": 0.3}}, "0.3"),
     ],
 )

@@ -51,6 +51,8 @@ def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
     more = {"reward_funcs": ["./rewards.py:digits", "./rewards.py:by_answer"]}
     if name == "mix":
         more["advantage_kwargs"] = {"parts": {"sign": 1.0, "rloo": 0.5}, "sign": {"band": 0.1}}
+    if name == "passk":
+        more["advantage_kwargs"] = {"k": 2}
     if name == "process":
         (folder / "steps.py").write_text(STEPS)
         more |= {
