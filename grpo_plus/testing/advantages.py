@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _NAN = float("nan")
+_MORE = 0.25
+_SLACK = 1e-9
 
 
 def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords: Any) -> None:
@@ -203,6 +205,59 @@ def check_groups_by_id(subject: Subject) -> None:
     _same(_run(subject, other), _run(subject, table)[order], "completions in another order, groups under other ids")
 
 
+def check_better_is_never_worse(subject: Subject) -> None:
+    """A completion that scores higher, or whose last step does, never gets a lower advantage for it."""
+    table = sample_table().to(dtype=torch.float64)
+    assert table.steps is not None
+    before = _run(subject, table)
+    for row in range(len(table.groups)):
+        for kind in range(table.rewards.shape[1]):
+            rewards = table.rewards.clone()
+            rewards[row, kind] += _MORE
+            gain = (_run(subject, replace(table, rewards=rewards)) - before)[row].sum()
+            if float(gain) < -_SLACK:
+                raise AssertionError(f"{_MORE} more of reward {kind} takes {-float(gain):.3g} from completion {row}")
+        steps = (table.steps.rows == row).nonzero().squeeze(1)
+        if before.dim() == 2 and len(steps):
+            last = steps[table.steps.spans[steps, 1].argmax()]
+            scores = table.steps.scores.clone()
+            scores[last] += _MORE
+            after = _run(subject, replace(table, steps=replace(table.steps, scores=scores)))
+            gain = (after - before)[row, slice(*table.steps.spans[last].tolist())].sum()
+            if float(gain) < -_SLACK:
+                raise AssertionError(f"{_MORE} more for its last step takes {-float(gain):.3g} from completion {row}")
+
+
+def check_weight_zero_is_absent(subject: Subject) -> None:
+    """What a reward of weight 0 says changes nothing."""
+    table = replace(sample_table(), weights=torch.tensor([1.0, 0.0]))
+    rewards = table.rewards.clone()
+    rewards[:, 1] = torch.rand(len(rewards), generator=torch.Generator().manual_seed(3)) * 5 - 2
+    _same(_run(subject, replace(table, rewards=rewards)), _run(subject, table), "other values of a reward of weight 0")
+
+
+def check_weights_count(subject: Subject) -> None:
+    """Two rewards that say the opposite: the one with the larger weight decides."""
+    one = torch.tensor([0.0, 0.25, 0.5, 1.0, 0.75, 0.0, 1.0, 0.25])
+    other = 1 - one
+    table = RewardTable.of(
+        torch.stack([one, other], dim=1), groups=[5] * 4 + [2] * 4, steps=[[(0.5, 0, 1), (1.0, 1, 2)]] * len(one)
+    )
+
+    def with_weights(first: float, second: float) -> Tensor:
+        return _run(subject, replace(table, weights=torch.tensor([first, second])))
+
+    alone, opposite = (_run(subject, replace(table, rewards=torch.stack([r, r], dim=1))) for r in (one, other))
+    if torch.equal(alone, opposite):
+        return  # it does not look at rewards, so it has nothing to weigh
+    heavier_first, heavier_second = with_weights(1.0, 0.25), with_weights(0.25, 1.0)
+    if torch.allclose(heavier_first, heavier_second, rtol=1e-5, atol=1e-5):
+        raise AssertionError(
+            f"weights (1, 0.25) and (0.25, 1) of rewards that say the opposite both give {heavier_first.tolist()}: "
+            "sum table.rewards * table.weights, or use table.totals()"
+        )
+
+
 def check_no_leak_between_groups(subject: Subject) -> None:
     """Other groups' rewards change nothing; where the scope is the batch, they rescale by one positive factor."""
     table = sample_table()
@@ -283,6 +338,11 @@ def check_unknown_keyword_raises(subject: Subject) -> None:
     raise AssertionError("no_such_keyword=1 was accepted")
 
 
+def _praises(subject: Subject) -> bool:
+    """Whether more of something good is meant to be better: in a mix, where no part has a negative weight."""
+    return subject.part.per != "parts" or all(weight >= 0 for weight in subject.keywords["parts"].values())
+
+
 def _group_relative(subject: Subject) -> bool:
     return all(leaf.group_relative for leaf in leaf_estimators(subject.part, subject.keywords))
 
@@ -309,6 +369,9 @@ class _AdvantageKit:
             Check("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
             Check("permutes_within_group", check_permutes_within_group),
             Check("groups_by_id", check_groups_by_id),
+            Check("better_is_never_worse", check_better_is_never_worse, _praises),
+            Check("weight_zero_is_absent", check_weight_zero_is_absent),
+            Check("weights_count", check_weights_count),
             Check("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
             Check("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
             Check("partial_nan_is_finite", check_partial_nan_is_finite),

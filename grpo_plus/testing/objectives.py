@@ -103,6 +103,12 @@ def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced
     return loss.detach(), torch.zeros_like(logps) if gradient is None else gradient, unreduced
 
 
+def _on_policy(subject: Subject) -> TokenBatch:
+    """A batch whose policy is the one that sampled and the reference, with advantages that outweigh everything else."""
+    batch = sample_batch(subject.part, dtype=torch.float64)
+    return replace(batch, logps=batch.old_logps, ref_logps=batch.old_logps, advantages=100 * batch.advantages)
+
+
 def _same(got: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-5) -> None:
     slack = tolerance * wanted.abs().max().nan_to_num(nan=0.0).clamp(min=1e-8)
     if not bool(((got - wanted).abs() <= slack + tolerance * wanted.abs()).all()):  # NaN is never the same
@@ -218,6 +224,40 @@ def check_zero_advantage_zero_gradient(subject: Subject) -> None:
             raise AssertionError(f"advantages of 0 give the gradient {gradient.tolist()}, but 0 is declared")
 
 
+def check_advantages_direct(subject: Subject) -> None:
+    """On policy, a step down the loss makes good completions likelier and bad ones less likely."""
+    batch = _on_policy(subject)
+    gradient = _run(subject, batch)[1]
+    if subject.part.objective.makes_targets:
+        wanted, pushed = batch.target_sign, -gradient
+    else:
+        wanted, pushed = batch.advantages, -gradient.sum(dim=1, keepdim=True)
+    assert wanted is not None
+    wrong = (wanted * pushed < 0) & batch.mask.any(dim=1, keepdim=True)
+    if bool(wrong.any()):
+        row, column = wrong.nonzero()[0].tolist()
+        what = "target sign" if wanted.shape[1] > 1 else "advantage"
+        raise AssertionError(
+            f"completion {row} has {what} {wanted[row, column]:g}, but a step down the loss moves its log-probability "
+            f"by {pushed[row, column]:+.3g}: a loss is minimised, so advantages come in with a minus"
+        )
+
+
+def check_advantages_count(subject: Subject) -> None:
+    """Advantages of the opposite sign give another gradient."""
+    batch = _on_policy(subject)
+    if subject.part.objective.makes_targets:
+        assert batch.target_sign is not None
+        assert batch.target_logps is not None
+        mirrored = 2 * batch.logps - batch.target_logps
+        other = replace(batch, target_sign=-batch.target_sign, target_logps=mirrored)
+    else:
+        other = replace(batch, advantages=-batch.advantages)
+    gradient, opposite = _run(subject, batch)[1], _run(subject, other)[1]
+    if torch.allclose(gradient, opposite, rtol=1e-5, atol=1e-8):
+        raise AssertionError(f"advantages and their negatives both give the gradient {gradient.tolist()}")
+
+
 def check_deterministic(subject: Subject) -> None:
     """The same batch gives the same bits again, whatever the random state."""
     batch = sample_batch(subject.part)
@@ -282,6 +322,8 @@ class _ObjectiveKit:
             Check("split_invariance", check_split_invariance),
             Check("advantages_per_token", check_advantages_per_token, _per_token),
             Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
+            Check("advantages_direct", check_advantages_direct),
+            Check("advantages_count", check_advantages_count),
             Check("deterministic", check_deterministic),
             Check("pickles", check_pickles),
             Check("unknown_keyword_raises", check_unknown_keyword_raises),

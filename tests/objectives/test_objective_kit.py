@@ -64,6 +64,37 @@ def one_number(batch):
     return (-batch.log_ratio * batch.advantages).mean()
 
 
+def flipped(batch):
+    return batch.log_ratio * batch.advantages
+
+
+def ignores_advantages(batch):
+    return -batch.log_ratio
+
+
+def only_their_size(batch):
+    return -batch.log_ratio * batch.advantages.abs()
+
+
+def counts_padding(batch):
+    """The mean over a row, padding and all."""
+    return -batch.log_ratio.mean(dim=1, keepdim=True).expand_as(batch.logps) * batch.advantages
+
+
+def by_position(batch):
+    """Early tokens count more."""
+    return -batch.log_ratio * batch.advantages * 0.9 ** torch.arange(batch.mask.shape[1])
+
+
+def imitates(batch):
+    """Good completions alone, as in rejection sampling: nothing is pushed down."""
+    return -batch.logps * batch.advantages.clamp(min=0)
+
+
+def by_sign(batch):
+    return -torch.tanh(batch.log_ratio) * batch.advantages.sign()
+
+
 @register_objective("kit_liar", zero_advantage_means_zero_gradient=True)
 def liar(batch):
     return -batch.log_ratio * (batch.advantages - 0.1)
@@ -77,8 +108,21 @@ BROKEN = {
     forgets_policy: {"shape_and_dtype"},
     one_number: {"shape_and_dtype"},
     masks_by_product: {"ignores_masked_tokens"},
+    flipped: {"advantages_direct"},
+    ignores_advantages: {"advantages_direct", "advantages_count"},
+    only_their_size: {"advantages_direct", "advantages_count"},
+    counts_padding: {"split_invariance"},
     liar: {"zero_advantage_zero_gradient"},
 }
+
+
+@parametrize_with_checks([imitates, by_sign, by_position], kind="objective")
+def test_what_is_unusual_but_right_is_not_refused(check):
+    check()
+
+
+def test_every_check_about_advantages_has_a_broken_objective():
+    assert {"advantages_direct", "advantages_count"} <= set().union(*BROKEN.values())
 
 
 @pytest.mark.parametrize("fn", BROKEN, ids=lambda fn: fn.__name__)

@@ -90,6 +90,11 @@ def lenient(completion, answer):
     return 1.0
 
 
+def contradicts_itself(completion, answer):
+    right = completion == answer
+    return Verdict(float(right), Status.WRONG if right else Status.CORRECT)
+
+
 def hangs_on_junk(completion, answer):
     if len(completion) > 10_000:
         time.sleep(60)
@@ -131,6 +136,7 @@ class Counting:
         (lambda: crashes_on_none, FOUR, "check_missing_values"),
         (lambda: crashes_on_junk, FOUR, "check_junk"),
         (lambda: lenient, FOUR, "check_verdicts"),
+        (lambda: contradicts_itself, FOUR, "check_statuses"),
         (lambda: needs_more, FOUR, "check_settings"),
         (lambda: get_verifier(Changing(), isolation="inline"), {"answer": ["4"]}, "check_mutation"),
         (lambda: get_verifier(Counting(), isolation="inline"), FOUR, "check_order"),
@@ -157,6 +163,11 @@ def test_the_kit_measures_time_where_nothing_else_does(monkeypatch):
 
     with pytest.raises(AssertionError, match=r"takes \d"):
         check_verifier(get_verifier(slow, isolation="inline"), accept=[("4", FOUR)])
+
+
+def test_one_that_accepts_everything_does_not_pass_for_want_of_a_completion_to_reject():
+    with pytest.raises(AssertionError, match=r"check_rejects_something.*\n *it accepts whatever it was tried on"):
+        check_verifier(lenient, accept=[("4", FOUR)])
 
 
 def test_a_timeout_on_junk_is_a_verdict_like_any_other():

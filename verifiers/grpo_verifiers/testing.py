@@ -87,6 +87,22 @@ def check_verdicts(contract: Contract) -> None:
         )
 
 
+def check_statuses(contract: Contract) -> None:
+    """A verdict's status and score say the same: what must be accepted is not called wrong, nor the rest correct."""
+    for case, verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
+        opposite = Status.WRONG if case in contract.accept else Status.CORRECT
+        assert verdict.status is not opposite, f"{case[0]!r:.200} is called {opposite.value}: {verdict}"
+
+
+def check_rejects_something(contract: Contract) -> None:
+    """One that accepts everything tells nothing: without a completion to reject, meaningless ones stand in."""
+    if contract.reject:
+        return
+    verdicts = contract.run([(completion, contract.cases[0][1]) for completion in JUNK[:5]])
+    accepted = [verdict.score is not None and verdict.score > contract.threshold for verdict in verdicts]
+    assert not all(accepted), "it accepts whatever it was tried on: name a completion that it must reject"
+
+
 def check_types(contract: Contract) -> None:
     """Scores are finite numbers or None, statuses fit them, details are short, steps lie in order."""
     for verdict in contract.run(contract.cases):
@@ -197,6 +213,8 @@ CHECKS: tuple[Callable[[Contract], None], ...] = (
     check_settings,
     check_types,
     check_verdicts,
+    check_statuses,
+    check_rejects_something,
     check_determinism,
     check_order,
     check_mutation,
