@@ -1,12 +1,20 @@
 """From character spans of a completion to spans of its sampled tokens, by incremental decoding."""
 
 import functools
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from grpo_verifiers._plain import short
+from grpo_verifiers.verdict import Step, in_order, score_of
+
 Decode = Callable[[Sequence[int]], str]
 
+_EXPECTED = (
+    "Return one list of (first token, one past the last, score) per completion, none of which overlap; empty where "
+    "there is no step."
+)
 _BROKEN = "�"
 _LONGEST_RUN = 64
 """Tokens of nothing but broken characters that are decoded together; within longer garbage they are told apart less."""
@@ -67,6 +75,47 @@ def _common(text: str, whole: str, at: int) -> int:
     if whole.startswith(text, at):
         return len(text)
     return next(count for count, char in enumerate(text) if whole[at + count : at + count + 1] != char)
+
+
+def scorer_steps(given: Any, count: int, *, first: int = 0) -> tuple[list[list[tuple[int, int, float]]], list[str]]:
+    """What a trainer's step scorer returned, as plain triples, and what is wrong with it.
+
+    Args:
+        given: for each completion its steps as (first token, one past the last, score).
+        count: of completions.
+        first: number of the first completion among those of all ranks.
+    """
+    try:
+        rows = list(given)
+    except TypeError:
+        return [], [f"the step scorer returned {short(given)}. {_EXPECTED}"]
+    if len(rows) != count:
+        text = f"the step scorer returned steps for {len(rows)} completions, but {count} were given"
+        return [], [f"{text}. {_EXPECTED}"]
+    found = []
+    for number, steps in enumerate(rows, first):
+        try:
+            found.append(_triples(steps))
+        except Exception as error:  # noqa: BLE001 - whatever an object that is no step raises
+            return [], [f"the step scorer's steps of completion {number} are {short(steps)}: {error} {_EXPECTED}"]
+    return found, []
+
+
+def _triples(steps: Any) -> list[tuple[int, int, float]]:
+    """Steps whose places are checked as a verdict's are."""
+    placed = [(Step(start, end, None), _score(score)) for start, end, score in steps]
+    in_order(step for step, _ in placed)
+    return [(step.start, step.end, score) for step, score in placed]
+
+
+def _score(value: Any) -> float:
+    """NaN where there is none, and infinite where float32 cannot hold it: whoever reads it decides what that counts."""
+    if value is None:
+        return math.nan
+    try:
+        return score_of("the score of a step", value)
+    except ValueError:
+        return math.nan if value != value else math.inf  # noqa: PLR0124 - only NaN differs from itself
 
 
 def token_span(start: int, end: int, ends: Sequence[int]) -> tuple[int, int]:

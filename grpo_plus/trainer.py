@@ -23,6 +23,8 @@ from grpo_plus.record.recorder import recorder_of
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
 from grpo_plus.resolve import resolve_objective, running_advantage, step_aggregates, step_problems, step_sources
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
+from grpo_plus.step_source import StepSource
+from grpo_plus.steps import scorer_steps
 from grpo_plus.unusable import Unusable
 from grpo_plus.verification import Verification
 
@@ -69,6 +71,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
         self.step_scorer = step_scorer
         givers = self.verification.step_givers
+        self.step_source = StepSource(next(filter(None, self.step_sources or ()), None), givers)
         aggregates = step_aggregates(args) if ours else []
         functions = self.verification.function_names(reward_funcs)
         self.estimator, ignored = (
@@ -215,19 +218,17 @@ class GRPOPlusTrainer(GRPOTrainer):
             return None
         if self.step_scorer is not None:
             columns = {key: [row[key] for row in inputs] for key in inputs[0] if key != "prompt"}
-            local = self.step_scorer(prompts=prompts, completions=completions, completion_ids=completion_ids, **columns)
+            given = self.step_scorer(prompts=prompts, completions=completions, completion_ids=completion_ids, **columns)
+            local, wrong = scorer_steps(given, len(prompts), first=self.accelerator.process_index * len(prompts))
+            if wrong := _trl.gather_objects(wrong):  # on any rank
+                raise ValueError(wrong[0])
         else:
-            found = [label for labels in _trl.gather_objects([self.verification.giving_steps()]) for label in labels]
-            labels = [named] if (named := self.step_sources[0]) else sorted(set(found))
+            seen = _trl.gather_objects([self.verification.steps_seen(completion_ids)])
+            labels = self.step_source.labels(seen, training=self.model.training)
             local = self.verification.steps(labels, completion_ids, self.processing_class)
-        if len(local) != len(prompts):
-            raise ValueError(
-                f"the step scorer returned steps for {len(local)} completions, but {len(prompts)} were given. Return "
-                "one list of (first token, one past the last, score) per completion; empty where there is no step."
-            )
-        everywhere = _trl.gather_objects([[tuple(step) for step in steps] for steps in local])
-        source = "the step scorer" if self.step_scorer is not None else f"the verifier {labels[0]!r}"
-        everywhere = self._logged(self.unusable.steps(everywhere, source))
+        everywhere = _trl.gather_objects(local)
+        if self.step_scorer is not None:
+            everywhere = self._logged(self.unusable.steps(everywhere))
         return step_scores(everywhere, device=self.accelerator.device, dtype=torch.float32)
 
     def _logged(self, found: tuple[Any, dict[str, float]]) -> Any:

@@ -9,14 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from grpo_verifiers.verdict import LARGEST
 
 logger = logging.getLogger("grpo_plus.rewards")
 
-LARGEST = torch.finfo(torch.float32).max
-
-Steps = list[list[tuple[int, int, Any]]]
+Steps = list[list[tuple[int, int, float]]]
 
 
 class Unusable:
@@ -40,11 +39,11 @@ class Unusable:
                 metrics[f"rewards/{name}/unusable"] = share
         return rewards_NK.masked_fill(bad_NK, 0.0), metrics
 
-    def steps(self, rows: Sequence[Sequence[Any]], source: str) -> tuple[Steps, dict[str, float]]:
-        """The ``(first, one past the last, score)`` of all ranks' completions, and ``steps/unusable`` (share)."""
-        found: Steps = [[(*span, score if _usable(score) else 0.0) for *span, score in steps] for steps in rows]
+    def steps(self, rows: Sequence[Sequence[Any]]) -> tuple[Steps, dict[str, float]]:
+        """A step scorer's ``(first, one past the last, score)`` of all ranks' completions, and ``steps/unusable``."""
+        found: Steps = [[(*span, 0.0 if math.isinf(score) else score) for *span, score in steps] for steps in rows]
         scores = [score for steps in rows for *_, score in steps]
-        share = self._told(f"{source}, giving steps,", sum(not _usable(score) for score in scores), len(scores))
+        share = self._told("the step scorer", sum(map(math.isinf, scores)), len(scores))
         return found, {} if share is None else {"steps/unusable": share}
 
     def _told(self, source: str, count: int, total: int) -> float | None:
@@ -61,12 +60,3 @@ class Unusable:
                     total,
                 )
         return count / max(1, total) if source in self._sources else None
-
-
-def _usable(score: Any) -> bool:
-    if score is None:
-        return True
-    try:
-        return math.isnan(score) or abs(float(score)) <= LARGEST
-    except OverflowError:  # an integer that no float holds
-        return False

@@ -1,130 +1,23 @@
 """The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.entries import Entry, read_entries
+from grpo_plus.live_verifier import LiveVerifier
 from grpo_plus.resolve import step_aggregates, step_sources
-from grpo_plus.steps import Decode, decoder, token_ends, token_span
+from grpo_plus.step_source import StepsSeen, steps_seen
+from grpo_plus.steps import decoder, token_ends, token_span
 from grpo_verifiers._suggest import unknown
-from grpo_verifiers.errors import ColumnError, VerifierError
-from grpo_verifiers.report import log_verdicts
-from grpo_verifiers.steps.aggregate import reaggregated
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.errors import ColumnError
+from grpo_verifiers.verdict import LARGEST, Status
 
 if TYPE_CHECKING:
     import torch
 
-    from grpo_verifiers import Verifier
-    from grpo_verifiers.verifying import Pending
-
 _ROW_KEYS = {"prompt", "completion", "completion_ids"}
 _FAILED = (Status.TIMEOUT, Status.ERROR)
-_ELSEWHERE = Verdict(None, Status.NOT_APPLICABLE, "another verifier checks this row")
-
-
-class Decoded(Sequence[str]):
-    """Sampled ids as text, special tokens included, decoded only where somebody looks."""
-
-    def __init__(self, ids: Sequence[Sequence[int]], decode: Decode) -> None:
-        """Hold the ids."""
-        self._ids = ids
-        self._decode = decode
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, row: Any) -> Any:
-        """The text of one completion."""
-        return self._decode(self._ids[row])
-
-
-class LiveVerifier:
-    """A verifier as one of TRL's reward functions: what was started beforehand is collected when TRL asks."""
-
-    def __init__(
-        self,
-        verifier: "Verifier",
-        *,
-        weight: float | None = None,
-        only: str | None = None,
-        aggregate: str | None = None,
-    ) -> None:
-        """Wrap a verifier.
-
-        Args:
-            verifier: the verifier.
-            weight: its weight in the sum of rewards; None leaves it to ``reward_weights``.
-            only: dataset column that must name this verifier for a row to be checked by it.
-            aggregate: how the score of a verdict with steps is made from theirs; None leaves the verifier's own.
-        """
-        self.verifier = verifier
-        self.aggregate = aggregate
-        self.weight = weight
-        self.only = only
-        self.__name__ = verifier.label
-        self.verdicts: list[Verdict] = []
-        self._pending: tuple[list[int], int, Pending] | None = None
-
-    def start(
-        self,
-        prompts: Any,
-        completions: Any,
-        completion_ids: Any,
-        columns: Mapping[str, list[Any]],
-        decode: Decode | None = None,
-    ) -> None:
-        """Submit every row that is this verifier's to check; returns at once."""
-        total = len(completions)
-        rows = list(range(total))
-        if self.only is not None:
-            rows = [row for row in rows if columns[self.only][row] == self.verifier.label]
-
-        def picked(values: Any) -> Any:
-            return None if values is None else [values[row] for row in rows]
-
-        ids = picked(completion_ids)
-        chosen = {name: picked(values) for name, values in columns.items()}
-        if decode is not None and ids is not None:
-            chosen.setdefault("completion_text", Decoded(ids, decode))
-        self._pending = rows, total, self.verifier.start(picked(prompts), picked(completions), ids, **chosen)
-
-    def __call__(
-        self,
-        prompts: Any,
-        completions: Any,
-        completion_ids: Any = None,
-        log_extra: Callable[[str, list[Any]], None] | None = None,
-        log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,
-    ) -> list[float | None]:
-        """TRL's reward signature."""
-        if self._pending is None:
-            held = {key: value for key, value in columns.items() if isinstance(value, list)}
-            self.start(prompts, completions, completion_ids, held)
-        assert self._pending is not None
-        rows, total, pending = self._pending
-        self._pending = None
-        found = pending.result()
-        self.verdicts = [_ELSEWHERE] * total
-        for row, verdict in zip(rows, found, strict=True):
-            self.verdicts[row] = reaggregated(verdict, self.aggregate)
-        log_verdicts(self.verifier.label, self.verdicts, pending.seconds, log_extra, log_metric)
-        return [verdict.score for verdict in self.verdicts]
-
-    def collect(self, log_metric: Callable[[str, float], None]) -> list[float | None]:
-        """The scores of what was started, where any was."""
-        return self(None, [], log_metric=log_metric) if self._pending is not None else []
-
-    def settle(self) -> None:
-        """Wait for what nobody collected, after a failure elsewhere, so that no answer meets the next batch."""
-        if self._pending is not None:
-            pending = self._pending[2]
-            self._pending = None
-            with contextlib.suppress(VerifierError):  # an earlier error is on its way up
-                pending.result()
 
 
 class Verification:
@@ -151,7 +44,6 @@ class Verification:
         self.column = column
         self._rows_may_grow = rows_may_grow
         self._rows_checked: set[bool] = set()
-        self._giving: set[str] = set()
 
     @classmethod
     def of(cls, config: Any, *, rows_may_grow: bool = False) -> "Verification":
@@ -203,11 +95,19 @@ class Verification:
         ]
 
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
-        """TRL's reward weights with the verifiers' own put in."""
+        """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.
+
+        Where no reward is larger than float32's largest number over the sum of all weights, their sum is not either.
+        """
         weights_K = weights_K.clone()
-        for position, func in enumerate(reward_funcs):
-            if isinstance(func, LiveVerifier) and func.weight is not None:
+        live = {position: func for position, func in enumerate(reward_funcs) if isinstance(func, LiveVerifier)}
+        for position, func in live.items():
+            if func.weight is not None:
                 weights_K[position] = func.weight
+        together = float(weights_K.double().abs().sum())
+        for position, func in live.items():
+            if together > 1 and weights_K[position]:
+                func.largest = LARGEST / together * (1 - 1e-6)  # the rounding of the sum
         return weights_K
 
     def needed(self, *, training: bool = True) -> dict[str, list[str]]:
@@ -354,12 +254,9 @@ class Verification:
         """Label of every verifier to whether its verdicts have steps; None where only running it can tell."""
         return {live.verifier.label: live.verifier.gives_steps for live in self.live}
 
-    def giving_steps(self) -> list[str]:
-        """Labels of the verifiers that give steps: known to, or seen to by now on this rank."""
-        for live in self.live:
-            if live.verifier.gives_steps or any(verdict.steps for verdict in live.verdicts):
-                self._giving.add(live.verifier.label)
-        return sorted(self._giving)
+    def steps_seen(self, completion_ids: Sequence[Sequence[int]]) -> dict[str, StepsSeen]:
+        """What each verifier's verdicts on this rank's batch say of whether it gives steps."""
+        return {live.verifier.label: steps_seen(live.verdicts, completion_ids) for live in self.live}
 
     def steps(
         self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any
@@ -367,26 +264,15 @@ class Verification:
         """Step scores on token spans, from the one verifier of those labels.
 
         Args:
-            labels: of the verifier that was named, or of those that gave steps on any rank.
+            labels: of the verifier that gives the steps; empty where none has given any yet.
             completion_ids: as sampled.
             tokenizer: decodes them.
 
         A completion that the verifier was too late on, or broke on, is one step with the verdict's score: otherwise
         stopping the verifier would be a way out of bad steps.
-
-        Raises:
-            ValueError: no verifier gives steps, or several do and none was named.
         """
-        if len(labels) > 1:
-            raise ValueError(
-                f"several verifiers give steps: {', '.join(labels)}. Name one in advantage_kwargs: {{steps_from: …}}."
-            )
         if not labels:
-            raise ValueError(
-                f"the advantage estimator needs step scores, but no verifier gave any: {', '.join(self.labels)}. "
-                "Return Verdict(…, steps=…) from one of them, or add one that scores steps, such as math_steps with "
-                "weight 0. One that gives steps to some completions only is named in advantage_kwargs: {steps_from: …}."
-            )
+            return [[] for _ in completion_ids]
         giving = self.live[self.labels.index(labels[0])]
         decode = decoder(tokenizer)
         spans = []

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_verifiers._plain import readable
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.verdict import MAX_DETAIL
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verdict, Verifier
@@ -110,7 +112,8 @@ def _score(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> int:
             if verdict.score is not None:
                 total += verdict.score
                 scored += 1
-            row = {"row": index, "score": verdict.score, "status": verdict.status.value, "detail": verdict.detail}
+            reason = readable(verdict.detail, MAX_DETAIL)
+            row = {"row": index, "score": verdict.score, "status": verdict.status.value, "detail": reason}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     _print_summary(counts, total / scored if scored else None)
     print(f"results: {out}")

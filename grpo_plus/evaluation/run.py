@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
-from grpo_plus.verification import LiveVerifier, Verification
+from grpo_plus.live_verifier import LiveVerifier
+from grpo_plus.verification import Verification
+from grpo_verifiers._plain import readable
+from grpo_verifiers.verdict import MAX_DETAIL
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -185,6 +188,10 @@ def _judged(
     for live in verification.live:
         live(prompts, completions, drawn)
         for verdicts, verdict in zip(found, live.verdicts, strict=True):
-            held = {"score": verdict.score, "status": verdict.status.value, "detail": verdict.detail}
+            held = {
+                "score": verdict.score,
+                "status": verdict.status.value,
+                "detail": readable(verdict.detail, MAX_DETAIL),
+            }
             verdicts[live.verifier.label] = held
     return [replace(sample, verdicts=verdicts) for sample, verdicts in zip(samples, found, strict=True)]

@@ -148,13 +148,14 @@ def test_a_rubric_with_a_function_for_groups_looks_at_each_prompt():
     assert [v.score for v in found] == [2.0, 0.0, 1.0, 1.0]
 
 
-def test_a_failing_rubric_is_an_error_and_no_zero():
+def test_a_failing_rubric_is_an_error_that_scores_nothing():
     def broken(completion):
         raise RuntimeError("the endpoint is down")
 
     found = get_verifier(Rubric([broken])).verify("x")
-    assert (found.score, found.status) == (None, Status.ERROR)
+    assert (found.score, found.status) == (0.0, Status.ERROR)
     assert "the endpoint is down" in found.detail
+    assert get_verifier(Rubric([broken]), on_error="null").verify("x").score is None
 
 
 def test_a_rubric_with_a_client_stays_in_the_trainer():

@@ -177,7 +177,7 @@ def raises(completion):
     return 1.0
 
 
-@pytest.mark.parametrize(("policy", "score"), [("null", None), ("zero", 0.0)])
+@pytest.mark.parametrize(("policy", "score"), [("null", None), ("zero", 0.0), (None, 0.0)])
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 def test_an_exception_means_what_the_policy_says(policy, score, isolation):
     found = get_verifier(raises, isolation=isolation, on_error=policy).verify_batch(None, ["x", "fine", "y"])
@@ -198,10 +198,10 @@ def test_the_policy_raise_stops_with_name_place_and_traceback():
 @pytest.mark.parametrize("isolation", ["process", "inline"])
 def test_a_verifier_that_always_fails_stops_the_run(isolation):
     made = get_verifier(raises, isolation=isolation)
-    assert [v.score for v in made.verify_batch(None, ["x"] * (HOPELESS - 1))] == [None] * (HOPELESS - 1)
+    assert [v.score for v in made.verify_batch(None, ["x"] * (HOPELESS - 1))] == [0.0] * (HOPELESS - 1)
     assert made.verify("fine").score == 1.0
     made.verify_batch(None, ["x"] * (HOPELESS - 2))
-    assert made.verify("y").score is None
+    assert made.verify("y").score == 0.0
     with pytest.raises(VerifierFailedError, match=f"failed on all of the last {HOPELESS} completions.*bad z"):
         made.verify("z")
 
@@ -380,10 +380,10 @@ def test_metrics_and_reasons_go_where_trl_takes_them():
         trainer_state=object(),
         environments=[object()] * 5,
     )
-    assert scores == [1.0, 0.5, 0.0, None, None]
+    assert scores == [1.0, 0.5, 0.0, None, 0.0]
     assert extra["mine_status"] == ["correct", "partial", "wrong", "not_applicable", "error"]
     assert extra["mine_reason"][4] == "ValueError: why"
-    assert metrics["verifiers/mine/mean"] == 0.5
+    assert metrics["verifiers/mine/mean"] == 0.375
     assert metrics["verifiers/mine/status/correct"] == 0.2
     assert metrics["verifiers/mine/status/timeout"] == 0.0
     assert 0 <= metrics["verifiers/mine/latency_p50"] <= metrics["verifiers/mine/latency_p95"]

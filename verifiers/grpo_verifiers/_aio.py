@@ -5,10 +5,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from grpo_verifiers._batch import only_in
-from grpo_verifiers._failure import call, told
+from grpo_verifiers._failure import call, outcome_of, told
 from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._wire import from_rows, to_rows
 
@@ -21,7 +21,17 @@ class _Loop:
         self.loop = asyncio.new_event_loop()
         self.owner = os.getpid()
         self.blocked = False
-        threading.Thread(target=self.loop.run_forever, name="grpo-verifiers-async", daemon=True).start()
+        threading.Thread(target=self._run, name="grpo-verifiers-async", daemon=True).start()
+
+    def _run(self) -> None:
+        """Run for ever: where a check raises SystemExit, asyncio leaves the loop with all other checks in it."""
+        left = True
+        while left:
+            left = False
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                left = True
 
 
 _current: list[_Loop] = []
@@ -128,7 +138,7 @@ class AsyncBatch:
                     task.cancel()  # not awaited: it may refuse to end
                     task.add_done_callback(_forget)
                     outcome = Outcome("timeout", message=f"no answer in {self._timeout:g} s", seconds=self._timeout)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it raises is its failure
+            except BaseException as error:  # noqa: BLE001 - whatever it raises is its failure, SystemExit too
                 outcome = failure(error, time.monotonic() - begin)
         self._put(index, outcome)
 
@@ -150,6 +160,4 @@ def _forget(task: "asyncio.Future[Any]") -> None:
 
 def failure(error: BaseException, seconds: float) -> Outcome:
     """The outcome of a check that raised in this process."""
-    found = told(error)
-    kind: Literal["broken", "raised"] = "broken" if found["fatal"] else "raised"
-    return Outcome(kind, message=f"{found['type']}: {found['message']}", trace=found["trace"], seconds=seconds)
+    return outcome_of(told(error), seconds)

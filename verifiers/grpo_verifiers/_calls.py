@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from grpo_verifiers._aio import AsyncBatch, Gate, failure
 from grpo_verifiers._failure import call
-from grpo_verifiers._outcome import Outcome
+from grpo_verifiers._outcome import Outcome, Refused
 from grpo_verifiers._spec import CheckSpec
 from grpo_verifiers._wire import from_rows, to_rows
 from grpo_verifiers.errors import VerifierError
@@ -50,7 +50,9 @@ class ThisThread:
 
                 value = asyncio.run(_awaited(value))
             verdicts = from_rows(to_rows(value, rows), rows or 1)
-        except Exception as error:  # noqa: BLE001 - whatever it raises is its failure
+        except KeyboardInterrupt:  # the user's
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever else it raises is its failure, SystemExit too
             return failure(error, time.perf_counter() - started)
         return Outcome("value", verdicts, seconds=time.perf_counter() - started)
 
@@ -128,9 +130,8 @@ class Workers:
             for (key, indices), outcome in zip(asking.items(), batch.wait() if batch else (), strict=True):
                 for index in indices:
                     outcomes[index] = outcome
-                found = outcome.verdicts if outcome.kind == "value" else ()
-                if isinstance(key, bytes) and [verdict.status in _LASTING for verdict in found] == [True]:
-                    self._remember(key, found[0])
+                if isinstance(key, bytes) and outcome.kind == "value" and len(outcome.verdicts) == 1:
+                    self._remember(key, outcome.verdicts[0])
             return [outcome for outcome in outcomes if outcome is not None]
 
         return collect
@@ -168,7 +169,9 @@ class Workers:
                 )
         return f"{what} arguments cannot be sent to a worker process: {error}."
 
-    def _remember(self, key: bytes, verdict: Verdict) -> None:
+    def _remember(self, key: bytes, verdict: Verdict | Refused) -> None:
+        if isinstance(verdict, Refused) or verdict.status not in _LASTING:
+            return
         while len(self._known) >= REMEMBERED:
             with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
                 del self._known[next(iter(self._known))]

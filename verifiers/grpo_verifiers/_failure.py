@@ -1,13 +1,18 @@
 """An exception in a few lines of text: what the trainer learns of a check that raised."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers._outcome import Outcome
+from grpo_verifiers._plain import exact, readable, type_name
+from grpo_verifiers.fault import Kind, kind_of
+from grpo_verifiers.verdict import MAX_DETAIL
 
 MAX_TRACE = 4000
+TOLD: tuple[Kind, ...] = ("raised", "outside", "broken")
+"""What a check can become by raising."""
 _OURS = str(Path(__file__).resolve().parent)
 _RUNNERS = {"_worker.py", "_wire.py", "_calls.py", "_aio.py", "_failure.py"}
 
@@ -19,20 +24,31 @@ def call(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
 
 def told(error: BaseException) -> dict[str, Any]:
     """Type, message and traceback, without the frames that every check has above it."""
-    trace = error.__traceback__
-    while trace is not None and _is_runner(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace, limit=-12) if trace is not None else []
     try:
-        message = str(error)
+        message = exact(str(error), 1000)
     except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
         message = "(its message cannot be shown)"
+    try:
+        trace = error.__traceback__
+        while trace is not None and _is_runner(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        lines = traceback.format_exception(type(error), error, trace, limit=-12) if trace is not None else []
+    except BaseException:  # noqa: BLE001 - as above
+        lines = []
     return {
-        "type": type(error).__name__,
-        "message": message[:1000],
+        "type": type_name(type(error)),
+        "message": message,
         "trace": "".join(lines)[-MAX_TRACE:],
-        "fatal": isinstance(error, VerifierFailedError),  # a check that says itself that it cannot work
+        "kind": kind_of(error),
     }
+
+
+def outcome_of(failure: Mapping[str, Any], seconds: float) -> Outcome:
+    """What `told` says, perhaps by way of a worker that is not to be trusted, as an outcome."""
+    kind: Kind = next((kind for kind in TOLD if failure.get("kind") == kind), "raised")
+    message = f"{failure.get('type')}: {failure.get('message')}"
+    trace = readable(str(failure.get("trace", ""))[-MAX_TRACE:], MAX_TRACE)
+    return Outcome(kind, message=message[:MAX_DETAIL], trace=trace, seconds=seconds)
 
 
 def _is_runner(file: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from grpo_verifiers.fault import Kind
 from grpo_verifiers.verdict import Verdict
 
 MARK = "GRPO_VERIFIERS_WORKER"
@@ -11,16 +12,23 @@ MARK = "GRPO_VERIFIERS_WORKER"
 
 
 @dataclass(frozen=True)
+class Refused:
+    """One result of a batch function that is no verdict, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What became of one item.
 
     ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
-    ``died``: took two workers with it. ``broken``: no worker could start or load the check, or it says itself that it
-    cannot work.
+    ``died``: took two workers with it. ``outside``: the check says that something else is missing. ``broken``: no
+    worker could start or load the check, or it says itself that it cannot work. ``fault`` says what each means.
     """
 
-    kind: Literal["value", "raised", "timeout", "died", "broken"]
-    verdicts: Sequence[Verdict] = ()
+    kind: Literal["value"] | Kind
+    verdicts: Sequence[Verdict | Refused] = ()
     message: str = ""
     trace: str = ""
     seconds: float = 0.0

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from grpo_verifiers._batch import Batch, Item
+from grpo_verifiers._failure import outcome_of
 from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._process import Kind, WorkerGone, WorkerProcess, search_path, socket_pair
 from grpo_verifiers._spec import CheckSpec
@@ -435,9 +436,7 @@ def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
         return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)
     failure = reply.get("e")
     if isinstance(failure, dict):
-        message = f"{failure.get('type')}: {failure.get('message')}"
-        kind: Literal["broken", "raised"] = "broken" if failure.get("fatal") is True else "raised"
-        return Outcome(kind, message=message, trace=str(failure.get("trace", "")), seconds=seconds)
+        return outcome_of(failure, seconds)
     try:
         verdicts = from_rows(reply.get("v"), item.batch.rows[item.index] or 1)
     except WireError as error:

@@ -10,13 +10,16 @@ import pickle
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from numbers import Real
 from typing import Any
 
-from grpo_verifiers.verdict import Step, Verdict
+from grpo_verifiers._outcome import Refused
+from grpo_verifiers._plain import exact, short, type_name
+from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
 
 MAX_REPLY = 8 << 20
-MAX_DETAIL = 2000
-MAX_STEPS = 10_000
 _CALL = struct.Struct("!IQ")
 _REPLY = struct.Struct("!I")
 _STATUSES = "a number, True or False, None (does not apply) or a Verdict"
@@ -99,57 +102,71 @@ class ReplyBuffer:
             yield reply
 
 
-def to_rows(value: Any, rows: int | None) -> list[list[Any]]:
-    """What a check returned, as rows for the wire; raises ``TypeError`` or ``ValueError`` for what it may not return.
+def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
+    """What a check returned, as rows for the wire.
+
+    A result of a batch that is no verdict is a row of its own, the text of what is wrong with it: the other completions
+    have nothing to do with it.
 
     Args:
         value: the return value.
         rows: how many completions a batch function was given; None for one that judges a single completion.
+
+    Raises:
+        TypeError: it returned what it may not.
+        ValueError: it returned what it may not, all in all or in every row.
     """
     if rows is None:
         return [_row(value)]
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
-        raise TypeError(f"returned {_short(value)}, expected a list with one result for each of {rows} completions")
+        raise TypeError(f"returned {_shown(value)}, expected a list with one result for each of {rows} completions")
     if len(value) != rows:
         raise ValueError(f"returned {len(value)} results for {rows} completions, expected one for each")
-    return [_row(item) for item in value]
+    found: list[list[Any] | str] = []
+    for item in islice(value, rows):
+        try:
+            found.append(_row(item))
+        except Exception as error:
+            if len(found) == rows - 1 and all(isinstance(row, str) for row in found):
+                raise
+            found.append(_story(error))
+    if len(found) != rows:
+        raise ValueError(f"returned {len(found)} results for {rows} completions, expected one for each")
+    return found
 
 
 def _row(value: Any) -> list[Any]:
     if isinstance(value, Verdict):
-        if len(value.steps) > MAX_STEPS:
-            raise ValueError(
-                f"returned a Verdict with {len(value.steps)} steps, which is too many: at most {MAX_STEPS}"
-            )
-        steps = [[step.start, step.end, step.score] for step in value.steps]
-        # Made anew: what a subclass or object.__setattr__ put into a frozen Verdict was never looked at.
-        made = Verdict(value.score, value.status, value.detail[:MAX_DETAIL])
-        return [made.score, made.status.value, made.detail, steps]
-    if value is None or isinstance(value, bool | int | float) or _is_scalar(value):
         try:
-            made = Verdict(None if value is None else float(value))
-        except (TypeError, ValueError, OverflowError) as error:
+            made = remade(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"returned a verdict that is none: {error}") from error
+    elif value is None or isinstance(value, bool | int | float | Real | Decimal) or is_scalar(value):
+        try:
+            made = Verdict(None if value is None else score_of("the score", value))
+        except (TypeError, ValueError) as error:
             raise ValueError(
-                f"returned {_short(value)}, expected a finite number, or None where it cannot say"
+                f"returned {_shown(value)}, expected a finite number, or None where it cannot say: {error}"
             ) from error
-        return [made.score, made.status.value, "", []]
-    raise TypeError(f"returned {_short(value)}, expected {_STATUSES}")
+    else:
+        raise TypeError(f"returned {_shown(value)}, expected {_STATUSES}")
+    return [made.score, made.status.value, made.detail, [[step.start, step.end, step.score] for step in made.steps]]
 
 
-def _is_scalar(value: Any) -> bool:
-    """Numbers of numpy and torch: one element, nothing around it."""
-    return hasattr(value, "item") and getattr(value, "shape", None) == () and hasattr(value, "__float__")
-
-
-def _short(value: Any) -> str:
+def _story(error: Exception) -> str:
+    """What is wrong with a row; the messages of this module are safe to show, a hostile object's are not."""
     try:
-        text = repr(value)
-    except BaseException:  # noqa: BLE001 - a broken __repr__ must not hide the message it was for
-        text = "..."
-    return f"{text[:200]} ({type(value).__name__})"
+        message = exact(str(error), 1000)
+    except Exception:  # noqa: BLE001 - as above
+        message = "(its message cannot be shown)"
+    return f"{type_name(type(error))}: {message}"
 
 
-def from_rows(rows: Any, expected: int) -> list[Verdict]:
+def _shown(value: Any) -> str:
+    return f"{short(value, 200)} ({type_name(type(value))})"
+
+
+def from_rows(rows: Any, expected: int) -> list[Verdict | Refused]:
     """Verdicts from a worker's rows, checked as what they are: a stranger's data.
 
     Raises:
@@ -159,12 +176,12 @@ def from_rows(rows: Any, expected: int) -> list[Verdict]:
         raise WireError(
             f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"
         )
-    return [_verdict(row) for row in rows]
+    return [Refused(row) if isinstance(row, str) else _verdict(row) for row in rows]
 
 
 def _verdict(row: Sequence[Any]) -> Verdict:
     try:
         score, status, detail, steps = row
-        return Verdict(score, status, detail[: MAX_DETAIL + 20], tuple(Step(*step) for step in steps))
+        return Verdict(score, status, detail, tuple(Step(*step) for step in steps))
     except (TypeError, ValueError) as error:
         raise WireError(f"sent {str(row)[:120]}, which is no verdict") from error

@@ -40,7 +40,7 @@ def _silence_again() -> None:
         _silence()
 
 
-def _run(fn: Callable[..., Any], payload: bytes) -> list[list[Any]]:
+def _run(fn: Callable[..., Any], payload: bytes) -> list[list[Any] | str]:
     first, rest, rows = pickle.loads(payload)  # noqa: S301 - from the trainer, which started this process
     value = call(fn, first, rest)
     if inspect.isawaitable(value):

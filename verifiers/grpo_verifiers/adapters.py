@@ -97,7 +97,7 @@ class RubricCheck:
         self.rubric = rubric
 
     async def __call__(self, completion: Any, prompt: Any = None, **columns: Any) -> Verdict:
-        """Score one completion; a function that raises fails the check, where the rubric itself would score it 0."""
+        """Score one completion; a function that raises fails the check, where the rubric would count it as 0."""
         funcs, weights = _parts(self.rubric)
         given = {**columns, **_objects(self.rubric), **_state(completion, prompt, columns)}
         scores: dict[str, tuple[float, float]] = {}

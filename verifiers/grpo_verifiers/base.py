@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grpo_verifiers.fault import blamed
 from grpo_verifiers.report import GoldReport, log_verdicts
 from grpo_verifiers.verdict import Verdict
 
@@ -80,6 +81,10 @@ class Verifier(ABC):
     def gives_steps(self) -> bool | None:
         """Whether its verdicts have steps; None where only running it can tell."""
         return None
+
+    def failed(self, reason: str) -> Verdict:
+        """The verdict on a completion that it failed on: 0 and an error, unless it has a policy of its own."""
+        return blamed(reason)
 
     @abstractmethod
     def check(self) -> list[str]:

@@ -1,8 +1,9 @@
 """Verifiers made of verifiers: every part is submitted before the first is waited for, and the result is one of them.
 
-Three rules hold throughout. A part that does not apply (score None, not_applicable) is left out. A part that failed
-(score None, error) makes the whole unknown (None, error), unless the others have decided already. The status and the
-detail are those of the part that decided.
+Rules that hold throughout. A part that does not apply (score None, not_applicable) is left out. A part that failed
+through no fault of the completion (score None, error) makes the whole unknown (None, error), unless the others have
+decided already. A part that the completion made fail counts with its score, 0. The status and the detail are those of
+the part that decided; a sum with a failed part has that one's status.
 """
 
 import math
@@ -174,14 +175,23 @@ class _Weighted(Composite):
         scored = [(w, v.score) for w, (_, v) in zip(self.weights, row, strict=True) if v.score is not None]
         if not scored:
             return _as(row[0], None)
-        total = math.fsum(weight * score for weight, score in scored)
-        most = math.fsum(weight for weight, _ in scored if weight > 0)
-        statuses = {verdict.status for _, verdict in row if verdict.score is not None}
-        status = Status.CORRECT if total >= most > 0 else Status.WRONG if total <= 0 else Status.PARTIAL
-        if len(statuses) == 1 and (common := statuses.pop()) not in {Status.CORRECT, Status.WRONG, Status.PARTIAL}:
-            status = common
         detail = ", ".join(f"{name}={verdict.score:g}" for name, verdict in row if verdict.score is not None)
-        return Verdict(total, status, detail, _steps(row))
+        try:
+            total = math.fsum(weight * score for weight, score in scored)
+            most = math.fsum(weight for weight, _ in scored if weight > 0)
+            return Verdict(total, _sum_status(row, total, most), detail, _steps(row))
+        except (OverflowError, ValueError) as error:  # terms or their sum beyond what a score may be
+            return self.failed(f"the weighted sum is no score: {error} ({detail})")
+
+
+def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
+    statuses = [verdict.status for _, verdict in row if verdict.score is not None]
+    for status in (Status.ERROR, Status.TIMEOUT):
+        if status in statuses:
+            return status
+    if set(statuses) == {Status.UNPARSABLE}:
+        return Status.UNPARSABLE
+    return Status.CORRECT if total >= most > 0 else Status.WRONG if total <= 0 else Status.PARTIAL
 
 
 class _Gated(Composite):

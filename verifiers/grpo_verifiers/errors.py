@@ -27,3 +27,7 @@ class ColumnError(VerifierError, ValueError):
 
 class VerifierFailedError(VerifierError, RuntimeError):
     """A verifier that cannot do its work at all: the run stops rather than train on noise."""
+
+
+class UnavailableError(VerifierError, RuntimeError):
+    """Raised by a check where something outside is missing (a server, a file): the completion is left out."""

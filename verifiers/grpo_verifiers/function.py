@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_verifiers._form import Form, arguments, form_of
-from grpo_verifiers._outcome import MARK, Outcome
+from grpo_verifiers._outcome import MARK, Outcome, Refused
+from grpo_verifiers._plain import readable
 from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
+from grpo_verifiers.fault import FAULTS, Fault, blamed, excused
 from grpo_verifiers.keywords import check_keywords
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.report import GoldReport
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers._calls import Place
@@ -46,7 +48,9 @@ class Settings:
     Attributes:
         timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
         isolation: in a worker process that can be killed, or in the trainer; None: processes, but for async functions.
-        on_error: what an exception means: the completion is left out, scores 0, or the run stops.
+        on_error: what it means that the check raises, or returns what is no verdict: ``"zero"`` scores the completion
+            0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
+            the run, too.
         max_concurrency: how many calls of an async check run at a time.
         memory: GiB of address space of a worker, 0 for no cap; None for the default.
         env: environment variables that workers of this check may see although they look like secrets.
@@ -167,9 +171,8 @@ class FunctionVerifier(Verifier):
 
     @property
     def on_error(self) -> OnError:
-        """What an exception means for the completion."""
-        # What depends on nothing but its arguments fails because of them: leaving the completion out would reward it.
-        return self.settings.on_error or ("zero" if self.settings.pure else "null")
+        """What a failure that may depend on the completion means for it."""
+        return self.settings.on_error or "zero"
 
     @property
     def gives_steps(self) -> bool | None:
@@ -374,12 +377,18 @@ class FunctionVerifier(Verifier):
             return EventLoop(self.fn, self.timeout or 0.0, self.settings.max_concurrency)
         return ThisThread(self.fn)
 
+    def failed(self, reason: str) -> Verdict:
+        """The verdict on a completion that the check failed on, by policy."""
+        if self.on_error == "raise":
+            raise VerifierFailedError(f"verifier {self.label!r} failed, and on_error is 'raise': {reason}")
+        return excused(reason) if self.on_error == "null" else blamed(reason)
+
     def _judge(self, outcome: Outcome, rows: int) -> list[Verdict]:
         """The verdicts of one outcome, by policy."""
         health = self._health
         if outcome.kind == "value":
             health.failures = health.late = 0
-            return list(outcome.verdicts)
+            return [self._row(verdict) for verdict in outcome.verdicts]
         if outcome.kind == "timeout":
             health.late += rows
             if health.late >= HOPELESS and "late" not in health.warned:
@@ -391,13 +400,11 @@ class FunctionVerifier(Verifier):
                     health.late,
                     self.timeout,
                 )
-            return [Verdict(0.0, Status.TIMEOUT, outcome.message)] * rows
-        if outcome.kind == "broken":
+            return [blamed(outcome.message, Status.TIMEOUT)] * rows
+        if FAULTS[outcome.kind] is Fault.VERIFIER:
             raise VerifierFailedError(self._story("cannot run", outcome))
-        if "failed" not in health.warned:
-            health.warned.add("failed")
-            _log.warning("%s", self._story("failed on a completion", outcome))
-        if outcome.kind == "raised" and self.on_error == "raise":
+        self._warn(outcome)
+        if outcome.kind != "died" and self.on_error == "raise":
             raise VerifierFailedError(self._story("failed, and on_error is 'raise'", outcome))
         health.failures += min(rows, BATCH_FAILURE) if self.form.batch else 1
         if health.failures >= HOPELESS and self.settings.on_error != "zero":
@@ -407,13 +414,27 @@ class FunctionVerifier(Verifier):
                     f"failed on all of the last {counted} completions; repair it, or set on_error='zero'", outcome
                 )
             )
-        score = 0.0 if outcome.kind == "died" or self.on_error == "zero" else None
-        return [Verdict(score, Status.ERROR, outcome.message)] * rows
+        if FAULTS[outcome.kind] is Fault.OUTSIDE:
+            return [excused(outcome.message)] * rows
+        return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
+
+    def _row(self, verdict: Verdict | Refused) -> Verdict:
+        """One result of a call that gave verdicts."""
+        if isinstance(verdict, Verdict):
+            return verdict
+        self._warn(Outcome("raised", message=verdict.reason))
+        return self.failed(verdict.reason)
+
+    def _warn(self, outcome: Outcome) -> None:
+        """Show the first failure, with its traceback."""
+        if "failed" not in self._health.warned:
+            self._health.warned.add("failed")
+            _log.warning("%s", self._story("failed on a completion", outcome))
 
     def _story(self, what: str, outcome: Outcome) -> str:
         where = f" ({source_of(self.fn)})" if not self.settings.builtin else ""
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
-        return f"verifier {self.label!r}{where} {what}: {outcome.message}{trace}"
+        return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
 
 
 def _rebuild(  # noqa: PLR0917 - what __reduce__ saved

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers._plain import readable
+from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 
 class GoldReport(Protocol):
@@ -80,9 +81,7 @@ def log_verdicts(
     """
     if log_extra is not None:
         log_extra(f"{label}_status", [verdict.status.value for verdict in verdicts])
-        # Tables are stored as UTF-8, which half a surrogate pair is not.
-        reasons = [verdict.detail.encode("utf-8", "replace").decode("utf-8") for verdict in verdicts]
-        log_extra(f"{label}_reason", reasons)
+        log_extra(f"{label}_reason", [readable(verdict.detail, MAX_DETAIL) for verdict in verdicts])
     if log_metric is not None:
         for name, value in metrics_of(label, verdicts, seconds).items():
             log_metric(name, value)

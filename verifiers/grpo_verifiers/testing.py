@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_verifiers._wire import MAX_DETAIL
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.function import FunctionVerifier
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
 Case = tuple[Any, Mapping[str, Any]]
@@ -113,7 +112,7 @@ def check_types(contract: Contract) -> None:
             assert verdict.score is not None, f"{verdict} judges without a score"
         if verdict.status is Status.NOT_APPLICABLE:
             assert verdict.score is None, f"{verdict} does not apply, and yet has a score"
-        assert len(verdict.detail) <= MAX_DETAIL + 20, f"a detail of {len(verdict.detail)} characters"
+        assert len(verdict.detail) <= MAX_DETAIL, f"a detail of {len(verdict.detail)} characters"
         ends = [0, *(step.end for step in verdict.steps)]
         assert all(step.start >= end for step, end in zip(verdict.steps, ends, strict=False)), "steps overlap"
 

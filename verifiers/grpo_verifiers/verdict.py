@@ -1,8 +1,22 @@
 """What a verifier says about one completion."""
 
 import math
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice, pairwise
+from numbers import Complex, Real
+from typing import Any
+
+from grpo_verifiers._plain import exact, short
+
+LARGEST = 3.4028234663852886e38
+"""The largest score, and its negative the smallest: rewards are float32, where what lies beyond is infinite."""
+MAX_DETAIL = 2000
+MAX_STEPS = 10_000
+MAX_OFFSET = 1 << 53
+"""Past the end of any completion, and exact in JSON."""
 
 
 class Status(StrEnum):
@@ -23,7 +37,7 @@ class Step:
 
     Attributes:
         start: offset of its first character in the completion as sampled.
-        end: one past its last character.
+        end: one past its last character; past the end of the completion it means the end.
         score: None where the step states nothing that can be judged.
     """
 
@@ -33,13 +47,13 @@ class Step:
 
     def __post_init__(self) -> None:
         for name in ("start", "end"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise TypeError(f"Step.{name} must be an integer, not {value!r}.")
-        if not 0 <= self.start <= self.end:
-            raise ValueError(f"a Step needs 0 <= start <= end, got start={self.start} and end={self.end}.")
+            object.__setattr__(self, name, _offset(f"Step.{name}", getattr(self, name)))
+        if not 0 <= self.start <= self.end <= MAX_OFFSET:
+            raise ValueError(
+                f"a Step needs 0 <= start <= end, got start={short(self.start)} and end={short(self.end)}."
+            )
         if self.score is not None:
-            object.__setattr__(self, "score", _finite("Step.score", self.score))
+            object.__setattr__(self, "score", score_of("Step.score", self.score))
 
 
 @dataclass(frozen=True)
@@ -48,11 +62,12 @@ class Verdict:
 
     Attributes:
         score: None leaves the completion out of the group's statistics; reserved for "does not apply" and for
-            failures that do not depend on the completion.
+            failures that do not depend on the completion (see ``fault``).
         status: the kind of outcome; unless given, read off the score (1 and more: correct, 0 and less: wrong,
             between: partial, None: not applicable).
-        detail: the reason, for people.
-        steps: scores of the reasoning steps, if the verifier gives any.
+        detail: the reason, for people; its first 2,000 characters are kept.
+        steps: scores of the reasoning steps, if the verifier gives any; kept in the order of the text. They must not
+            overlap.
     """
 
     score: float | None
@@ -62,15 +77,66 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if self.score is not None:
-            object.__setattr__(self, "score", _finite("Verdict.score", self.score))
+            object.__setattr__(self, "score", score_of("Verdict.score", self.score))
         status = self.status if self.status is not None else _status_of(self.score)
         object.__setattr__(self, "status", Status(status))
         if not isinstance(self.detail, str):
             raise TypeError(f"Verdict.detail must be a string, not {type(self.detail).__name__}.")
-        steps = tuple(self.steps)
+        object.__setattr__(self, "detail", exact(self.detail, MAX_DETAIL))
+        steps = tuple(islice(self.steps, MAX_STEPS + 1))
+        if len(steps) > MAX_STEPS:
+            raise ValueError(f"Verdict.steps holds too many steps: at most {MAX_STEPS}.")
         if not all(isinstance(step, Step) for step in steps):
             raise TypeError("Verdict.steps must hold Step objects.")
-        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "steps", in_order(steps))
+
+
+def remade(verdict: Any) -> Verdict:
+    """The same verdict of exact types: what a subclass or ``object.__setattr__`` put into a frozen one is looked at.
+
+    Raises:
+        TypeError: it is no verdict, or holds a value of a wrong type.
+        ValueError: it holds a value that a verdict may not have.
+    """
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"{short(verdict)} is no Verdict")
+    steps = [Step(step.start, step.end, step.score) for step in islice(verdict.steps, MAX_STEPS + 1)]
+    return Verdict(verdict.score, verdict.status, verdict.detail, tuple(steps))
+
+
+def score_of(what: str, value: Any) -> float:
+    """A number of any kind as a float that rewards can hold.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is not finite, or beyond float32.
+    """
+    try:
+        number = float(_number(value))
+    except OverflowError:
+        number = LARGEST * 10
+    except Exception as error:
+        raise TypeError(f"{what} must be a number or None, not {short(value)}.") from error
+    if not math.isfinite(number):
+        raise ValueError(f"{what} must be finite, not {number}; use None for 'does not apply'.")
+    if abs(number) > LARGEST:
+        raise ValueError(f"{what} must be between {-LARGEST:.8g} and {LARGEST:.8g} (float32), not {short(value)}.")
+    return number
+
+
+def _number(value: Any) -> Any:
+    """What ``float`` may be asked about: it reads text, and numpy's drops an imaginary part."""
+    scalar = value.item() if is_scalar(value) else value
+    if isinstance(scalar, str | bytes | bytearray | memoryview):
+        raise TypeError("text")
+    if isinstance(scalar, Complex) and not isinstance(scalar, Real):
+        raise TypeError("a complex number")
+    return scalar
+
+
+def is_scalar(value: Any) -> bool:
+    """Whether this is a number of numpy, torch or the like: one element, nothing around it."""
+    return hasattr(value, "item") and getattr(value, "shape", None) == () and hasattr(value, "__float__")
 
 
 def _status_of(score: float | None) -> Status:
@@ -81,13 +147,26 @@ def _status_of(score: float | None) -> Status:
     return Status.WRONG if score <= 0 else Status.PARTIAL
 
 
-def _finite(what: str, value: object) -> float:
-    if isinstance(value, str | bytes):
-        raise TypeError(f"{what} must be a number or None, not {value!r}.")
+def _offset(what: str, value: Any) -> int:
+    """A whole number as an exact int."""
+    if isinstance(value, bool):
+        raise TypeError(f"{what} must be an integer, not {value!r}.")
     try:
-        number = float(value)  # type: ignore[arg-type]  # numpy scalars and bools convert; the rest raises
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be a number or None, not {value!r}.") from error
-    if not math.isfinite(number):
-        raise ValueError(f"{what} must be finite, not {number}; use None for 'does not apply'.")
-    return number
+        return int.__int__(operator.index(value))
+    except Exception as error:
+        raise TypeError(f"{what} must be an integer, not {short(value)}.") from error
+
+
+def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Steps in the order of the text; an empty one overlaps nothing.
+
+    Raises:
+        ValueError: two overlap.
+    """
+    ordered = tuple(sorted(steps, key=lambda step: (step.start, step.end)))
+    for one, two in pairwise(step for step in ordered if step.end > step.start):
+        if two.start < one.end:
+            raise ValueError(
+                f"steps overlap: {one.start} to {one.end} and {two.start} to {two.end}. End one where the next starts."
+            )
+    return ordered

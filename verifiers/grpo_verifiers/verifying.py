@@ -32,7 +32,7 @@ def verifier(
     *,
     timeout: float | None = None,
     isolation: Isolation | None = None,
-    on_error: OnError = "null",
+    on_error: OnError | None = None,
     max_concurrency: int = 32,
     memory: float | None = None,
     env: Sequence[str] = (),
@@ -49,7 +49,9 @@ def verifier(
         timeout: seconds that one call may take.
         isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the
             trainer, for functions that are quick and cannot hang (the default for async functions).
-        on_error: what an exception means: ``"null"`` leaves the completion out, ``"zero"`` scores 0, ``"raise"`` stops.
+        on_error: what it means that the function raises, or returns what is no verdict: ``"zero"`` scores the
+            completion 0, ``"null"`` leaves it out, ``"raise"`` stops the run. Unset: zero, and the run stops where it
+            does nothing else. Where something outside fails (a server), raise ``UnavailableError``: that leaves out.
         max_concurrency: how many calls of an async function run at a time.
         memory: GiB of address space of a worker; 0 for no cap, 2 unless given.
         env: environment variables that its workers keep although they look like secrets.
@@ -99,7 +101,7 @@ def get_verifier(
         label: its name in logs; the ``name`` unless given.
         columns: parameter to dataset column, where they differ.
         timeout: seconds that one call may take.
-        on_error: what an exception means: ``"null"``, ``"zero"`` or ``"raise"``.
+        on_error: what a failure means: ``"zero"``, ``"null"`` or ``"raise"``.
         isolation: ``"process"`` or ``"inline"``.
         plugins: modules that its workers import first, as `load_plugins` returns them.
         **kwargs: options of the function; one that names a column parameter takes the column's place.

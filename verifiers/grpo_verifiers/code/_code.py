@@ -15,6 +15,7 @@ from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._results import Result, verdict_of
 from grpo_verifiers.code._tests import BadTestsError, read_tests
 from grpo_verifiers.code.languages import Language, available, language_of
+from grpo_verifiers.fault import blamed, excused
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
@@ -76,7 +77,7 @@ async def code(
     try:
         read = read_tests(tests)
     except BadTestsError as error:
-        return Verdict(None, Status.ERROR, str(error))
+        return excused(str(error))
     tongue = language_of(language)
     source = last_block(answer_part(completion, think), tongue.names)
     if source is None or not source.strip():
@@ -111,7 +112,7 @@ async def code(
     except ServerError as error:
         return await _after_server_failure(error, piston or "", tongue, pool)
     except BadTestsError as error:
-        return Verdict(None, Status.ERROR, str(error))
+        return excused(str(error))
     except BoxError as error:
         return await _after_failure(error, lowest, highest, tuple(preload))
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
@@ -131,7 +132,7 @@ async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload
         await asyncio.wrap_future(shared_pool().submit(try_nothing))
     except BoxError as again:
         raise SandboxError(f"code: the sandbox does not work: {again}\n{probe().story()}") from again
-    return Verdict(0.0, Status.ERROR, f"broke its box twice: {error}"[:400])
+    return blamed(f"broke its box twice: {error}"[:400])
 
 
 async def _after_server_failure(error: ServerError, url: str, tongue: Language, pool: Pool) -> Verdict:
@@ -144,7 +145,7 @@ async def _after_server_failure(error: ServerError, url: str, tongue: Language, 
         await asyncio.wrap_future(pool.submit(try_nothing))
     except ServerError as again:
         raise SandboxError(f"code: the Piston server does not work: {again}") from again
-    return Verdict(0.0, Status.ERROR, f"broke its server: {error}"[:400])
+    return blamed(f"broke its server: {error}"[:400])
 
 
 def check_options(**options: Any) -> list[str]:

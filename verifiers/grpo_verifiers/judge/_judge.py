@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_verifiers._show import show
+from grpo_verifiers.fault import excused
 from grpo_verifiers.judge._pool import pool_of
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
 from grpo_verifiers.judge._request import Endpoint, JudgeConfigurationError, JudgeRequestError, ask
@@ -108,7 +109,7 @@ async def judge(
         try:
             reply = ask(endpoint, {**body, "messages": chat}, until)
         except JudgeRequestError as error:
-            return Verdict(None, Status.ERROR, f"the judge failed: {error}"[:400])
+            return excused(f"the judge failed: {error}"[:400])
         try:
             score = read_score(reply, low, high, score_pattern)
         except ValueError as error:
@@ -121,7 +122,7 @@ async def judge(
     try:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), give_up_after)
     except TimeoutError:
-        return Verdict(None, Status.ERROR, f"the judge failed: no verdict within {give_up_after:g} s")
+        return excused(f"the judge failed: no verdict within {give_up_after:g} s")
 
 
 def _key(variable: str | None) -> str | None:

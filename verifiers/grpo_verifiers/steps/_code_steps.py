@@ -21,6 +21,7 @@ from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot, shared_pool
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
@@ -122,7 +123,7 @@ async def code_steps(
     try:
         read = read_tests(tests)
     except BadTestsError as error:
-        return Verdict(None, Status.ERROR, str(error))
+        return excused(str(error))
     program = _program(completion_text)
     if program is None:
         return Verdict(0.0, Status.UNPARSABLE, "no fenced block with a whole Python statement")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
-from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.errors import UnavailableError, VerifierFailedError
 
 _LONGEST_TOKEN = 16
 """Characters that a token has at most, on average."""
@@ -194,7 +194,12 @@ class Reader:
         pad = self._tokenizer.pad_token_id or 0
         ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows], device=self._model.device)
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._model.device)
-        output = self._model(input_ids=ids, attention_mask=mask, use_cache=False)
+        try:
+            output = self._model(input_ids=ids, attention_mask=mask, use_cache=False)
+        except torch.OutOfMemoryError as error:
+            raise UnavailableError(
+                f"prm: out of memory with {len(rows)} completions of {width} tokens at a time; lower batch_size"
+            ) from error
         logits: torch.Tensor = (output.logits if hasattr(output, "logits") else output[0]).float()
         if self._style == "shepherd":
             return logits[..., self._classes].softmax(dim=-1)[..., 1]

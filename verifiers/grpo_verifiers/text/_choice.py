@@ -5,6 +5,7 @@ import unicodedata
 from typing import Any, Literal
 
 from grpo_verifiers._show import show
+from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.boxes import stated_boxes
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
@@ -48,7 +49,7 @@ def choice(
     require("choice", check_options(letters=letters, conflicts=conflicts, think=think))
     gold = _gold(answer, letters)
     if gold is None:
-        return Verdict(None, Status.ERROR, f"the answer column names none of {letters}: {show(answer)}")
+        return excused(f"the answer column names none of {letters}: {show(answer)}")
     text = unicodedata.normalize("NFKC", answer_part(completion, think))
     boxed, problem = stated_boxes(text, last_only=conflicts == "last")
     fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]

@@ -4,6 +4,7 @@ import unicodedata
 from typing import Any, Literal
 
 from grpo_verifiers._show import show
+from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.tags import tagged
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import one_of, require, tag_name
@@ -47,7 +48,7 @@ def exact(
 
     wanted = {fold(text) for text in texts}
     if len(texts) < len(golds) or not texts or any(not text.strip() for text in wanted):
-        return Verdict(None, Status.ERROR, f"the answer column holds no text to compare with: {show(answer)}")
+        return excused(f"the answer column holds no text to compare with: {show(answer)}")
     found = {fold(part) for part in stated(completion, tag=tag, think=think)}
     if not found:
         return Verdict(0.0, Status.UNPARSABLE, f"no <{tag}>…</{tag}> outside the thinking")

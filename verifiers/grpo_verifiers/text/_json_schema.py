@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 from grpo_verifiers._show import show
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import one_of, require, tag_name
@@ -50,7 +51,7 @@ def json_schema(
     except ValueError as error:
         if row_schema is None:
             raise ValueError(f"json_schema: {error}") from error
-        return Verdict(None, Status.ERROR, f"the row's schema: {error}"[:300])
+        return excused(f"the row's schema: {error}"[:300])
     text = _candidate(answer_part(completion, think), fences)
     if text is None:
         return Verdict(0.0, Status.UNPARSABLE, f"fenced blocks are {fences}")

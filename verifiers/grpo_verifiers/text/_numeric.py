@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from grpo_verifiers._show import show
+from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases, retracted
 from grpo_verifiers.reading.tags import answer_tags
@@ -55,7 +56,7 @@ def numeric(
     require("numeric", check_options(rel_tol=rel_tol, abs_tol=abs_tol, source=source, think=think))
     expected = _gold(answer)
     if expected is None:
-        return Verdict(None, Status.ERROR, f"the answer column holds no finite number: {show(answer)}")
+        return excused(f"the answer column holds no finite number: {show(answer)}")
     declared, problem = stated(completion, source=source, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")

@@ -1,0 +1,33 @@
+"""Text of what a check made: exact strings of bounded length, however hostile the object behind them."""
+
+import re
+from typing import Any
+
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line ends and tabs aside, and those that turn the direction of what follows."""
+
+
+def exact(text: str, limit: int) -> str:
+    """The first characters of a text as a plain ``str``: a subclass may have methods of its own."""
+    return str.__getitem__(text, slice(limit))
+
+
+def short(value: Any, limit: int = 80) -> str:
+    """An object for a message; its type alone where it cannot be shown."""
+    try:
+        return exact(repr(value), limit)
+    except BaseException:  # noqa: BLE001 - a broken __repr__ must not hide the message it was for
+        return f"a value of the type {type_name(type(value))}"
+
+
+def type_name(kind: type) -> str:
+    """The name of a class, whose metaclass may lie about it or raise."""
+    try:
+        return exact(kind.__name__, 200)
+    except BaseException:  # noqa: BLE001 - as above
+        return "(a class without a name)"
+
+
+def readable(text: str, limit: int) -> str:
+    """A text for tables, logs and files: valid UTF-8 without control characters."""
+    return _UNPRINTABLE.sub("\ufffd", exact(text, limit).encode("utf-8", "replace").decode("utf-8"))
