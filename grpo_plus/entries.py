@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.anchors import absolute
 from grpo_plus.options import mapping, numbers
 from grpo_plus.problems import Problem
+from grpo_verifiers._plain import label_problem
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import PluginError, VerifierError
+from grpo_verifiers.verdict import LARGEST
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
     from grpo_verifiers.function import OnError
 
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
-_LARGEST = 3.4028234663852886e38  # of float32, which rewards are weighed in
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,9 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
     problems = []
     weight, timeout = values.get("weight"), values.get("timeout")
     if weight is not None and (
-        isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= _LARGEST
+        isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= LARGEST
     ):
-        problems.append(f"{where}: weight is {weight!r}, expected a finite number, of size {_LARGEST:.2g} at most.")
+        problems.append(f"{where}: weight is {weight!r}, expected a finite number, of size {LARGEST:.2g} at most.")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
         problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
     for key in ("kwargs", "columns"):
@@ -154,6 +155,6 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
     if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
         problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
     label = values.get("label")
-    if label is not None and (not isinstance(label, str) or not label):
-        problems.append(f"{where}: label is {label!r}, expected a non-empty string.")
+    if label is not None and (problem := label_problem(label)):
+        problems.append(f"{where}: {problem}")
     return problems

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from grpo_verifiers import Status, Verdict, all_of, gated, get_verifier, verifier, weighted
+from grpo_verifiers import Status, Verdict, Verifier, all_of, gated, get_verifier, verifier, weighted
+from grpo_verifiers.base import Pending
 from grpo_verifiers.builtins import BUILTINS
 from grpo_verifiers.testing import CHECKS, check_verifier, contract_of, parametrize_with_checks
 from grpo_verifiers.verifying import REGISTRY
@@ -105,6 +106,30 @@ def needs_more(completion, answer, tests):
     return completion == answer
 
 
+class Excusing(Verifier):
+    """Calls it its own failure where it cannot read a completion."""
+
+    def __init__(self):
+        super().__init__("excusing")
+
+    def start(self, prompts, completions, completion_ids=None, **columns):
+        scores = {"4": Verdict(1.0), "5": Verdict(0.0), "6": Verdict(0.0)}
+        found = [scores.get(str(text).strip(), Verdict(None, Status.ERROR)) for text in completions]
+        return Pending(lambda: (found, [0.0] * len(found)))
+
+    @property
+    def required_columns(self):
+        return {}
+
+    optional_columns = required_columns
+
+    def check(self):
+        return []
+
+    def describe(self):
+        return {}
+
+
 class Changing:
     """Changes what it is given."""
 
@@ -137,6 +162,9 @@ class Counting:
         (lambda: crashes_on_junk, FOUR, "check_junk"),
         (lambda: lenient, FOUR, "check_verdicts"),
         (lambda: contradicts_itself, FOUR, "check_statuses"),
+        (lambda: get_verifier("exact", on_error="null"), FOUR, "check_failures"),
+        (lambda: all_of("exact", gated("numeric", get_verifier("exact", on_error="null"))), FOUR, "check_failures"),
+        (Excusing, {}, "check_failures"),
         (lambda: needs_more, FOUR, "check_settings"),
         (lambda: get_verifier(Changing(), isolation="inline"), {"answer": ["4"]}, "check_mutation"),
         (lambda: get_verifier(Counting(), isolation="inline"), FOUR, "check_order"),

@@ -7,6 +7,9 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a
 """Control characters, line ends and tabs aside, and those that turn the direction of what follows."""
 
 
+MAX_LABEL = 200
+
+
 def exact(text: str, limit: int) -> str:
     """The first characters of a text as a plain ``str``: a subclass may have methods of its own."""
     return str.__getitem__(text, slice(limit))
@@ -31,3 +34,10 @@ def type_name(kind: type) -> str:
 def readable(text: str, limit: int) -> str:
     """A text for tables, logs and files: valid UTF-8 without control characters."""
     return _UNPRINTABLE.sub("\ufffd", exact(text, limit).encode("utf-8", "replace").decode("utf-8"))
+
+
+def label_problem(label: Any) -> str | None:
+    """What is wrong with a verifier's label, which names metrics and columns of tables."""
+    if isinstance(label, str) and label.strip() and label.isprintable() and len(label) <= MAX_LABEL:
+        return None
+    return f"label is {short(label)}, expected a name: printable characters, at most {MAX_LABEL} of them."

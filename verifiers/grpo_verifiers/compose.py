@@ -11,11 +11,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grpo_verifiers._plain import label_problem, short
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.errors import ColumnError, KeywordError
 from grpo_verifiers.report import GoldReports
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
@@ -51,8 +52,8 @@ def weighted(
         given = "none" if weights is None else len(weights)
         raise KeywordError(f"weighted: {len(chosen)} parts, but {given} weights; expected one for each.")
     for part, weight in zip(chosen, weights, strict=True):
-        if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
-            raise KeywordError(f"weighted: the weight of {part!r} is {weight!r}, expected a finite number.")
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not abs(weight) <= LARGEST:
+            raise KeywordError(f"weighted: the weight of {part!r} is {short(weight)}, expected a finite number.")
     return _Weighted(_made(chosen), [float(weight) for weight in weights], label)
 
 
@@ -80,6 +81,8 @@ class Composite(Verifier):
     def __init__(self, parts: Sequence[Verifier], label: str | None) -> None:
         if not parts:
             raise KeywordError(f"{self.kind} needs at least one verifier.")
+        if label is not None and (problem := label_problem(label)):
+            raise KeywordError(f"{self.kind}: {problem}")
         super().__init__(label or f"{self.kind}({', '.join(part.label for part in parts)})")
         self.parts = list(parts)
 
@@ -199,8 +202,8 @@ class _Gated(Composite):
 
     def __init__(self, parts: Sequence[Verifier], threshold: float, label: str | None, *, lazy: bool) -> None:
         super().__init__(parts, label)
-        if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not math.isfinite(threshold):
-            raise KeywordError(f"gated: threshold is {threshold!r}, expected a finite number.")
+        if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not abs(threshold) <= LARGEST:
+            raise KeywordError(f"gated: threshold is {short(threshold)}, expected a finite number.")
         self.threshold = threshold
         self.lazy = lazy
 

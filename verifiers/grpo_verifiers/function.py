@@ -3,7 +3,6 @@
 import functools
 import importlib
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_verifiers._form import Form, arguments, form_of
 from grpo_verifiers._outcome import MARK, Outcome, Refused
-from grpo_verifiers._plain import readable
+from grpo_verifiers._plain import readable, short
 from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
@@ -86,8 +85,8 @@ class Settings:
     def problems(self, what: str) -> list[str]:
         """Values that mean nothing."""
         found = []
-        if self.timeout is not None and not (_is_number(self.timeout) and 0 < self.timeout < math.inf):
-            found.append(f"{what}: timeout is {self.timeout!r}, expected seconds greater than 0.")
+        if self.timeout is not None and not (_is_number(self.timeout) and 0 < self.timeout < 1e9):
+            found.append(f"{what}: timeout is {short(self.timeout)}, expected seconds greater than 0.")
         if self.isolation not in {None, "process", "inline"}:
             found.append(f"{what}: {unknown('isolation', self.isolation, ['process', 'inline'])}")
         if self.on_error not in {None, "null", "zero", "raise"}:

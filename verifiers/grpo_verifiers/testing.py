@@ -13,11 +13,12 @@ import inspect
 import math
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.base import Verifier
+from grpo_verifiers.compose import Composite
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
@@ -38,6 +39,8 @@ JUNK: tuple[str, ...] = (
     "x = 1\n" * 100_000,
 )
 """Completions that models do produce, and that mean nothing."""
+QUICK = 5
+"""So many of them are short."""
 
 _NO_COLUMNS = {"prompt", "completion_ids"}
 
@@ -127,6 +130,30 @@ def check_junk(contract: Contract) -> None:
         took = time.perf_counter() - started
         assert verdict.status is not Status.ERROR, f"fails on the completion {completion!r:.60}: {verdict.detail}"
         assert took < (limit or 0.0) + SLACK, f"takes {took:.1f} s on the completion {completion!r:.60}"
+
+
+def check_failures(contract: Contract) -> None:
+    """A completion that makes it fail scores 0 (or less), and is not left out: that would pay more than a wrong one."""
+    for part in _parts(contract.verifier):
+        if getattr(part, "on_error", None) == "raise":
+            continue
+        score = part.failed("a completion that it failed on").score
+        assert score is not None, f"{part.label!r} leaves out what it fails on: its on_error is 'null'"
+        assert score <= max(0.0, contract.threshold), f"{part.label!r} scores {score:g} what it fails on"
+    columns = contract.cases[0][1]
+    for completion in JUNK[:QUICK]:
+        verdict = contract.run([(completion, columns)])[0]
+        if verdict.status in {Status.ERROR, Status.TIMEOUT}:
+            assert verdict.score is not None, f"leaves out the completion {completion!r:.60}: {verdict.detail}"
+
+
+def _parts(verifier: Verifier) -> Iterator[Verifier]:
+    """The verifiers that a composition is made of; itself, if it is none."""
+    if not isinstance(verifier, Composite):
+        yield verifier
+        return
+    for part in verifier.parts:
+        yield from _parts(part)
 
 
 def check_missing_values(contract: Contract) -> None:
@@ -220,6 +247,7 @@ CHECKS: tuple[Callable[[Contract], None], ...] = (
     check_pickle,
     check_trl_signature,
     check_missing_values,
+    check_failures,
     check_junk,
 )
 

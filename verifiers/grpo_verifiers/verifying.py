@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grpo_verifiers._plain import label_problem
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.builtins import BUILTINS, TRAITS
 from grpo_verifiers.errors import KeywordError
@@ -118,10 +119,10 @@ def get_verifier(
         found = _adopt(getattr(name, "__name__", type(name).__name__), name)
     given = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
     changed = {key: value for key, value in given.items() if value is not None}
+    if label is not None and (problem := label_problem(label)):
+        raise KeywordError(f"verifier {found.label!r}: {problem}")
     if not isinstance(found, FunctionVerifier):
         return _relabel(found, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
-    if label is not None and (not isinstance(label, str) or not label.strip()):
-        raise KeywordError(f"verifier {found.name!r}: label is {label!r}, expected a name.")
     as_it_is = found is name and not (label or columns or kwargs or changed or plugins)
     made = found
     if not as_it_is:

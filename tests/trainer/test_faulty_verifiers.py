@@ -1,0 +1,403 @@
+"""Verifiers that break in every way on some completions, in real training steps: the run goes on, and it does not pay."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from grpo_plus import GRPOPlusTrainer
+from grpo_plus.step_source import PATIENCE
+from grpo_verifiers import Status, Step, Verdict, Verifier, get_verifier, verifier, weighted
+from grpo_verifiers.base import Pending
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.verdict import LARGEST
+from grpo_verifiers.verifying import REGISTRY
+from tests.trainer.faults import FAULTS, SOUND, Bent, Hostile, HostileText, breaking
+
+TEXTS = ["42<|im_end|>", "4x<|im_end|>", "4<|im_end|>", "none<|im_end|>"]
+"""The one with an x is the one that the verifiers below break on; the others score 1, 0.5 and 0."""
+BROKEN = 1
+
+
+@pytest.fixture
+def add():
+    """Registers a check under a name for the length of a test."""
+    names = []
+
+    def add(name, fn, **settings):
+        names.append(name)
+        return verifier(name, **{"isolation": "inline", **settings})(fn)
+
+    yield add
+    for name in names:
+        REGISTRY.unregister(name)
+
+
+def texts(_, row):
+    return TEXTS[row % 4]
+
+
+def is_finite(model):
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_completion_that_breaks_its_check_scores_0_and_the_run_goes_on(build, say, capture, add, kind):
+    say(texts)
+    add("faulty", breaking(FAULTS[kind]))
+    trainer = build(
+        GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["faulty"], advantage="center", max_steps=1
+    )
+    kept = capture(trainer)
+    trainer.train()
+    assert list(trainer._logs["extra"]["faulty_status"])[:4] == ["correct", "error", "partial", "wrong"]
+    assert list(trainer._logs["rewards"]["faulty"])[:4] == [1.0, 0.0, 0.5, 0.0]
+    assert kept[0]["advantages"][:4].tolist() == pytest.approx([0.625, -0.375, 0.125, -0.375])
+    reason = trainer._logs["extra"]["faulty_reason"][BROKEN]
+    assert 0 < len(reason) <= 2000
+    assert is_finite(trainer.model)
+
+
+def test_all_faults_together_in_workers_over_several_steps(build, say, add):
+    say(texts)
+    labels = [re.sub("[^a-z0-9]", "_", kind) for kind in FAULTS]
+    for label, make in zip(labels, FAULTS.values(), strict=True):
+        add(label, breaking(make), isolation="process")
+    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=labels, advantage="zscore", max_steps=3)
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert {log[f"verifiers/{label}/status/error"] for label in labels} == {0.25}
+    assert {log[f"rewards/{label}/mean"] for label in labels} == {0.375}
+    assert is_finite(trainer.model)
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_numbers_of_every_kind_are_scores(build, say, add, kind):
+    make, score = SOUND[kind]
+    say(texts)
+    add("sound", breaking(make))
+    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["sound"], max_steps=1)
+    trainer.train()
+    assert trainer._logs["rewards"]["sound"][BROKEN] == pytest.approx(score)
+    assert trainer._logs["extra"]["sound_status"][BROKEN] != "error"
+    assert is_finite(trainer.model)
+
+
+@pytest.mark.parametrize(
+    ("policy", "advantages"), [("zero", [0.625, -0.375, 0.125, -0.375]), ("null", [0.5, 0.0, 0.0, -0.5])]
+)
+def test_the_policy_of_an_entry_holds_in_a_run(build, say, capture, add, *, policy, advantages):
+    say(texts)
+    add("faulty", breaking(FAULTS["beyond float32"]))
+    trainer = build(
+        GRPOPlusTrainer,
+        trainer={"reward_funcs": None},
+        verifiers=[{"name": "faulty", "on_error": policy}],
+        advantage="center",
+        max_steps=1,
+    )
+    kept = capture(trainer)
+    trainer.train()
+    assert math.isnan(trainer._logs["rewards"]["faulty"][BROKEN]) == (policy == "null")
+    assert kept[0]["advantages"][:4].tolist() == pytest.approx(advantages)
+
+
+def test_the_policy_raise_ends_the_run_with_the_reason(build, say, add):
+    say(texts)
+    add("faulty", breaking(FAULTS["steps that overlap"]))
+    entry = {"name": "faulty", "on_error": "raise"}
+    with pytest.raises(VerifierFailedError, match=r"'faulty'.*on_error is 'raise'.*steps overlap: 0 to 3 and 2 to 5"):
+        build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=[entry], max_steps=1).train()
+
+
+@pytest.mark.parametrize(
+    "verifiers",
+    [
+        [{"name": "large", "weight": 1e10}],
+        [{"name": "large", "weight": -1e10}],
+        ["large", {"name": "large", "label": "again"}, {"name": "large", "label": "still", "weight": 2}],
+    ],
+)
+@pytest.mark.parametrize("advantage", [None, "zscore"])
+def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(build, say, add, verifiers, advantage):
+    say(texts)
+    add("large", breaking(lambda: 3e38))
+    trainer = build(
+        GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=verifiers, advantage=advantage, max_steps=2
+    )
+    trainer.train()
+    assert list(trainer._logs["extra"]["large_status"])[:4] == ["correct", "error", "partial", "wrong"]
+    reason = trainer._logs["extra"]["large_reason"][BROKEN]
+    assert "3e+38" in reason
+    assert "beyond ±" in reason
+    assert is_finite(trainer.model)
+
+
+@pytest.mark.parametrize("aggregate", ["min", "mean", "last", "product"])
+def test_an_aggregate_that_float32_cannot_hold_is_refused(build, say, add, aggregate):
+    steps = (Step(0, 1, 1e38), Step(1, 2, -3e38))
+    say(texts)
+    add("large", breaking(lambda: Verdict(0.0, steps=steps)))
+    trainer = build(
+        GRPOPlusTrainer,
+        trainer={"reward_funcs": None},
+        verifiers=["large"],
+        advantage="process",
+        advantage_kwargs={"aggregate": aggregate, "steps_from": "large"},
+        max_steps=1,
+    )
+    trainer.train()
+    expected = {"min": -3e38, "mean": -1e38, "last": -3e38, "product": 0.0}[aggregate]
+    assert trainer._logs["rewards"]["large"][BROKEN] == pytest.approx(expected)
+    assert (trainer._logs["extra"]["large_status"][BROKEN] == "error") == (aggregate == "product")
+
+
+def test_a_composition_whose_sum_is_no_score_is_refused(add):
+    large = add("large", breaking(lambda: 3e38))
+    for weights in ([LARGEST, LARGEST], [2, 2], [LARGEST, -LARGEST]):
+        made = weighted([large, get_verifier("exact")], weights, label="sum")
+        found = made.verify_batch(None, ["4x", "none"], answer=["4x", "42"])
+        assert [(v.score, v.status) for v in found] == [(0.0, Status.ERROR), (0.0, Status.WRONG)]
+        assert "the weighted sum is no score" in found[0].detail
+
+
+class Foreign(Verifier):
+    """A verifier class that is not ours, and does what it likes with a batch."""
+
+    def __init__(self, do, label="foreign"):
+        super().__init__(label)
+        self.do = do
+
+    def start(self, prompts, completions, completion_ids=None, **columns):
+        return self.do(completions)
+
+    @property
+    def required_columns(self):
+        return {}
+
+    optional_columns = required_columns
+
+    def check(self):
+        return []
+
+    def describe(self):
+        return {}
+
+
+def gives(verdicts, seconds=None):
+    return lambda completions: Pending(
+        lambda: (verdicts(len(completions)), [0.0] * len(completions) if seconds is None else seconds)
+    )
+
+
+BATCHES = {
+    "raises when started": lambda completions: completions["no"],
+    "raises when collected": lambda completions: Pending(lambda: completions["no"]),
+    "gives nothing": lambda completions: None,
+    "gives too few": gives(lambda count: [Verdict(1.0)] * (count - 1)),
+    "gives odd times": gives(lambda count: [Verdict(1.0)] * count, ["soon"]),
+}
+
+
+@pytest.mark.parametrize("kind", BATCHES)
+def test_a_verifier_class_that_fails_on_a_batch_fails_its_completions(build, say, add, kind):
+    say(texts)
+    REGISTRY.register("foreign", Foreign(BATCHES[kind]))
+    settings = {"trainer": {"reward_funcs": None}, "verifiers": ["foreign"], "advantage": "center"}
+    try:
+        trainer = build(GRPOPlusTrainer, **settings, max_steps=3)
+        trainer.train()
+        assert set(trainer._logs["extra"]["foreign_status"]) == {"error"}
+        assert set(trainer._logs["rewards"]["foreign"]) == {0.0}
+        with pytest.raises(VerifierFailedError, match="'foreign' failed on all of the last 32 completions"):
+            build(GRPOPlusTrainer, **settings, max_steps=5).train()
+    finally:
+        REGISTRY.unregister("foreign")
+
+
+def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(build, say):
+    odd = [1.0, Bent(score=math.inf), Verdict(0.5), Hostile()]
+    REGISTRY.register("foreign", Foreign(gives(lambda count: (odd * count)[:count])))
+    say(texts)
+    try:
+        trainer = build(
+            GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["foreign"], advantage="center", max_steps=1
+        )
+        trainer.train()
+        assert list(trainer._logs["extra"]["foreign_status"])[:4] == ["error", "error", "partial", "error"]
+    finally:
+        REGISTRY.unregister("foreign")
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        "\ud800 half a pair \udfff",
+        "\x00\x1b[2J\x07\r\x9b31m",
+        "\u202eright to left\u2066",
+        "long " * 1_000_000,
+        "hostile",
+        "%s %d {} {0.__class__}",
+        "[bold red]markup[/nothing]",
+        "several\nlines\tand tabs",
+    ],
+)
+def test_details_reach_tables_and_records_clean_and_bounded(build, say, add, detail, tmp_path):
+    say(texts)
+    detail = HostileText("text") if detail == "hostile" else detail
+    add("hostile", breaking(lambda: Verdict(0.0, detail=detail)))
+    trainer = build(
+        GRPOPlusTrainer,
+        trainer={"reward_funcs": None},
+        verifiers=["hostile"],
+        max_steps=1,
+        log_completions=True,
+        record=True,
+    )
+    trainer.train()
+    reason = trainer._logs["extra"]["hostile_reason"][BROKEN]
+    assert type(reason) is str
+    assert 0 < len(reason) <= 2000
+    assert reason.encode()
+    assert all(character.isprintable() or character in "\n\t\ufffd" for character in reason)
+    records = list((tmp_path / "out").rglob("groups.jsonl"))
+    assert records
+    assert all(line.isascii() and len(line) < 100_000 for line in records[0].read_text().splitlines())
+
+
+def stepping(steps, score=1.0):
+    def check(completion: str, completion_text: str) -> Verdict:
+        found = steps(completion_text) if callable(steps) else steps
+        return Verdict(score, steps=tuple(Step(*step) for step in found))
+
+    return check
+
+
+def process(*verifiers, **keywords):
+    return {
+        "trainer": {"reward_funcs": None},
+        "verifiers": list(verifiers),
+        "advantage": "process",
+        "objective": "dapo",
+        "advantage_kwargs": keywords,
+    }
+
+
+@pytest.mark.parametrize("named", [{"steps_from": "faulty"}, {}])
+@pytest.mark.parametrize("make", [make for kind, make in FAULTS.items() if "step" in kind] + [lambda: math.inf])
+def test_a_step_verifier_that_breaks_on_a_completion_gives_it_one_bad_step(build, say, capture, add, *, make, named):
+
+    def check(completion: str, completion_text: str) -> object:
+        return make() if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))
+
+    say(texts)
+    add("faulty", check)
+    trainer = build(GRPOPlusTrainer, **process("faulty", **named), max_steps=1)
+    kept = capture(trainer)
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert log["steps/per_completion"] == 1.0
+    assert log["steps/score_mean"] == pytest.approx(0.75)
+    assert kept[0]["advantages"][BROKEN, 0] < 0 < kept[0]["advantages"][0, 0]
+    assert is_finite(trainer.model)
+
+
+def test_a_completion_that_is_left_out_has_no_step(build, say, add):
+    def check(completion: str, completion_text: str) -> object:
+        return math.inf if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))
+
+    say(texts)
+    add("faulty", check)
+    settings = process({"name": "faulty", "on_error": "null"}, steps_from="faulty")
+    trainer = build(GRPOPlusTrainer, **settings, max_steps=1)
+    trainer.train()
+    assert trainer.state.log_history[0]["steps/per_completion"] == 0.75
+    assert trainer.state.log_history[0]["steps/score_mean"] == 1.0
+
+
+def test_steps_in_any_order_and_beyond_the_end_are_fine(build, say, capture, add):
+    say(texts)
+    add("ordered", stepping(lambda text: [(0, 1, 0.0), (1, len(text), 1.0)]))
+    add("unordered", stepping(lambda text: [(1, 10**6, 1.0), (0, 0, 5.0), (0, 1, 0.0), (10**6, 10**7, 9.0)]))
+    found = []
+    for name in ("ordered", "unordered"):
+        trainer = build(GRPOPlusTrainer, **process(name, steps_from=name), max_steps=1)
+        kept = capture(trainer)
+        trainer.train()
+        found.append(kept[0]["advantages"])
+    torch.testing.assert_close(*found)
+
+
+def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(build, say, add):
+    say(texts)
+    add("plain", breaking(lambda: Verdict(0.0, Status.WRONG, "no such luck")))
+    settings = process("plain", {"name": "math_steps", "weight": 0}, steps_from="plain")
+    build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8 - 1).train()
+    with pytest.raises(
+        ValueError,
+        match=r"'plain' gave no step in 32 completions.*It gave the score 1 .correct. instead.*'math_steps', which",
+    ):
+        build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8).train()
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        lambda: None,
+        lambda: Verdict(0.0, Status.UNPARSABLE),
+        lambda: Verdict(0.0, Status.TIMEOUT),
+        lambda: Verdict(None, Status.ERROR),
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_what_does_not_apply_or_failed_says_nothing_of_steps(build, say, add, verdict, named):
+    say(texts)
+    add("silent", lambda completion: verdict())
+    settings = process("silent", **({"steps_from": "silent"} if named else {}))
+    build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8 + 1).train()
+
+
+def test_one_step_shows_that_a_verifier_gives_them(build, say, add):
+    calls = []
+
+    def check(completion: str, completion_text: str) -> object:
+        calls.append(completion)
+        return Verdict(1.0, steps=(Step(0, 1, 1.0),)) if len(calls) == 5 else 1.0
+
+    say(texts)
+    add("once", check)
+    build(GRPOPlusTrainer, **process("once", steps_from="once"), max_steps=PATIENCE // 8 + 2).train()
+
+
+def test_evaluations_are_held_against_nobody(build, say, add, sums):
+    say(texts)
+    add("plain", breaking(lambda: 0.0))
+    settings = process("plain", steps_from="plain")
+    settings["trainer"]["eval_dataset"] = sums.select(range(2))
+    trainer = build(GRPOPlusTrainer, **settings, max_steps=1, per_device_eval_batch_size=8)
+    for _ in range(6):
+        trainer.evaluate()
+    trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (lambda: [(0, 2, 1.0), (1, 3, 0.0)], "steps of completion 0 .*steps overlap: 0 to 2 and 1 to 3"),
+        (lambda: [(2, 1, 1.0)], "completion 0 .*start=2 and end=1"),
+        (lambda: [(-1, 1, 1.0)], "completion 0 .*start=-1"),
+        (lambda: [(0, 1)], "completion 0 .*not enough values"),
+        (lambda: [(0, 1, "1")], "completion 0 "),
+        (lambda: [(0.0, 1, 1.0)], "completion 0 .*Step.start must be an integer"),
+        (lambda: None, "completion 0 are None"),
+        (Hostile, "completion 0 "),
+    ],
+)
+def test_a_step_scorer_that_gives_no_steps_is_told_where(build, say, steps, said):
+    say(texts)
+    trainer = build(
+        GRPOPlusTrainer, trainer={"step_scorer": lambda prompts, **_: [steps() for _ in prompts]}, advantage="process"
+    )
+    with pytest.raises(ValueError, match=said):
+        trainer.train()

@@ -1,0 +1,219 @@
+"""Whose fault a failure is, in every place where a check runs; and what a verdict may hold."""
+
+import asyncio
+import contextlib
+import math
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_verifiers import Status, Step, Verdict, all_of, any_of, gated, get_verifier, verifier, weighted
+from grpo_verifiers.compose import Route
+from grpo_verifiers.errors import KeywordError, UnavailableError, VerifierFailedError
+from grpo_verifiers.fault import FAULTS, Fault, blamed, excused, kind_of
+from grpo_verifiers.function import HOPELESS
+from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, score_of
+from grpo_verifiers.verifying import REGISTRY
+
+
+def odd(completion):
+    """One that fails in the way that the completion says."""
+    from grpo_verifiers import Step, Verdict
+    from grpo_verifiers.errors import UnavailableError
+
+    if completion == "raise":
+        raise KeyError("no")
+    if completion == "exit":
+        sys.exit(0)
+    if completion == "down":
+        raise UnavailableError("the server is down")
+    if completion == "overlap":
+        return Verdict(1.0, steps=(Step(0, 2, 1.0), Step(1, 3, 1.0)))
+    return {"inf": math.inf, "large": 1e308, "huge": 10**400, "text": "1", "none": None}.get(completion, 1.0)
+
+
+async def odd_later(completion):
+    await asyncio.sleep(0)
+    return odd(completion)
+
+
+def odd_batch(completions):
+    return [odd(completion) for completion in completions]
+
+
+DOING = ["raise", "exit", "inf", "large", "huge", "text", "overlap"]
+"""What the completion may have done, and an on_error decides about."""
+PLACES = {
+    "worker": lambda **settings: get_verifier(odd, isolation="process", timeout=30.0, **settings),
+    "trainer": lambda **settings: get_verifier(odd, isolation="inline", **settings),
+    "event loop": lambda **settings: get_verifier(odd_later, **settings),
+    "async in a worker": lambda **settings: get_verifier(odd_later, isolation="process", timeout=30.0, **settings),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_the_completion_does_scores_0_wherever_the_check_runs(place):
+    found = PLACES[place]().verify_batch(None, [*DOING, "fine", "none", "down"])
+    expected = [(0.0, "error")] * len(DOING) + [(1.0, "correct"), (None, "not_applicable"), (None, "error")]
+    assert [(v.score, v.status.value) for v in found] == expected
+    assert all(v.detail for v in found[: len(DOING)])
+    assert "1e+308" in found[3].detail
+    assert "3.4028235e+38" in found[3].detail
+    assert found[-1].detail == "UnavailableError: the server is down"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_policy_decides_about_what_the_completion_does(place):
+    left_out = PLACES[place](on_error="null").verify_batch(None, [*DOING, "fine"])
+    assert [(v.score, v.status.value) for v in left_out] == [(None, "error")] * len(DOING) + [(1.0, "correct")]
+    for completion in (*DOING, "down"):
+        with pytest.raises(VerifierFailedError, match="on_error is 'raise'"):
+            PLACES[place](on_error="raise").verify_batch(None, [completion])
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_batch_loses_the_results_that_are_none_and_no_others(isolation):
+    def check(completions):
+        return {"all": [math.inf] * len(completions)}.get(
+            completions[0], [{"inf": math.inf, "text": "x", "none": None}.get(each, 0.5) for each in completions]
+        )
+
+    made = get_verifier(check, isolation=isolation)
+    found = made.verify_batch(None, ["a", "inf", "none", "text", "b"])
+    assert [(v.score, v.status.value) for v in found] == [
+        (0.5, "partial"), (0.0, "error"), (None, "not_applicable"), (0.0, "error"), (0.5, "partial"),
+    ]  # fmt: skip
+    assert "returned inf" in found[1].detail
+    assert {v.score for v in made.verify_batch(None, ["all", "a"])} == {0.0}
+    left_out = get_verifier(check, isolation=isolation, on_error="null").verify_batch(None, ["a", "inf"])
+    assert [v.score for v in left_out] == [0.5, None]
+    with pytest.raises(VerifierFailedError, match="on_error is 'raise'"):
+        get_verifier(check, isolation=isolation, on_error="raise").verify_batch(None, ["a", "inf"])
+
+
+def test_a_batch_whose_results_are_all_none_is_hopeless_in_the_end():
+    made = get_verifier(lambda completions: [math.inf] * len(completions), isolation="inline", label="never")
+    for _ in range(HOPELESS // 8 - 1):
+        assert {v.score for v in made.verify_batch(None, ["a"] * 8)} == {0.0}
+    with pytest.raises(VerifierFailedError, match=r"'never'.*failed on all of the last 32"):
+        made.verify_batch(None, ["a"] * 8)
+
+
+def test_what_is_down_for_all_stops_the_run_and_leaves_all_out_until_then():
+    def check(completion):
+        raise UnavailableError("the server is down")
+
+    made = get_verifier(check, isolation="inline")
+    assert {v.score for v in made.verify_batch(None, ["x"] * (HOPELESS - 1))} == {None}
+    with pytest.raises(VerifierFailedError, match="the server is down"):
+        made.verify("x")
+
+
+def test_the_decorator_leaves_the_default_to_the_verifier():
+    try:
+        made = verifier("test_default", isolation="inline")(odd)
+        assert made.on_error == "zero"
+        assert made.verify("raise").score == 0.0
+        assert get_verifier("test_default", on_error="null").verify("raise").score is None
+    finally:
+        REGISTRY.unregister("test_default")
+
+
+def test_every_failure_has_one_fault():
+    assert {FAULTS[kind] for kind in ("raised", "timeout", "died")} == {Fault.COMPLETION}
+    assert kind_of(ValueError()) == "raised"
+    assert FAULTS[kind_of(UnavailableError())] is Fault.OUTSIDE
+    assert FAULTS[kind_of(VerifierFailedError())] is Fault.VERIFIER
+    assert (blamed("x").score, blamed("x").status) == (0.0, Status.ERROR)
+    assert (excused("x").score, excused("x").status) == (None, Status.ERROR)
+
+    class Pretends(Exception):
+        __class__ = VerifierFailedError
+
+    assert kind_of(Pretends()) == "raised"
+
+
+def failing(completion):
+    if completion == "down":
+        raise UnavailableError("down")
+    if completion == "bad":
+        raise ValueError("bad")
+    return {"half": 0.5, "wrong": 0.0}.get(completion, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "bad", "down"),
+    [
+        (all_of, (0.0, "error"), (None, "error")),
+        (any_of, (1.0, "correct"), (1.0, "correct")),
+        (lambda part, right: any_of(part, part), (0.0, "error"), (None, "error")),
+        (lambda part, right: weighted({part: 1, right: 0.5}), (0.5, "error"), (None, "error")),
+        (lambda part, right: weighted({part: 1}), (0.0, "error"), (None, "error")),
+        (gated, (0.0, "error"), (None, "error")),
+        (lambda part, right: gated(right, part), (0.0, "error"), (None, "error")),
+        (lambda part, right: gated(right, part, lazy=True), (0.0, "error"), (None, "error")),
+        (lambda part, right: Route({"x": part}, column="kind"), (0.0, "error"), (None, "error")),
+        (lambda part, right: all_of(gated(right, weighted({part: 2})), right), (0.0, "error"), (None, "error")),
+    ],
+)
+def test_a_part_that_fails_because_of_the_completion_never_excuses_it(make, bad, down):
+    part = get_verifier(failing, isolation="inline", label="part")
+    right = get_verifier(lambda completion: 1.0, isolation="inline", label="right")
+    found = make(part, right).verify_batch(None, ["bad", "down"], kind=["x", "x"])
+    assert [(v.score, v.status.value) for v in found] == [bad, down]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.one_of(st.none(), st.floats(width=32))), max_size=6)
+)
+def test_a_verdict_has_ordered_steps_that_share_no_character_or_is_none(triples):
+    sound = all(start <= end and (score is None or math.isfinite(score)) for start, end, score in triples)
+    covered = [character for start, end, _ in triples for character in range(start, end)]
+    try:
+        steps = Verdict(1.0, steps=tuple(Step(*triple) for triple in triples)).steps
+    except ValueError:
+        assert not sound or len(covered) != len(set(covered))
+        return
+    assert sound
+    assert len(covered) == len(set(covered))
+    assert sorted((step.start, step.end) for step in steps) == [(step.start, step.end) for step in steps]
+    assert len(steps) == len(triples)
+
+
+@given(st.one_of(st.floats(), st.integers(), st.fractions(), st.decimals()))
+def test_a_score_is_a_number_that_float32_holds_or_refused(value):
+    try:
+        score = score_of("score", value)
+    except (TypeError, ValueError):
+        with contextlib.suppress(OverflowError, ValueError):  # no float at all
+            assert not abs(float(value)) <= LARGEST
+        return
+    assert type(score) is float
+    assert abs(score) <= LARGEST
+    assert score == float(value)
+
+
+def test_details_are_bounded_everywhere():
+    def check(completion):
+        if completion == "raise":
+            raise ValueError("long " * 10**6)
+        return Verdict(1.0, detail="long " * 10**6)
+
+    for isolation in ("process", "inline"):
+        made = get_verifier(check, isolation=isolation)
+        composed = all_of(made, label="composed")
+        for verdict in (*made.verify_batch(None, ["raise", "x"]), *composed.verify_batch(None, ["raise", "x"])):
+            assert len(verdict.detail) <= MAX_DETAIL
+
+
+@pytest.mark.parametrize("label", ["", " ", "\x00", "a\nb", "\ud800", "\u202e", "x" * 201, 3, b"x"])
+def test_labels_that_no_table_can_show_are_refused(label):
+    for make in (
+        lambda: get_verifier(odd, label=label),
+        lambda: all_of("exact", label=label),
+        lambda: get_verifier(all_of("exact"), label=label),
+    ):
+        with pytest.raises(KeywordError, match=r"label is .*expected a name"):
+            make()
