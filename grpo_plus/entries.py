@@ -65,6 +65,8 @@ def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[E
         problems += wrong
         if not wrong:
             known: dict[str, Any] = {key: values[key] for key in KEYS if values.get(key) is not None}
+            if "on_error" in values and values["on_error"] is None:
+                known["on_error"] = "null"  # as YAML reads the word without quotes
             entries.append(Entry(**{"label": _plain(name), **known}))
     labels = [entry.label for entry in entries]
     problems += [

@@ -1,6 +1,7 @@
 """A verifier entry's own keys are not options of the verifier."""
 
 import pytest
+import yaml
 
 from grpo_plus.entries import read_entries
 
@@ -25,3 +26,21 @@ def test_a_weight_that_float32_does_not_hold_is_a_problem_of_the_entry(weight):
     entries, (problem,) = read_entries([{"name": "math", "weight": weight}])
     assert entries == []
     assert problem.startswith(f"verifiers[0] (math): weight is {weight!r}, expected a finite number")
+
+
+@pytest.mark.parametrize(
+    ("entry", "policy"),
+    [("{name: math}", "zero"), ("{name: math, on_error: null}", "null"), ('{name: math, on_error: "null"}', "null"),
+     ("{name: math, on_error: ~}", "null"), ("{name: math, on_error: zero}", "zero")],
+)  # fmt: skip
+def test_a_null_without_quotes_is_the_policy_of_that_name(entry, policy):
+    (read,), problems = read_entries([yaml.safe_load(entry)])
+    assert problems == []
+    assert read.build().describe()["on_error"] == policy
+
+
+@pytest.mark.parametrize("label", ["\x00", "a\nb", "\ud800", " ", "x" * 300, 3])
+def test_a_label_that_no_table_can_show_is_a_problem_of_the_entry(label):
+    entries, (problem,) = read_entries([{"name": "math", "label": label}])
+    assert entries == []
+    assert problem.startswith("verifiers[0] (math): label is ")

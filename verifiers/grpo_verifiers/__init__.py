@@ -1,4 +1,4 @@
-"""Rewards that cannot be fooled cheaply, cannot hang a run, and cannot kill one. Needs neither torch nor TRL."""
+"""Rewards that cannot be fooled cheaply, cannot hang a run, and cannot end one by surprise. No torch, no TRL."""
 
 from typing import TYPE_CHECKING
 

@@ -1,0 +1,73 @@
+"""Where steps come from, decided from what all ranks saw."""
+
+import pytest
+
+from grpo_plus.step_source import PATIENCE, StepSource, steps_seen
+from grpo_verifiers import Status, Step, Verdict
+
+PLAIN, STEPPED = Verdict(0.5), Verdict(0.5, steps=(Step(0, 1, 1.0),))
+NOTHING = [
+    Verdict(None),
+    Verdict(None, Status.ERROR),
+    Verdict(0.0, Status.ERROR),
+    Verdict(0.0, Status.TIMEOUT),
+    Verdict(0.0, Status.UNPARSABLE),
+]
+
+
+def seen(*verdicts, empty=False):
+    return steps_seen(verdicts, [[] if empty else [1]] * len(verdicts))
+
+
+def test_only_judged_completions_that_are_not_empty_say_something():
+    assert seen(*NOTHING).without == 0
+    assert seen(PLAIN, *NOTHING, STEPPED, PLAIN).without == 2
+    assert seen(PLAIN, empty=True).without == 0
+    assert seen(*NOTHING, STEPPED).given
+    assert not seen(PLAIN, *NOTHING).given
+
+
+def test_completions_of_all_ranks_count_together():
+    source = StepSource("named", {"named": None})
+    batch = [{"named": seen(*[PLAIN] * 3)}, {"named": seen(*NOTHING, PLAIN)}, {"named": seen()}]
+    for _ in range(PATIENCE // 4 - 1):
+        assert source.labels(batch, training=True) == ["named"]
+    with pytest.raises(ValueError, match=f"'named' gave no step in {PATIENCE} completions.*the score 0.5 .partial."):
+        source.labels(batch, training=True)
+
+
+def test_a_step_on_any_rank_settles_it():
+    source = StepSource("named", {"named": None, "other": True})
+    source.labels([{"named": seen(PLAIN)}, {"named": seen(STEPPED)}], training=True)
+    for _ in range(2 * PATIENCE):
+        assert source.labels([{"named": seen(PLAIN)}] * 2, training=True) == ["named"]
+
+
+def test_evaluations_show_steps_but_lack_none():
+    source = StepSource("named", {"named": None})
+    for _ in range(2 * PATIENCE):
+        source.labels([{"named": seen(PLAIN)}], training=False)
+    source.labels([{"named": seen(STEPPED)}], training=False)
+    for _ in range(2 * PATIENCE):
+        assert source.labels([{"named": seen(PLAIN)}], training=True) == ["named"]
+
+
+def test_a_verifier_known_to_give_steps_is_waited_for():
+    source = StepSource(None, {"math": False, "math_steps": True})
+    for _ in range(2 * PATIENCE):
+        assert source.labels([{"math_steps": seen(PLAIN)}], training=True) == ["math_steps"]
+
+
+def test_without_a_name_the_only_one_that_may_give_steps_is_the_source():
+    source = StepSource(None, {"math": False, "mine": None})
+    assert source.labels([{"math": seen(PLAIN), "mine": seen(*NOTHING)}], training=True) == ["mine"]
+    with pytest.raises(ValueError, match="no verifier gave any: math, mine"):
+        source.labels([{"mine": seen(PLAIN)}], training=True)
+
+
+def test_two_that_may_give_steps_are_told_apart_by_what_they_give():
+    source = StepSource(None, {"one": None, "two": None})
+    assert source.labels([{"one": seen(PLAIN), "two": seen(*NOTHING)}], training=True) == []
+    assert source.labels([{"one": seen(PLAIN), "two": seen(STEPPED)}], training=True) == ["two"]
+    with pytest.raises(ValueError, match="several verifiers give steps: one, two"):
+        source.labels([{"one": seen(STEPPED), "two": seen(PLAIN)}], training=True)
