@@ -91,11 +91,11 @@ class InnerIterations(TrainerCallback):
 def steps_per_generation(config: Any) -> int:
     """Micro-batches that one process trains on in a generation batch, also before TRL has filled the field in."""
     if config.steps_per_generation is not None:
-        return int(config.steps_per_generation)
+        return _at_least_1(config.steps_per_generation)
     if config.generation_batch_size is None:
-        return int(config.gradient_accumulation_steps)
+        return _at_least_1(config.gradient_accumulation_steps)
     world = planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
-    return int(config.generation_batch_size) // (int(config.per_device_train_batch_size) * world)
+    return _at_least_1(config.generation_batch_size // (_at_least_1(config.per_device_train_batch_size) * world))
 
 
 def moves_within_batch(config: Any) -> bool:
@@ -104,8 +104,13 @@ def moves_within_batch(config: Any) -> bool:
     A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer
     steps after every ``gradient_accumulation_steps``: never in between where the second is a multiple of the first.
     """
-    looks = steps_per_generation(config) * int(config.num_iterations)
-    return int(config.gradient_accumulation_steps) % max(looks, 1) != 0
+    looks = steps_per_generation(config) * _at_least_1(config.num_iterations)
+    return _at_least_1(config.gradient_accumulation_steps) % looks != 0
+
+
+def _at_least_1(count: Any) -> int:
+    """A count; one that is no count is reported where the field is checked, and is 1 here."""
+    return max(1, int(count or 1))
 
 
 def stop_problems(config: Any) -> list[str]:
@@ -116,7 +121,7 @@ def stop_problems(config: Any) -> list[str]:
             "stop_fraction ends the inner iterations on a batch early, but num_iterations is 1, so there are none to "
             "end: set num_iterations to 2 or more, or remove stop_fraction."
         )
-    accumulation, steps = config.gradient_accumulation_steps, steps_per_generation(config)
+    accumulation, steps = _at_least_1(config.gradient_accumulation_steps), steps_per_generation(config)
     if steps % accumulation:
         problems.append(
             f"stop_fraction skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) "

@@ -39,7 +39,7 @@ def _target_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
             f"{what} needs several optimizer steps a generation batch: the first one knows only the sign of each "
             f"target, not how far it is. With num_iterations {iterations}, steps_per_generation {steps} and "
             f"gradient_accumulation_steps {accumulation} there is no second: set num_iterations to "
-            f"{accumulation // steps + 1} or more."
+            f"{max(2, (accumulation or 1) // steps + 1)} or more."
         )
     if corrected:
         problems.append(f"{why}: set vllm_importance_sampling_correction to false.")

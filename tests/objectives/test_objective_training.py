@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
 from grpo_plus._trl import mark_step
-from grpo_plus.inner import check_clean_steps, stop_problems
+from grpo_plus.inner import check_clean_steps, moves_within_batch, stop_problems
 from grpo_plus.objectives import objectives
 from grpo_plus.problems import ConfigError
 
@@ -176,6 +176,17 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
         enough = int(refused.split("set num_iterations to ")[1].split()[0])
         monkeypatch.undo()
         build(**{**settings, "num_iterations": enough})
+
+
+@pytest.mark.parametrize("value", [0, None, -3])
+@pytest.mark.parametrize("field", ["num_iterations", "steps_per_generation", "gradient_accumulation_steps"])
+def test_counts_that_are_none_do_not_end_the_check(field, value):
+    fields = {"num_iterations": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 2}
+    fields |= {"generation_batch_size": None, "per_device_train_batch_size": 4}
+    assert moves_within_batch(SimpleNamespace(**fields))
+    moves_within_batch(SimpleNamespace(**{**fields, field: value}))
+    fields |= {"steps_per_generation": None, "generation_batch_size": 8, "per_device_train_batch_size": value}
+    moves_within_batch(SimpleNamespace(**fields))
 
 
 def test_a_composition_with_targets_needs_inner_iterations_too(build):
