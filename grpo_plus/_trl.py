@@ -77,6 +77,20 @@ STATE = (
 """Attributes that ``GRPOTrainer`` sets on itself and that are read or written."""
 
 
+CONFIG_SOURCES = (
+    ("transformers", "training_args.py", "TrainingArguments"),
+    ("trl", "trainer/base_config.py", "_BaseConfig"),
+    ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+)
+"""The classes that make up TRL's config, each after those that it inherits from."""
+
+SCRIPT_SOURCES = (
+    ("trl", "trainer/model_config.py", "ModelConfig"),
+    ("trl", "scripts/utils.py", "ScriptArguments"),
+    ("trl", "scripts/utils.py", "DatasetMixtureConfig"),
+)
+"""What TRL's command lines take beside it: the model and the data."""
+
 LOSS_STATE = ("_entropy_window_stats", "_last_world_entropy", "entropy_coef")
 """Those of them that a pass forward and backward changes."""
 
@@ -143,10 +157,15 @@ def seam_problems(source: str | None = None) -> list[str]:
 
 
 def _trainer_source() -> str:
-    spec = importlib.util.find_spec("trl")
+    return source_file("trl", "trainer/grpo_trainer.py").read_text(encoding="utf-8")
+
+
+def source_file(package: str, path: str) -> Path:
+    """A file of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise UnsupportedTRLError(f"TRL is not installed: pip install 'trl=={TESTED[-1]}'.")
-    return (Path(spec.origin).parent / "trainer" / "grpo_trainer.py").read_text(encoding="utf-8")
+        raise UnsupportedTRLError(f"{package} is not installed: pip install 'trl=={TESTED[-1]}'.")
+    return Path(spec.origin).parent / path
 
 
 class _Single(int):

@@ -67,66 +67,66 @@ class GRPOPlusConfig(GRPOConfig):
 
     advantage: str | None = field(
         default=None,
-        metadata={"help": "Advantage estimator, by name or reference; unset leaves TRL's (see scale_rewards)."},
+        metadata={"help": "Advantage estimator, by name or reference; unset: TRL's (scale_rewards)."},
     )
     advantage_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keywords of the estimator: a mapping, its JSON text, or --advantage_kwargs.KEY VALUE.",
+            "help": "Keywords of the estimator, as a mapping or its JSON text.",
             **dotted_flags("advantage_kwargs", ADVANTAGE_FLAGS),
         },
     )
     objective: str | None = field(
         default=None,
-        metadata={"help": "Objective, by name or reference; unset runs TRL's own loss (see loss_type)."},
+        metadata={"help": "Objective, by name or reference; unset: TRL's own loss (loss_type)."},
     )
     objective_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keywords of the objective: a mapping, its JSON text, or --objective_kwargs.KEY VALUE.",
+            "help": "Keywords of the objective, as a mapping or its JSON text.",
             **dotted_flags("objective_kwargs", OBJECTIVE_FLAGS),
         },
     )
     # An entry is a name or a mapping; the annotation is what TRL's parser can build from the command line.
     verifiers: list[str] | None = field(
         default=None,
-        metadata={"help": "Verifiers that reward completions: names, references, or mappings in a YAML file."},
+        metadata={"help": "Verifiers that reward: names, references, or mappings."},
     )
     eval_verifiers: list[str] | None = field(
         default=None,
-        metadata={"help": "Verifiers, given as in verifiers, that only score evaluations and never reward."},
+        metadata={"help": "Verifiers that only score evaluations and never reward."},
     )
     verifier_column: str | None = field(
         default=None,
-        metadata={"help": "Dataset column that names the verifier (by label) of each row; unset: all score all rows."},
+        metadata={"help": "Column that holds the label of each row's verifier; unset: all score all rows."},
     )
     plugins: list[str] | None = field(
         default=None,
-        metadata={"help": "Modules or ./files.py to import so that their decorators register; relative to the YAML."},
+        metadata={"help": "Modules or ./files.py to import, which register parts; relative to the YAML."},
     )
     engine: Literal["auto", "packed", "trimmed", "stock"] = field(
         default="auto",
-        metadata={"help": "How the update runs: auto chooses per micro-batch, stock is TRL's own path."},
+        metadata={"help": "auto chooses per micro-batch; stock is TRL's own path."},
     )
     engine_tokens_per_pass: int | None = field(
         default=None,
-        metadata={"help": "Most tokens of one forward and backward pass of the update; unset for no bound."},
+        metadata={"help": "Most tokens of a forward and backward pass; unset: no bound."},
     )
     rollout: Literal["stock", "auto"] = field(
         default="stock",
-        metadata={"help": "How completions are drawn: auto reads prompts once and drops rows that ended."},
+        metadata={"help": "auto reads prompts once and lets rows leave that ended."},
     )
     rollout_rows: int | None = field(
         default=None,
-        metadata={"help": "Most rows drawn at once with rollout auto; unset for as many as memory allows."},
+        metadata={"help": "Most rows drawn at once with rollout auto; unset: what memory allows."},
     )
     record: bool | None = field(
         default=None,
-        metadata={"help": "Keep a record for grpo-plus report; unset: if advantage, objective or verifiers are set."},
+        metadata={"help": "Keep a record for the report; unset: if a part of ours is set."},
     )
     report_steps: int | None = field(
         default=None,
-        metadata={"help": "Write report.html every so many steps while training; unset: at the end; 0: never."},
+        metadata={"help": "Steps between reports; unset: one at the end; 0: none."},
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.anchors import anchored
 from grpo_plus.cli import UserError
-from grpo_plus.cli._prompts import FORMATS, KEYS, prompt_problems
+from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.measure import KEYS as MEASURE_KEYS
 from grpo_plus.measure import measure_problems
@@ -48,30 +48,29 @@ class PlusScriptArguments(ScriptArguments):
     prompt: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How the prompt is made: a mapping with the keys column, user (text with {column} placeholders), "
-            f"system, template ({', '.join(FORMATS)}) and chat.",
+            "help": "How the prompt is made, by the keys column, user (text with {column} placeholders), system, "
+            "template (boxed, think, think_boxed or think_answer) and chat.",
             **dotted_flags("prompt", KEYS),
         },
     )
     measure: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Measure accuracy on held-out rows before and after training, by the run's own verifiers: a "
-            "mapping, such as {split: test, n: 4}.",
+            "help": "Accuracy on held-out rows before and after training, such as {split: test, n: 4}.",
             **dotted_flags("measure", MEASURE_KEYS),
         },
     )
     torch_threads: int | None = field(
         default=None,
-        metadata={"help": "Threads of torch on the CPU; unset: torch's own choice. Very small models want few."},
+        metadata={"help": "Threads of torch on the CPU; very small models want few. Unset: torch's choice."},
     )
     next_steps: list[str] | None = field(
         default=None,
-        metadata={"help": "Lines to print when training is over; {command}: the command, {folder}: the config's."},
+        metadata={"help": "Lines to print at the end; {command}: the command, {folder}: the config's."},
     )
     overwrite_output_dir: bool = field(
         default=False,
-        metadata={"help": "Start anew where output_dir holds checkpoints of another run, which are removed."},
+        metadata={"help": "Start anew where output_dir holds another run's checkpoints, which are removed."},
     )
 
     def __post_init__(self) -> None:
@@ -108,8 +107,13 @@ def make_parser(prog: str) -> TrlParser:
     return TrlParser(GROUPS, prog=prog, usage=f"{prog} config.yaml [--any.option VALUE …]", allow_abbrev=False)
 
 
-def parse(prog: str, arguments: Sequence[str]) -> Parsed:
+def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> Parsed:
     """Read ``[config.yaml] [flags]``.
+
+    Args:
+        prog: the command.
+        arguments: its words.
+        beside: options that the command reads itself, which a mistyped one may have meant.
 
     Raises:
         UserError: an unknown key or flag (with the nearest match), a file that cannot be read, or a config with
@@ -126,7 +130,7 @@ def parse(prog: str, arguments: Sequence[str]) -> Parsed:
         file = _File() if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
         problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
-        launch, processes = _launch_arguments(parser, [*file.launch, *extra])
+        launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
         # The process that only launches others must not wake the card up to ask what it is.
         filled = fill_parser(parser, rest, file.keys) if is_rank() or not launch else []
         with anchored(folder), planned(None if is_rank() else processes):
@@ -240,7 +244,9 @@ def _set_environment(given: Any) -> list[str]:
 
 def _hint(key: str, known: set[str]) -> str:
     close = nearest(key, known)
-    return f"unknown key {key!r}." + (f" Did you mean {close!r}?" if close else " grpo-plus train --help lists all.")
+    return f"unknown key {key!r}." + (
+        f" Did you mean {close!r}?" if close else " grpo-plus train --help-all lists all."
+    )
 
 
 def _destinations(parser: argparse.ArgumentParser) -> set[str]:
@@ -268,7 +274,9 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
     return [f"--{key}", text] if takes_value else [f"--{key}"]
 
 
-def _launch_arguments(parser: TrlParser, given: Sequence[str]) -> tuple[tuple[str, ...], int | None]:
+def _launch_arguments(
+    parser: TrlParser, given: Sequence[str], beside: Collection[str]
+) -> tuple[tuple[str, ...], int | None]:
     """Arguments of ``accelerate launch``, as in ``trl grpo``, and how many processes they ask for, if they say.
 
     Raises:
@@ -291,8 +299,8 @@ def _launch_arguments(parser: TrlParser, given: Sequence[str]) -> tuple[tuple[st
     for argument in given:
         name = argument.partition("=")[0]
         if name.startswith("--") and name not in known and name != "--accelerate_config":
-            close = nearest(name, known | ours)
-            hint = f" Did you mean {close}?" if close else " grpo-plus train --help lists all."
+            close = nearest(name, {*known, *ours, *beside})
+            hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
             raise UserError(f"unknown option {name}.{hint}")
     namespace, _ = launcher.parse_known_args([*launch, "script"])
     words: list[str] = [namespace.training_script, *namespace.training_script_args]

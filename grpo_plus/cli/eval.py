@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
 
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     # Options are written with dashes here and with underscores in configs: both work.
     given = [_dashed(argument) for argument in arguments]
-    parser = argparse.ArgumentParser(prog=PROG, description=__doc__, allow_abbrev=False)
+    parser = Parser(prog=PROG, description=__doc__)
     parser.add_argument("model", help="a folder or a name on the hub; a folder with an adapter brings its base along")
     data = parser.add_argument_group("data")
     data.add_argument("--dataset", required=True, help="a file, a folder, a name on the hub, or module:function")
@@ -89,7 +90,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); an unfinished one is gone on with")
     parser.add_argument("--overwrite", action="store_true", help="throw away what --out holds")
-    parser.error = _refuse  # type: ignore[method-assign]  # its own prints a usage and ends the process
     return parser.parse_args(given)
 
 
@@ -98,10 +98,6 @@ def _dashed(argument: str) -> str:
         return argument
     name, equals, value = argument.partition("=")
     return name.replace("_", "-") + equals + value
-
-
-def _refuse(message: str) -> Any:
-    raise UserError(f"{message}. {PROG} --help lists all options.")
 
 
 def _ks(given: str | None, n: int) -> list[int]:

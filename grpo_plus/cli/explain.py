@@ -1,6 +1,5 @@
 """``grpo-plus explain``: what a config resolves to, in formulas, and the advantages it gives on sample rewards."""
 
-import argparse
 import math
 import os
 import sys
@@ -8,20 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 
 if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.entries import Entry
     from grpo_plus.objectives import Objective
 
+PROG = "grpo-plus explain"
 SAMPLE = "1,1,1,0"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print the resolved parts."""
-    parser = argparse.ArgumentParser(
-        prog="grpo-plus explain",
+    parser = Parser(
+        prog=PROG,
         description=__doc__,
+        epilog="Every option of grpo-plus train may be given as well: grpo-plus train --help.",
         usage="grpo-plus explain config.yaml [--rewards 1,1,1,0] [--any.option VALUE …]",
     )
     parser.add_argument("--rewards", default=SAMPLE, help=f"rewards of one group, by commas (default {SAMPLE})")
@@ -41,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.options import mapping
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse("grpo-plus explain", [*rest, "--use_cpu", "true"])
+    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths"))
     config = parsed.training
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -68,7 +69,7 @@ def _compare(adapter: Path, base: str, out: Path, dtype: object) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="grpo-plus export", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="grpo-plus export", description=__doc__)
     parser.add_argument("run", type=Path, help="output_dir of a run, or one of its checkpoints")
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     parser.add_argument("--merge", action="store_true", help="fold the adapter into the base, loaded in 16 bits")

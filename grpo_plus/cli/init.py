@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 from grpo_verifiers._suggest import unknown
 
 PROG = "grpo-plus init"
@@ -66,7 +67,7 @@ RECIPES = {
 
 def run(arguments: Sequence[str]) -> int:
     """Write a recipe, or list them all."""
-    parser = argparse.ArgumentParser(prog=PROG, description=__doc__, epilog=listing(), formatter_class=_KeepLines)
+    parser = Parser(prog=PROG, description=__doc__, epilog=listing(), formatter_class=_KeepLines)
     parser.add_argument("recipe", nargs="?", help="one of those below; none lists them")
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
     parser.add_argument("--force", action="store_true", help="replace files that are there and differ")

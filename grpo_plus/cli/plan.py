@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 from grpo_verifiers._suggest import unknown
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="grpo-plus plan", description=__doc__, allow_abbrev=False)
+    parser = Parser(prog="grpo-plus plan", description=__doc__)
 
     def option(name: str, kind: type, default: object, text: str) -> None:
         flags = dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}"))

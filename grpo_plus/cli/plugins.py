@@ -1,10 +1,10 @@
 """``grpo-plus plugins``: everything that can be named in a config, and where it came from."""
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors import VerifierError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> int:
     """Print the registries as tables."""
-    parser = argparse.ArgumentParser(prog="grpo-plus plugins", description=__doc__)
+    parser = Parser(prog="grpo-plus plugins", description=__doc__)
     parser.add_argument("plugins", nargs="*", help="modules or ./files.py to import first")
     options = parser.parse_args(arguments)
     from rich.console import Console

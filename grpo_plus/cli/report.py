@@ -1,15 +1,15 @@
 """``grpo-plus report``: one page about a run, or about several side by side."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 
 
 def run(arguments: Sequence[str]) -> int:
     """Write the page and say where it is."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="grpo-plus report",
         description="Write one self-contained HTML page about a run: curves, verdicts, and every sampled group. "
         "Several runs are compared: one line each, or one with a band for the seeds of a sweep's variant.",

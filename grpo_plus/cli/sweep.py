@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
+from grpo_verifiers._suggest import nearest
 
 if TYPE_CHECKING:
     from grpo_plus.sweep.check import Checked
@@ -118,11 +120,10 @@ def _report(plan: "Plan", folders: Sequence[Path]) -> int:
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our own options, and the rest, which every run gets."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG,
         description=__doc__,
         epilog=EXAMPLES,
-        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{PROG} config.yaml --vary OPTION=A,B,… [--seeds 3] [--any.option VALUE …]",
     )
@@ -139,20 +140,19 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     if not given or given[0].startswith("-"):
         raise UserError("the config file comes first: grpo-plus sweep config.yaml --vary advantage=zscore,sign")
     config = given.pop(0)
-    parser.error = _raise_user_error  # type: ignore[method-assign,assignment]  # its own prints a usage and ends the process
     options, shared = parser.parse_known_args(given)
     options.config = config
     if not options.vary:
-        raise UserError("nothing varies: say what, as in --vary advantage=zscore,sign")
+        meant = next((word for word in shared if nearest(word.partition("=")[0], ["--vary"])), None)
+        hint = (
+            f"unknown option {meant}, did you mean --vary?" if meant else "say what, as in --vary advantage=zscore,sign"
+        )
+        raise UserError(f"nothing varies: {hint}")
     if shared and not shared[0].startswith("-"):  # a value of no option
         raise UserError(
             f"what is {shared[0]!r}? Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"
         )
     return options, shared
-
-
-def _raise_user_error(message: str) -> None:
-    raise UserError(message)
 
 
 def _slots(jobs: int | None, devices: str | None, environment: Mapping[str, str]) -> list[dict[str, str]]:

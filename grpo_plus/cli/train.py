@@ -20,13 +20,15 @@ PROG = "grpo-plus train"
 
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train here, or through ``accelerate launch`` when launch arguments ask for it."""
-    from grpo_plus.cli._arguments import is_rank, make_parser, parse
+    asked = {"-h", "--help", "--help-all", "--help_all"} & set(arguments)
+    if asked:
+        from grpo_plus.cli._help import show
 
-    if any(argument in ("-h", "--help") for argument in arguments):
-        make_parser(PROG).print_help()
-        return 0
+        return show(PROG, everything=bool(asked & {"--help-all", "--help_all"}))
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
+    from grpo_plus.cli._arguments import is_rank, parse
+
     parsed = parse(PROG, arguments)
     if parsed.launch and not is_rank():
         from grpo_plus.cli._launch import launch

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import Parser
 from grpo_verifiers._plain import readable
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="grpo-plus verify", description=__doc__)
+    parser = Parser(prog="grpo-plus verify", description=__doc__)
     parser.add_argument("data", help="a .jsonl, .json, .parquet or .csv file, a folder, or a dataset on the hub")
     parser.add_argument("--verifier", required=True, help="a verifier by name or reference")
     parser.add_argument("--completion-column", default="completion", help="column of the completions")

@@ -238,7 +238,7 @@ def test_arguments_of_accelerate_are_kept_apart(config):
 
 WRONG = {
     "an unknown key": ({"advantge": "sign"}, (), "unknown key 'advantge'. Did you mean 'advantage'?"),
-    "an unknown key like none": ({"zzzzzz": 1}, (), "unknown key 'zzzzzz'. grpo-plus train --help lists all."),
+    "an unknown key like none": ({"zzzzzz": 1}, (), "unknown key 'zzzzzz'. grpo-plus train --help-all lists all."),
     "an unknown flag": ({}, ("--advantge", "sign"), "unknown option --advantge. Did you mean --advantage?"),
     "an abbreviated flag": ({}, ("--advant", "sign"), "unknown option --advant"),
     "a stray word": ({}, ("stray",), "stray"),

@@ -1,0 +1,115 @@
+"""Fields of dataclasses as their source declares them, without importing it: the host takes seconds to import."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_SECTION = re.compile(r"\s*>\s+([A-Z][^!\[]*)$")
+_PARAMETER = re.compile(r"\s*(\w+)\s*(?:\(.*\))?:")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One field of a dataclass.
+
+    Attributes:
+        name: of the field.
+        kind: its annotation, as written.
+        default: as a user would write it in a YAML file; "unset" for None.
+        help: of its metadata; empty where there is none.
+        section: the heading that the docstring of its class puts it under, or an empty text.
+    """
+
+    name: str
+    kind: str
+    default: str
+    help: str
+    section: str = ""
+
+
+@lru_cache
+def declared(path: Path, name: str) -> dict[str, Declared]:
+    """The fields that the class ``name`` of a source file declares itself; empty where the file or class is missing."""
+    if not path.is_file():
+        return {}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
+    if found is None:
+        return {}
+    sections = dict(_sections(ast.get_docstring(found) or ""))
+    constants = _constants(found)
+    fields = {}
+    for node in found.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            field = node.target.id
+            default, text = _value(node.value, constants)
+            fields[field] = Declared(field, ast.unparse(node.annotation), default, text, sections.get(field, ""))
+    return fields
+
+
+def _sections(docstring: str) -> Iterator[tuple[str, str]]:
+    """Each parameter that a docstring describes, with the ``> heading`` that it stands under."""
+    section = ""
+    for line in docstring.splitlines():
+        heading, parameter = _SECTION.match(line), _PARAMETER.match(line)
+        if heading:
+            section = heading[1]
+        elif parameter:
+            yield parameter[1], section
+
+
+def _constants(found: ast.ClassDef) -> dict[str, str]:
+    """Names that the class assigns a literal, with all their values: which one holds may depend on the machine."""
+    values: dict[str, list[str]] = {}
+    for node in ast.walk(found):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(as_written(node.value.value))
+    return {name: " or ".join(dict.fromkeys(texts)) for name, texts in values.items()}
+
+
+def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, str]:
+    """Default and help text of a field's right-hand side."""
+    if not isinstance(node, ast.Call):
+        return ("required" if node is None else _text(node, constants)), ""
+    parts = {keyword.arg: keyword.value for keyword in node.keywords}
+    default = "required"
+    if "default" in parts:
+        default = _text(parts["default"], constants)
+    elif "default_factory" in parts:
+        made = parts["default_factory"]
+        empty = {"list": "[]", "dict": "{}"}
+        default = _text(made.body, constants) if isinstance(made, ast.Lambda) else ast.unparse(made)
+        default = empty.get(default, default)
+    return default, _help(parts.get("metadata"))
+
+
+def _help(metadata: ast.expr | None) -> str:
+    if not isinstance(metadata, ast.Dict):
+        return ""
+    for key, value in zip(metadata.keys, metadata.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value == "help":
+            text = value.value if isinstance(value, ast.Constant) else ast.unparse(value)
+            return " ".join(str(text).replace("%%", "%").split())
+    return ""
+
+
+def _text(node: ast.expr, constants: dict[str, str]) -> str:
+    if isinstance(node, ast.Name):
+        return constants.get(node.id, node.id)
+    try:
+        return as_written(ast.literal_eval(node))
+    except ValueError:
+        return ast.unparse(node)
+
+
+def as_written(value: Any) -> str:
+    """A value in the words of a YAML file; None is an option left unset."""
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,165 @@
+"""The help of ``grpo-plus train``: our options by topic, what is set every day, and all the rest on request.
+
+Everything is read from the sources of the classes that make up the command line, so that no help waits for torch.
+"""
+
+import argparse
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import grpo_plus
+from grpo_plus import _trl
+from grpo_plus.cli._declared import Declared, declared
+
+OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
+
+TOPICS: Mapping[str, tuple[str, ...]] = {
+    "advantage (what the rewards of a group amount to)": ("advantage", "advantage_kwargs"),
+    "objective (what is maximised)": ("objective", "objective_kwargs"),
+    "verifiers (what rewards a completion)": (
+        "verifiers",
+        "verifier_column",
+        "plugins",
+        "reward_funcs",
+        "reward_model_name_or_path",
+    ),
+    "what is drawn": ("rollout", "rollout_rows"),
+    "engine (how the update runs)": ("engine", "engine_tokens_per_pass"),
+    "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
+    "evaluation": ("eval_verifiers", "measure", "eval_strategy"),
+    "record and report": ("record", "report_steps"),
+    "prompt and run": ("prompt", "overwrite_output_dir", "resume_from_checkpoint", "next_steps", "torch_threads"),
+}
+"""Our options, with those of TRL that belong to them; those of ours that are missing here get a topic of their own."""
+
+DAILY: Mapping[str, str] = {
+    "model_name_or_path": "A name on the hub, folder, or function.",
+    "dataset_name": "A file, folder, name on the hub, or function.",
+    "output_dir": "Model, checkpoints and report.",
+    "learning_rate": "Adapters want ten times this.",
+    "max_steps": "-1: as num_train_epochs says.",
+    "num_generations": "Completions of a prompt.",
+    "per_device_train_batch_size": "Completions of a pass.",
+    "gradient_accumulation_steps": "Passes of an optimizer step.",
+    "num_iterations": "Updates on the same completions.",
+    "max_completion_length": "Most tokens of a completion.",
+    "beta": "KL coefficient; 0: no reference model.",
+    "temperature": "Of sampling.",
+    "logging_steps": "Steps between log entries.",
+    "save_steps": "Steps between checkpoints.",
+    "report_to": "Trackers: trackio, wandb, ...",
+    "seed": "Of everything random.",
+    "use_cpu": "Train on the CPU.",
+}
+"""Options of TRL and transformers that most configs set, in few words."""
+
+_BESIDE_OURS: Mapping[str, str] = {
+    "load_in_4bit": "Hold the base in 4 bits (NF4) and train adapters.",
+    "use_peft": "Train LoRA adapters.",
+    "lora_r": "Their rank.",
+    "eval_strategy": "When to evaluate: no, steps or epoch.",
+    "resume_from_checkpoint": "A folder, or last or auto: the newest one.",
+}
+"""The same for those that stand beside ours."""
+
+_WIDEST = 110
+
+
+def show(prog: str, *, everything: bool) -> int:
+    """Print the help; returns the exit code. A reader that leaves early, such as ``head``, is no error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the host writes in Greek, too
+    try:
+        print(text(prog, everything=everything), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+    return 0
+
+
+def text(prog: str, *, everything: bool) -> str:
+    """The help as one text, as wide as the terminal."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        usage=f"{prog} config.yaml [--any.option VALUE ...]",
+        description="Train a model from a YAML file. Keys of the file and flags have the same names, and a flag wins. "
+        "One key of a MAPPING is set by .KEY behind the flag.",
+        epilog=None if everything else f"{prog} --help-all lists every option of TRL and transformers as well.",
+        formatter_class=_Formatter,
+        add_help=False,
+    )
+    command = parser.add_argument_group("command")
+    command.add_argument("--config", metavar="FILE", help="the config file, where it is not the first argument")
+    command.add_argument("--help", "--help-all", action="store_true", help="these options, or all there are")
+    ours, host = our_options(), host_options()
+    known, shown = {**host, **ours}, set[str]()
+    brief = {} if everything else {**DAILY, **_BESIDE_OURS}
+
+    def add(title: str, fields: Iterable[Declared]) -> None:
+        group = parser.add_argument_group(title)
+        for field in fields:
+            shown.add(field.name)
+            about = f"{brief.get(field.name, field.help)} (default: {field.default})".strip().replace("%", "%%")
+            group.add_argument(f"--{field.name}", metavar=_metavar(field.kind), help=about)
+
+    for title, names in TOPICS.items():
+        add(title, [known[name] for name in names if name in known])
+    if forgotten := [field for name, field in ours.items() if name not in shown]:
+        add("more of ours", forgotten)
+    launch = parser.add_argument_group("several processes, with any option of accelerate launch")
+    launch.add_argument("--accelerate_config", metavar="FILE", help="a file of accelerate, or fsdp2, zero2, ...")
+    launch.add_argument("--num_processes", metavar="N", help="processes to start (default: as the file says)")
+    add("of TRL, set every day", [host[name] for name in DAILY if name in host])
+    if everything:
+        for title, fields in _by_section(host, shown).items():
+            add(title, fields)
+    return parser.format_help()
+
+
+def our_options() -> dict[str, Declared]:
+    """The options of this project."""
+    folder = Path(grpo_plus.__file__).parent
+    return {name: field for path, owner in OURS for name, field in declared(folder / path, owner).items()}
+
+
+def host_options() -> dict[str, Declared]:
+    """The options of TRL and transformers, as the last class of a line of heirs declares each."""
+    found: dict[str, Declared] = {}
+    for sources, fallback in ((_trl.CONFIG_SOURCES, "training"), (_trl.SCRIPT_SOURCES, "model and data")):
+        for package, path, owner in sources:
+            for name, field in declared(_trl.source_file(package, path), owner).items():
+                section = field.section or (found[name].section if name in found else fallback)
+                found[name] = Declared(name, field.kind, field.default, field.help, section)
+    return found
+
+
+def _by_section(host: Mapping[str, Declared], shown: set[str]) -> dict[str, list[Declared]]:
+    """What is left, under the headings of TRL's and transformers' own documentation: TRL's first, it is nearer."""
+    sections: dict[str, list[Declared]] = {}
+    for name, field in sorted(host.items(), key=lambda item: not item[1].section.startswith("Parameters that")):
+        if name not in shown:
+            title = field.section.removeprefix("Parameters that control ").replace("`", "")
+            sections.setdefault(f"of TRL and transformers: {title}", []).append(field)
+    return sections
+
+
+def _metavar(kind: str) -> str:
+    """What stands for an option's value."""
+    if "list[" in kind:
+        return "A ..."
+    if "dict" in kind:
+        return "MAPPING"
+    if kind.startswith("Literal["):
+        return kind.removeprefix("Literal[").removesuffix("]").replace("'", "").replace(", ", "|")
+    plain = [part for part in kind.split(" | ") if part != "None"]
+    return {"bool": "true|false", "int": "N", "float": "X"}.get(plain[0], "TEXT") if len(plain) == 1 else "VALUE"
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Options in one column and their help in another, as wide as the terminal but no wider than reads well."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=25, width=min(shutil.get_terminal_size().columns - 1, _WIDEST))

@@ -1,0 +1,32 @@
+"""argparse in the manner of this command line: one message instead of a usage, with the nearest option there is."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from grpo_plus.cli import UserError
+from grpo_verifiers._suggest import nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of one command: no abbreviations, and what is wrong is a `UserError`."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **keywords})
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        """As in argparse; a mistyped option is named before one that is missing because of it."""
+        given = list(args or ())
+        options = given[: given.index("--")] if "--" in given else given
+        known = self._option_string_actions
+        for word in options:
+            name = word.partition("=")[0]
+            if word.startswith("--") and name not in known:
+                close = nearest(name, known)
+                self.error(f"unknown option {name}" + (f", did you mean {close}?" if close else ""))
+        return super().parse_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what the command line prints."""
+        end = "" if message.endswith("?") else "."
+        raise UserError(f"{message}{end} {self.prog} --help lists all options.")
