@@ -20,6 +20,7 @@ from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
 from grpo_plus.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_plus.processes import planned_processes  # noqa: E402 - same
 from grpo_plus.resolve import config_problems  # noqa: E402 - same
+from grpo_plus.unread import unread_problems  # noqa: E402 - same
 from grpo_verifiers.errors import PluginError  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
@@ -156,7 +157,7 @@ class GRPOPlusConfig(GRPOConfig):
             except PluginError as error:
                 problems.append(error)
         self._accept_consistent_batch_sizes()
-        problems += config_problems(self)
+        problems += [*config_problems(self), *unread_problems(self)]
         if not wrong_numbers:  # of defaults in their place, the host would say what nobody wrote
             try:
                 with _trl.single_generation(self):

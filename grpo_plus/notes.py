@@ -1,10 +1,18 @@
 """Remarks about a config that runs as it is written, but not as its reader may expect."""
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.inner import moves_within_batch, steps_per_generation
-from grpo_plus.resolve import OBJECTIVE_FIELDS, advantage_per, changed_fields, estimator_parts, resolve_objective
+from grpo_plus.options import mapping
+from grpo_plus.resolve import advantage_per, changed_fields, equivalent_advantage, estimator_parts, resolve_objective
+from grpo_plus.unread import unread_notes
+
+if TYPE_CHECKING:
+    from grpo_plus.outcome import Chosen
+
+logger = logging.getLogger("grpo_plus")
 
 _BY_RATIO = ("clip", "cispo", "sapo", "gmpo", "vespo")
 """Surrogates whose keywords say what happens at ratios other than 1."""
@@ -12,7 +20,43 @@ _BY_RATIO = ("clip", "cispo", "sapo", "gmpo", "vespo")
 
 def config_notes(config: Any) -> list[str]:
     """One sentence for each surprise in a valid config; for `explain` and for the log at the start of training."""
-    return [*_split_notes(config), *_on_policy_notes(config), *_ratio_notes(config), *_mask_notes(config)]
+    return [
+        *_split_notes(config),
+        *_on_policy_notes(config),
+        *_ratio_notes(config),
+        *_mask_notes(config),
+        *_sampling_notes(config),
+        *unread_notes(config),
+    ]
+
+
+def say_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> None:
+    """Log the remarks on the main process."""
+    if config.process_index == 0:
+        for note in [*config_notes(config), *weight_notes(config, weights, chosen)]:
+            logger.warning("note: %s", note)
+
+
+def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
+    """A sentence for each weight that changes no advantage.
+
+    Args:
+        config: the training config.
+        weights: every reward of the run by its name, with its weight.
+        chosen: the estimator that runs and its keywords; None for TRL's own.
+    """
+    if all(weight in {0, 1} for _, weight in weights):
+        return []
+    from grpo_plus.advantages import unread_weights
+
+    part, keywords = equivalent_advantage(config) if chosen is None else chosen
+    title = "TRL's own advantages" if chosen is None else f"those of the {chosen[0].title}"
+    idle = unread_weights(part, [weight for _, weight in weights], **keywords)
+    return [
+        f"the weight {weight:g} of {name!r} changes nothing: {title} would be the same with another."
+        for place, (name, weight) in enumerate(weights)
+        if place in idle and weight not in {0, 1}  # a reward of weight 0 is there to be looked at
+    ]
 
 
 def _split_notes(config: Any) -> list[str]:
@@ -52,14 +96,14 @@ def _ratio_notes(config: Any) -> list[str]:
     if moves_within_batch(config):
         return []
     objective = resolve_objective(config)
-    given = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))
+    masks = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))
+    given = [f"{name} ({getattr(config, name)})" for name in masks]
     if objective is not None and objective.surrogate.piece.name in _BY_RATIO:
-        inside = config.objective_kwargs.get("surrogate")
-        written = {**config.objective_kwargs, **(inside if isinstance(inside, Mapping) else {})}
-        given += [name for name in objective.surrogate.piece.keywords() if _acts_off_policy(name, written.get(name))]
-    elif objective is None and config.loss_type != "cispo":  # whose cap is one on the ratio itself
-        fields = [name for name in OBJECTIVE_FIELDS if name not in ("loss_type", "importance_sampling_level")]
-        given += [name for name in changed_fields(config, fields) if _acts_off_policy(name, getattr(config, name))]
+        keywords = mapping("objective_kwargs", config.objective_kwargs)
+        inside = keywords.get("surrogate")
+        written = {**keywords, **(inside if isinstance(inside, Mapping) else {})}
+        names = objective.surrogate.piece.keywords()
+        given += [f"{name} ({written[name]})" for name in names if _acts_off_policy(name, written.get(name))]
     if not given:
         return []
     stays = f"the policy does not move while a generation batch is trained on ({_updates(config)})"
@@ -86,3 +130,13 @@ def _mask_notes(config: Any) -> list[str]:
         return []
     drops = "off_policy_mask_threshold drops what has a negative advantage in completions that are far off-policy"
     return [f"{drops}: with advantages per {per} these are single tokens, not completions."]
+
+
+def _sampling_notes(config: Any) -> list[str]:
+    """A temperature that only the sampler knows: the loss scores completions with the field's."""
+    keywords = mapping("generation_kwargs", config.generation_kwargs)
+    drawn = keywords.get("temperature", config.temperature)
+    if drawn == config.temperature:
+        return []
+    scored = f"the loss scores completions at temperature ({config.temperature!r})"
+    return [f"generation_kwargs draws at temperature {drawn!r}, but {scored}: set temperature instead."]

@@ -1,6 +1,5 @@
 """`GRPOPlusTrainer`: TRL's trainer with a few seams opened, each override short and each calling ``super()``."""
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from trl import GRPOTrainer  # isort: skip - after the version check of the conf
 from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
 from grpo_plus.loss import ObjectiveLoss
-from grpo_plus.notes import config_notes
+from grpo_plus.notes import say_notes
 from grpo_plus.problems import raise_all
 from grpo_plus.progress.clock import StepClock
 from grpo_plus.qlora.attach import Rollouts, draw_from_server, retry_of
@@ -25,10 +24,9 @@ from grpo_plus.resolve import resolve_objective, running_advantage, step_aggrega
 from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
 from grpo_plus.step_source import StepSource
 from grpo_plus.steps import scorer_steps
+from grpo_plus.unread import rollout_func_problems
 from grpo_plus.unusable import Unusable
 from grpo_plus.verification import Verification
-
-logger = logging.getLogger("grpo_plus")
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
@@ -83,6 +81,7 @@ class GRPOPlusTrainer(GRPOTrainer):
                 *self.verification.dataset_problems(train_dataset, eval_dataset),
                 *self.verification.weight_problems(args.reward_weights, reward_funcs),
                 *ignored,
+                *(rollout_func_problems(args) if kwargs.get("rollout_func") is not None and ours else ()),
             ]
         )
         self.verification.report_golds(train_dataset)
@@ -123,9 +122,9 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def train(self, *arguments: Any, **keywords: Any) -> Any:
         """As in TRL, with remarks about the config before it, and its end written into the run's record."""
-        if isinstance(self.args, GRPOPlusConfig) and self.is_world_process_zero():
-            for note in config_notes(self.args):
-                logger.warning("note: %s", note)
+        if isinstance(self.args, GRPOPlusConfig):
+            weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
+            say_notes(self.args, list(weights), self.estimator)
         if self.recorder is None:
             return super().train(*arguments, **keywords)
         with self.recorder.running():

@@ -94,6 +94,17 @@ class Verification:
             f"{said}, in this order: {', '.join(names)}. Give one for each, or let the verifiers' entries have weights."
         ]
 
+    def named_weights(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[tuple[str, float]]:
+        """Every reward by its name, with its weight, in the order of the reward table."""
+        funcs = self.beside(reward_funcs) or []
+        funcs = funcs if isinstance(funcs, list | tuple) else [funcs]
+        given = weights if weights is not None and len(weights) == len(funcs) else [1.0] * len(funcs)
+        own = [func.weight if isinstance(func, LiveVerifier) else None for func in funcs]
+        return [
+            (_reward_name(func), float(weight if mine is None else mine))
+            for func, weight, mine in zip(funcs, given, own, strict=True)
+        ]
+
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
         """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.
 

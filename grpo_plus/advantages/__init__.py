@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grpo_plus.advantages.registry import register_advantage as register_advantage
     from grpo_plus.advantages.table import RewardTable as RewardTable
     from grpo_plus.advantages.table import StepScores as StepScores
+    from grpo_plus.advantages.weights import unread_weights as unread_weights
 
 _NAMES = {
     "Estimator": "grpo_plus.advantages.estimator",
@@ -39,6 +40,7 @@ _NAMES = {
     "leaf_estimators": "grpo_plus.advantages.checking",
     "parameters_of": "grpo_plus.advantages.checking",
     "register_advantage": "grpo_plus.advantages.registry",
+    "unread_weights": "grpo_plus.advantages.weights",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

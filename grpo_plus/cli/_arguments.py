@@ -139,6 +139,10 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
             )
     except (ValueError, TypeError, VerifierError) as error:
         raise UserError(_with_cause(error, problems)) from error
+    if training.eval_verifiers and training.eval_strategy == "no":
+        problems.append(
+            "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
+        )
     if problems:
         raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,10 @@ def declared(path: Path, name: str) -> dict[str, Declared]:
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:
     """Each parameter that a docstring describes, with the ``> heading`` that it stands under."""
-    section = ""
-    for line in docstring.splitlines():
+    section, lines = "", docstring.splitlines()
+    for line, after in pairwise([*lines, ""]):
         heading, parameter = _SECTION.match(line), _PARAMETER.match(line)
-        if heading:
+        if heading and not after.strip():  # a note goes on
             section = heading[1]
         elif parameter:
             yield parameter[1], section

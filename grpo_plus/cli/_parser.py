@@ -14,7 +14,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **keywords})
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """As in argparse; a mistyped option is named before one that is missing because of it."""
         given = list(args or ())
         options = given[: given.index("--")] if "--" in given else given

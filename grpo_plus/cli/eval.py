@@ -90,7 +90,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); an unfinished one is gone on with")
     parser.add_argument("--overwrite", action="store_true", help="throw away what --out holds")
-    return parser.parse_args(given)
+    options: argparse.Namespace = parser.parse_args(given)
+    return options
 
 
 def _dashed(argument: str) -> str:

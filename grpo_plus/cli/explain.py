@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._sample import REWARDS, Sample, read_sample
 
 if TYPE_CHECKING:
+    from grpo_plus.advantages import Estimator
+    from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.entries import Entry
     from grpo_plus.objectives import Objective
+    from grpo_plus.outcome import Chosen
 
 PROG = "grpo-plus explain"
-SAMPLE = "1,1,1,0"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -24,104 +27,150 @@ def run(arguments: Sequence[str]) -> int:
         prog=PROG,
         description=__doc__,
         epilog="Every option of grpo-plus train may be given as well: grpo-plus train --help.",
-        usage="grpo-plus explain config.yaml [--rewards 1,1,1,0] [--any.option VALUE …]",
+        usage=f"{PROG} config.yaml [--rewards {REWARDS}] [--any.option VALUE …]",
     )
-    parser.add_argument("--rewards", default=SAMPLE, help=f"rewards of one group, by commas (default {SAMPLE})")
-    parser.add_argument("--lengths", help="completion lengths in tokens, by commas (default: all 10)")
+    parser.add_argument(
+        "--rewards",
+        default=REWARDS,
+        metavar="A,B[;C,D]",
+        help=f"rewards of one group (default {REWARDS}); one list for each reward of the config, in its order, or a "
+        "single one for their weighted sum",
+    )
+    parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
+    parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
     options, rest = parser.parse_known_args(list(arguments))
-    rewards = _numbers("--rewards", options.rewards)
-    if any(value in (float("inf"), float("-inf")) for value in rewards):
-        raise UserError(f"--rewards is {options.rewards!r}, expected finite numbers (nan: the reward does not apply).")
-    given = _numbers("--lengths", options.lengths) if options.lengths else [10.0] * len(rewards)
-    if not all(value >= 1 and value.is_integer() for value in given):
-        raise UserError(f"--lengths is {options.lengths!r}, expected whole numbers of at least 1.")
-    lengths = [int(value) for value in given]
-    if len(lengths) != len(rewards):
-        raise UserError(f"--lengths has {len(lengths)} values, but --rewards has {len(rewards)}: give one for each.")
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse
+    from grpo_plus.cli._notes import command_notes
     from grpo_plus.options import mapping
+    from grpo_plus.resolve import running_advantage, step_givers
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths"))
+    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps"))
     config = parsed.training
+    functions = _functions(parsed.script)
+    weights = _weights(parsed, functions)
+    chosen, ignored = running_advantage(config, step_givers(config), functions)
+    if ignored:
+        raise UserError(" ".join(ignored))
+    sample = read_sample(options.rewards, options.lengths, options.steps, weights)
+    notes = command_notes(parsed, weights, chosen)
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
-        *_advantage_lines(config, rewards, lengths, _functions(parsed.script)),
+        *_advantage_lines(config, sample, chosen),
         "",
-        *_objective_lines(config, lengths),
+        *_objective_lines(config, sample.lengths),
         "",
-        *_verifier_lines(config),
-        *_note_lines(config),
+        *_verifier_lines(config, dict(weights)),
+        "",
+        *_run_lines(config),
+        *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]:
         print(line)
     return 0
 
 
-def _numbers(flag: str, text: str) -> list[float]:
-    try:
-        values = [float(value) for value in text.replace(";", ",").split(",") if value.strip()]
-    except ValueError as error:
-        raise UserError(f"{flag} is {text!r}, expected numbers separated by commas, like {SAMPLE}.") from error
-    if not values:
-        raise UserError(f"{flag} is empty, expected numbers separated by commas, like {SAMPLE}.")
-    return values
+def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
+    """Every reward of the run by its name, with its weight, in the trainer's order."""
+    from grpo_plus.verification import Verification
+
+    verification, given = Verification.of(parsed.training), parsed.training.reward_weights
+    problems = verification.weight_problems(given, functions or None)
+    if problems:
+        raise UserError(" ".join(problems))
+    return verification.named_weights(given, functions or None)
 
 
 def _functions(script: Any) -> list[str]:
-    """What rewards completions beside the verifiers."""
+    """The names of what rewards completions beside the verifiers."""
     model = script.reward_model_name_or_path
-    return [*([model] if model else []), *(script.reward_funcs or [])]
+    names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
+    return [*([model] if model else []), *names]
 
 
-def _advantage_lines(
-    config: "GRPOPlusConfig", rewards: list[float], lengths: list[int], functions: Sequence[str] = ()
-) -> list[str]:
-    from grpo_plus.advantages import RewardTable, compute_advantages, get_advantage
-    from grpo_plus.options import mapping
-    from grpo_plus.resolve import equivalent_advantage, running_advantage, step_givers, step_sources
+def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
+    from grpo_plus.advantages import get_advantage
+    from grpo_plus.resolve import equivalent_advantage, step_sources
 
     if config.advantage is None:
         name, keywords = equivalent_advantage(config)
+        estimator = get_advantage(name)
         origin = (
             f"TRL's own (scale_rewards: {config.scale_rewards}, multi_objective_aggregation: "
             f"{config.multi_objective_aggregation}), which is {name} here"
         )
     else:
-        name, keywords = config.advantage, mapping("advantage_kwargs", config.advantage_kwargs)
-        origin = name
-    estimator = get_advantage(name)
-    if step_sources(config) is not None:  # how the outcome counts beside the steps follows from all that is listed
-        chosen, _ = running_advantage(config, step_givers(config), functions)
-        estimator, keywords = chosen or (estimator, keywords)
+        assert chosen is not None
+        (estimator, keywords), origin = chosen, config.advantage
     lines = [f"advantage: {origin}", *(f"  {line}" for line in estimator.formula.splitlines())]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
-    steps = None
-    if step_sources(config) is not None and min(lengths) < 2:
-        lines.append("  scores come from the steps of a completion; --lengths of at least 2 show two steps each")
+    reads_steps = step_sources(config) is not None
+    if sample.steps is not None and not reads_steps:
+        raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
+    if reads_steps and sample.steps is None:
+        lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
         return lines
-    if step_sources(config) is not None:
-        lines.append(
-            "  scores come from the steps of a completion; say each has two: the first right, the second as its reward"
-        )
-        steps = [
-            [(1.0, 0, length // 2), (None if math.isnan(reward) else reward, length // 2, length)]
-            for reward, length in zip(rewards, lengths, strict=True)
-        ]
-    table = RewardTable.of(rewards, lengths=lengths, steps=steps)
+    if sample.summed and _reads_each_reward(config, estimator):
+        listed = ", ".join(name for name, _ in sample.summed)
+        lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
+        return lines
+    return lines + _number_lines(config, sample, estimator, keywords)
+
+
+def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
+    """Whether the weighted sum of the rewards does not say what the advantages are."""
+    from grpo_plus.resolve import estimator_parts
+
+    return any(part.own_zero_rule for part, _ in estimator_parts(config) or [(estimator, {})])
+
+
+def _number_lines(
+    config: "GRPOPlusConfig", sample: Sample, estimator: "Estimator", keywords: Mapping[str, Any]
+) -> list[str]:
+    """The advantages of the sample, by the function and on the table that a trainer would use."""
+    from grpo_plus.advantages import compute_advantages
+    from grpo_plus.resolve import resolve_objective
+    from grpo_plus.rollout import per_completion
+
+    lines: list[str] = []
+    rows: dict[str, Sequence[float]] = {}
+    table = sample.table()
     values = compute_advantages(estimator, table, **keywords)
-    per_completion = values if values.dim() == 1 else values.sum(1) / table.lengths
-    lines.append(f"  rewards     {_row(rewards)}")
-    lines.append(f"  advantages  {_row(per_completion.tolist())}")
-    if values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
-        ends = [(0, length - 1) for length in lengths]
-        names = ("first token", "last token") if steps is None else ("of step 1", "of step 2")
-        for what, at in zip(names, zip(*ends, strict=True), strict=True):
+    if sample.summed:
+        formula = " + ".join(f"{weight:g}·{name}" for name, weight in sample.summed)
+        lines.append(f"  rewards are the weighted sum: {formula}")
+    elif len(sample.names) > 1 or sample.weights != (1.0,):
+        rows |= {
+            f"{weight:g}·{name}": column
+            for name, weight, column in zip(sample.names, sample.weights, sample.columns, strict=True)
+        }
+    rows |= {"rewards": table.totals().tolist(), "advantages": per_completion(values, table).tolist()}
+    width = max(map(len, rows)) + 2
+    lines += [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
+    if sample.steps is not None:
+        lines += _step_lines(sample.steps, values.tolist())
+    elif values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
+        for what, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
             lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
-    return lines + _picture(rewards, values.tolist(), lengths, steps)
+    if estimator.scope == "batch" or keywords.get("scale") == "batch":
+        lines.append("  scaled over the generation batch, which is this one group here")
+    objective = resolve_objective(config)
+    if objective is not None and objective.kl_in_reward:
+        lines.append("  in training the rewards are lessened by the divergence from the reference first; here it is 0")
+    return lines + _picture(table.totals().tolist(), values.tolist(), sample)
 
 
-def _picture(rewards: list[float], values: list[Any], lengths: list[int], steps: Any) -> list[str]:
+def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
+    """The score and the advantage of every step: all tokens of a step have the same."""
+    lines = []
+    for row, of_row in enumerate(steps):
+        lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
+        if of_row:
+            lines.append(f"    advantage {_row([values[row][start] for _, start, _ in of_row])}")
+    return lines
+
+
+def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[str]:
     """The group as bars around the mean of its rewards, and its tokens in the colours of their advantages."""
     from io import StringIO
 
@@ -132,32 +181,42 @@ def _picture(rewards: list[float], values: list[Any], lengths: list[int], steps:
     if len(rewards) < 2 or not all(map(math.isfinite, rewards)):
         return []
     colours = sys.stdout.isatty()  # without them, tokens would say nothing
-    tokens = colours and isinstance(values[0], list) and max(lengths) <= 24
-    pieces = [[f"t{place} " for place in range(1, length + 1)] for length in lengths]
-    shown = (
-        [row[:length] for row, length in zip(values, lengths, strict=True)] if isinstance(values[0], list) else values
-    )
-    of_tokens = [[(first, last, score) for score, first, last in of_row] for of_row in steps] if steps else None
+    per_token = isinstance(values[0], list)
+    tokens = colours and per_token and max(sample.lengths) <= 24
+    pieces = [[f"t{place} " for place in range(1, length + 1)] for length in sample.lengths]
+    shown = [row[:length] for row, length in zip(values, sample.lengths, strict=True)] if per_token else values
+    of_tokens = None
+    if sample.steps is not None:
+        of_tokens = [
+            [(first, last, None if math.isnan(score) else score) for score, first, last in of_row]
+            for of_row in sample.steps
+        ]
     group = sample_group(rewards, shown, pieces=pieces if tokens else None, steps=of_tokens if tokens else None)
     out = StringIO()
     Console(file=out, width=100, force_terminal=colours, no_color=not colours).print(group_text(group))
     return ["", *(f"  {line.rstrip()}" for line in out.getvalue().splitlines())]
 
 
-def _objective_lines(config: "GRPOPlusConfig", lengths: list[int]) -> list[str]:
+def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[str]:
     from grpo_plus.resolve import resolve_objective
+    from grpo_plus.unread import why_unread
 
     objective = resolve_objective(config)
     if objective is None:
-        return [f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})", *_own_loss(config)]
+        title = f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"
+        return [title, *_own_loss(config), *_update_line(config)]
     lines = [f"objective: {config.objective}", *(f"  {line}" for line in objective.formula().splitlines())]
-    lines.append(f"  options of TRL that matter: {', '.join(objective.relevant_fields())}")
+    lines += _update_line(config) if objective.ratio.piece.name != "none" else []
+    read = [name for name in objective.relevant_fields() if why_unread(config, name) is None]
+    lines.append(f"  options of TRL that matter: {', '.join(read)}")
+    if objective.makes_targets:  # a token's weight depends on how many completions pass through it
+        return lines
     lines.append(f"  lengths                  {_row(lengths)}")
     lines.append(f"  weight of one token      {_row(_token_weights(objective, lengths, config.max_completion_length))}")
     return lines
 
 
-def _token_weights(objective: "Objective", lengths: list[int], limit: int) -> list[float]:
+def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -> list[float]:
     """What the reduction multiplies one token of each completion by, in one group of these lengths."""
     import torch
 
@@ -183,35 +242,64 @@ def _token_weights(objective: "Objective", lengths: list[int], limit: int) -> li
     return weights
 
 
+_LOSS_FIELDS = (
+    *("epsilon", "epsilon_high", "delta", "sapo_temperature_neg", "sapo_temperature_pos"),
+    *("vespo_k_pos", "vespo_k_neg", "vespo_lambda_pos", "vespo_lambda_neg"),
+    *("importance_sampling_level", "use_bias_correction_kl", "num_iterations"),
+)
+
+
 def _own_loss(config: "GRPOPlusConfig") -> list[str]:
-    fields = ["epsilon", "epsilon_high", "delta", "importance_sampling_level", "num_iterations"]
-    return ["  " + ", ".join(f"{name}: {getattr(config, name)}" for name in fields)]
+    """The settings that TRL's own loss reads here."""
+    from grpo_plus.unread import why_unread
+
+    read = {name: getattr(config, name) for name in _LOSS_FIELDS if why_unread(config, name) is None}
+    return ["  " + ", ".join(f"{name}: {value}" for name, value in read.items() if value is not None)]
 
 
-def _verifier_lines(config: "GRPOPlusConfig") -> list[str]:
+def _update_line(config: "GRPOPlusConfig") -> list[str]:
+    from grpo_plus.inner import moves_within_batch
+
+    if moves_within_batch(config):
+        return []
+    return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
+
+
+def _run_lines(config: "GRPOPlusConfig") -> list[str]:
+    """Who draws the completions, and how the update runs."""
+    from grpo_plus.unread import why_unread
+
+    if config.use_vllm:
+        drawn = f"vLLM ({config.vllm_mode})"
+    elif getattr(config, "use_transformers_continuous_batching", False):
+        drawn = "transformers' continuous batching"
+    elif config.rollout == "auto" and why_unread(config, "rollout") is None:
+        rows = "as many rows at once as memory allows" if config.rollout_rows is None else f"{config.rollout_rows} rows"
+        drawn = f"rollout auto, {rows}"
+    else:
+        drawn = "TRL's own loop, all rows at once"
+    bound, reason = config.engine_tokens_per_pass, why_unread(config, "engine")
+    engine = f"{config.engine}, {bound} tokens a pass at most" if bound else config.engine
+    return [f"drawn by: {drawn}", f"engine: {engine}" if reason is None else f"engine: none, {reason}"]
+
+
+def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> list[str]:
     from grpo_plus.entries import read_entries
 
     entries, _ = read_entries(config.verifiers or [])
     watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
     lines = ["verifiers:" if entries else "verifiers: none (reward_funcs or a reward model must score)"]
-    lines += [_entry_line(config, entry) for entry in entries]
+    lines += [_entry_line(config, entry, weights[entry.label]) for entry in entries]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
     if watching:
-        lines += ["eval_verifiers (of evaluations only):", *(_entry_line(config, entry) for entry in watching)]
+        lines.append("eval_verifiers (of evaluations only):")
+        lines += [_entry_line(config, entry, 1.0 if entry.weight is None else entry.weight) for entry in watching]
     return lines
 
 
-def _note_lines(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.notes import config_notes
-
-    notes = [f"  {note}" for note in config_notes(config)]
-    return ["", "notes:", *notes] if notes else []
-
-
-def _entry_line(config: "GRPOPlusConfig", entry: "Entry") -> str:
+def _entry_line(config: "GRPOPlusConfig", entry: "Entry", weight: float) -> str:
     verifier: Any = entry.build(config.plugins or ())
-    weight = 1.0 if entry.weight is None else entry.weight
     settings = ", ".join(f"{key}: {value}" for key, value in verifier.describe().items() if value not in (None, {}, ()))
     return f"  {entry.label}: weight {weight:g}, {settings}"
 

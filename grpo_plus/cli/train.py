@@ -43,6 +43,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from packaging.version import Version
 
     from grpo_plus.cli._folder import claimed, clear, left_to_train, prepare, resume_point, resumed
+    from grpo_plus.cli._notes import beside_notes
     from grpo_plus.cli._tracking import check_trackers
     from grpo_plus.problems import ConfigError
     from grpo_verifiers.errors import VerifierError
@@ -52,6 +53,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     command = plain_command(arguments)
     if parsed.filled:
         _tell("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
+    _tell(*beside_notes(parsed))
     check_trackers(args.report_to)
     _quiet_logs()
     if script.torch_threads is not None:
@@ -227,10 +229,6 @@ def build_trainer(parsed: "Parsed") -> Any:
         raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
     if args.max_steps == 0:
         raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
-    if args.eval_verifiers and args.eval_strategy == "no":
-        raise UserError(
-            "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
-        )
     if parsed.mixture.datasets:
         if script.dataset_name:
             raise UserError("dataset_name and datasets are both set: keep one.")

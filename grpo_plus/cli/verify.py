@@ -77,7 +77,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
     )
-    return parser.parse_args(list(arguments))
+    options: argparse.Namespace = parser.parse_args(list(arguments))
+    return options
 
 
 def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Namespace) -> None:

@@ -87,7 +87,7 @@ WRONG = {
     "a column of the prompt": ((), ("--prompt-column", "qestion"), "Did you mean 'question'?"),
     "a k beyond n": ((), ("-n", "2", "-k", "1,8"), "k is 8, but it must be a whole number from 1 to n (2)"),
     "a k that is no number": ((), ("-k", "a"), "-k is 'a'"),
-    "an unknown option": ((), ("--verifierr", "x"), "unrecognized arguments: --verifierr x"),
+    "an unknown option": ((), ("--verifierr", "x"), "unknown option --verifierr, did you mean --verifier?"),
     "an option of the verifier": ((), ("--option", "tga=a"), "tga"),
     "an adapter that is none": ((), ("--adapter", "."), "no adapter_config.json in it"),
     "a type": ((), ("--dtype", "half"), "--dtype: "),

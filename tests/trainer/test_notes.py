@@ -95,11 +95,12 @@ def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(build, cas
         return trainer, torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
 
     trainer, with_it = trained(**settings)
-    (note,) = config_notes(trainer.args)
-    assert "every ratio is 1" in note
+    notes = config_notes(trainer.args)
+    assert all("ratio is 1" in note for note in notes)
     written = settings.get("objective_kwargs", settings)
     written = written.get("surrogate", written)
-    assert all(name in note for name in written if name not in ("name", "loss_type"))
+    said = " ".join(notes)
+    assert all(f"{name} ({value})" in said for name, value in written.items() if name not in ("name", "loss_type"))
     _, without = trained(**plain)
     assert torch.allclose(with_it, without, atol=1e-6)
     again, with_it = trained(**settings, num_iterations=4)

@@ -1,0 +1,46 @@
+"""Remarks about a command line, beside those about its training config."""
+
+from typing import TYPE_CHECKING
+
+from grpo_plus.notes import config_notes, weight_notes
+from grpo_plus.unread import MODEL_NOTES, Unread, unread_notes
+
+if TYPE_CHECKING:
+    from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.outcome import Chosen
+
+
+def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
+    """Everything in a valid command line that nobody reads or that may surprise.
+
+    Args:
+        parsed: the command line.
+        weights: every reward by its name, with its weight.
+        chosen: the estimator that runs and its keywords; None for TRL's own.
+    """
+    config = parsed.training
+    return [*config_notes(config), *weight_notes(config, weights, chosen), *beside_notes(parsed)]
+
+
+def beside_notes(parsed: "Parsed") -> list[str]:
+    """The remarks about what stands beside the training config: the model, the data, TRL's fields for agents."""
+    script, mixture, config = parsed.script, parsed.mixture, parsed.training
+    measured = isinstance(script.measure, dict) and script.measure and "split" not in script.measure
+    evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
+    data = (
+        Unread(("dataset_config", "dataset_streaming"), lambda _: bool(mixture.datasets), "datasets names the data"),
+        Unread(
+            ("dataset_test_split",),
+            lambda _: not (evaluates or measured),
+            "nothing is evaluated (eval_strategy, measure)",
+        ),
+        Unread(("ignore_bias_buffers",), lambda _: True, "neither TRL nor this project looks at it"),
+    )
+    mixed = (Unread(("streaming", "test_split_size"), lambda _: not mixture.datasets, "datasets is empty"),)
+    tools = (Unread(("max_tool_calling_iterations",), lambda _: True, "the command line gives the model no tools"),)
+    return [
+        *unread_notes(parsed.model, MODEL_NOTES),
+        *unread_notes(script, data),
+        *unread_notes(mixture, mixed),
+        *unread_notes(config, tools),
+    ]

@@ -1,0 +1,134 @@
+"""The sample group of ``grpo-plus explain``: rewards, lengths and step scores as a user gives them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from grpo_plus.cli import UserError
+
+if TYPE_CHECKING:
+    from grpo_plus.advantages import RewardTable
+
+REWARDS = "1,1,1,0"
+LENGTH = 10
+Step = tuple[float, int, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One group.
+
+    Attributes:
+        names: of the rewards.
+        weights: of the rewards.
+        columns: for each reward, one number a completion.
+        lengths: of the completions, in tokens.
+        steps: for each completion its (score, first token, one past the last); None where none were given.
+        summed: names and weights of the rewards that the one column is said to be the weighted sum of.
+    """
+
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    columns: tuple[tuple[float, ...], ...]
+    lengths: tuple[int, ...]
+    steps: tuple[tuple[Step, ...], ...] | None = None
+    summed: tuple[tuple[str, float], ...] = ()
+
+    def table(self) -> "RewardTable":
+        """The table that a trainer would make of the group."""
+        from grpo_plus.advantages import RewardTable
+
+        rows = list(map(list, zip(*self.columns, strict=True)))
+        steps = None if self.steps is None else list(map(list, self.steps))
+        return RewardTable.of(rows, lengths=self.lengths, steps=steps, weights=self.weights, names=self.names)
+
+
+def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Sequence[tuple[str, float]]) -> Sample:
+    """The group that the flags describe.
+
+    Args:
+        rewards: a list of numbers, or one for each reward, separated by semicolons.
+        lengths: a list of whole numbers; None: as many tokens as steps need, and at least `LENGTH`.
+        steps: a list of numbers for each completion, separated by semicolons.
+        known: name and weight of every reward of the config, in order.
+
+    Raises:
+        UserError: something cannot be read, or does not fit the rest.
+    """
+    columns = [_numbers("--rewards", part) for part in rewards.split(";")] if rewards else []
+    if not columns:
+        raise UserError(f"--rewards is empty, expected numbers separated by commas, like {REWARDS}.")
+    if any(math.isinf(value) for column in columns for value in column):
+        raise UserError(f"--rewards is {rewards!r}, expected finite numbers (nan: the reward does not apply).")
+    count = len(columns[0])
+    if any(len(column) != count for column in columns):
+        counts = ", ".join(str(len(column)) for column in columns)
+        raise UserError(f"--rewards has lists of {counts} numbers: give each reward one number a completion.")
+    names, weights, summed = _named(len(columns), known)
+    scores = None if steps is None else _steps(steps, count)
+    most = max(map(len, scores), default=0) if scores else 0
+    sizes = _lengths(lengths, count, max(LENGTH, most))
+    return Sample(
+        names=names,
+        weights=weights,
+        columns=tuple(map(tuple, columns)),
+        lengths=tuple(sizes),
+        steps=None if scores is None else tuple(map(_spread, scores, sizes)),
+        summed=summed,
+    )
+
+
+def _named(
+    count: int, known: Sequence[tuple[str, float]]
+) -> tuple[tuple[str, ...], tuple[float, ...], tuple[tuple[str, float], ...]]:
+    if count == len(known):
+        return tuple(name for name, _ in known), tuple(weight for _, weight in known), ()
+    if count == 1 and known:
+        return ("R",), (1.0,), tuple(known)
+    if not known:
+        return tuple(f"reward {place}" for place in range(1, count + 1)), (1.0,) * count, ()
+    listed = ", ".join(name for name, _ in known)
+    raise UserError(
+        f"--rewards has {count} lists, but the config has {len(known)} rewards ({listed}): give one list for each in "
+        "this order, separated by semicolons, or a single one for their weighted sum."
+    )
+
+
+def _lengths(text: str | None, count: int, default: int) -> list[int]:
+    given = _numbers("--lengths", text) if text is not None else [float(default)] * count
+    if not all(value >= 1 and value.is_integer() for value in given):
+        raise UserError(f"--lengths is {text!r}, expected whole numbers of at least 1.")
+    if len(given) != count:
+        raise UserError(f"--lengths has {len(given)} values, but --rewards has {count}: give one for each.")
+    return [int(value) for value in given]
+
+
+def _steps(text: str, count: int) -> list[list[float]]:
+    scores = [_numbers("--steps", part, empty=True) for part in text.split(";")]
+    if len(scores) != count:
+        raise UserError(
+            f"--steps has {len(scores)} lists, but --rewards has {count} completions: give each its list of step "
+            "scores, separated by semicolons, like 1,0;1,1,0 (an empty one for none)."
+        )
+    if any(math.isinf(value) for of_row in scores for value in of_row):
+        raise UserError(f"--steps is {text!r}, expected finite numbers (nan: the step was not judged).")
+    return scores
+
+
+def _spread(scores: Sequence[float], length: int) -> tuple[Step, ...]:
+    """Steps of about equal length, from the first token to the last."""
+    if len(scores) > length:
+        raise UserError(f"--lengths: a completion of {length} tokens cannot hold {len(scores)} steps.")
+    ends = [length * place // len(scores) for place in range(len(scores) + 1)] if scores else [0]
+    return tuple((score, ends[place], ends[place + 1]) for place, score in enumerate(scores))
+
+
+def _numbers(flag: str, text: str, *, empty: bool = False) -> list[float]:
+    try:
+        values = [float(value) for value in text.split(",") if value.strip()]
+    except ValueError as error:
+        raise UserError(f"{flag} is {text!r}, expected numbers separated by commas, like {REWARDS}.") from error
+    if not values and not empty:
+        raise UserError(f"{flag} is empty, expected numbers separated by commas, like {REWARDS}.")
+    return values

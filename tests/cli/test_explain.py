@@ -1,0 +1,285 @@
+"""What ``explain`` prints, held against what the trainer computes and against what is true of the config."""
+
+import re
+
+import pytest
+
+EXAMPLES = (
+    "quickstart",
+    "process",
+    "verifiers",
+    "estimators",
+    "code_rl",
+    "math_8gb",
+    "math_12gb",
+    "math_16gb",
+    "math_24gb",
+)
+CHECKS = """
+from grpo_verifiers import verifier
+
+@verifier("even", isolation="inline")
+def even(completion: str):
+    return float(len(completion) % 2 == 0) if len(completion) % 5 else None
+
+@verifier("vowels", isolation="inline")
+def vowels(completion: str):
+    return sum(letter in "aeiou" for letter in completion) / 8
+"""
+VERIFIERS = [{"name": "even", "weight": 2.0}, {"name": "vowels", "weight": -0.5}]
+
+
+def row(out, label):
+    """The numbers of a line; completions have nothing else in their line."""
+    (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{label} ")]
+    return [float(word) for word in line.strip().removeprefix(label).split()]
+
+
+def listed(values):
+    return ",".join(repr(float(value)) for value in values)
+
+
+def trained(path, *flags):
+    """The trainer that the config describes, after its run."""
+    from grpo_plus.cli._arguments import parse
+    from grpo_plus.cli.train import build_trainer
+
+    trainer = build_trainer(parse("test", [str(path), *flags]))
+    trainer.train()
+    return trainer
+
+
+ESTIMATORS = [
+    {},
+    {"scale_rewards": "batch"},
+    {"scale_rewards": False},
+    {"multi_objective_aggregation": "normalize_then_sum"},
+    {"advantage": "zscore", "advantage_kwargs": {"ddof": 0}},
+    {"advantage": "sign", "advantage_kwargs": {"band": 0.25}},
+    {"advantage": "opo"},
+    {"advantage": "gdpo"},
+    {"advantage": "batch_whiten"},
+    {"advantage": "best_of_n"},
+    {"advantage": "mix", "advantage_kwargs": {"parts": {"rloo": 1.0, "gdpo": 0.5}}},
+]
+
+
+@pytest.mark.parametrize("chosen", ESTIMATORS, ids=str)
+@pytest.mark.parametrize("several", [False, True], ids=["one reward", "several"])
+def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, folder, chosen, several):
+    (folder / "checks.py").write_text(CHECKS)
+    rewards = {"reward_funcs": ["./rewards.py:digits"] if several else None}
+    path = config(
+        plugins=["./checks.py"], verifiers=VERIFIERS[: 1 + several], num_generations=8, max_steps=1, **rewards, **chosen
+    )
+    trainer = trained(path)
+    columns = [list(values) for values in trainer._logs["rewards"].values()]
+    assert len(columns) == (3 if several else 1)
+    given = ";".join(listed(float("nan") if value is None else value for value in column) for column in columns)
+    lengths = ",".join(str(int(length)) for length in _lengths(trainer))
+    code, out, err = cli("explain", path, "--rewards", given, "--lengths", lengths)
+    assert code == 0, err
+    assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=2e-5)
+    if several:
+        for label in ("1·digits", "2·even", "-0.5·vowels"):
+            assert len(row(out, label)) == 8
+
+
+def _lengths(trainer):
+    if trainer._lengths_N is not None:
+        return trainer._lengths_N.tolist()
+    return [10] * 8  # TRL's own advantages know no lengths
+
+
+@pytest.mark.parametrize("keywords", [{"credit": "step"}, {"credit": "return", "ddof": 0, "outcome_weight": 0.5}])
+def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, config, folder, tiny_model, keywords):
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    sums = Dataset.from_list([{"prompt": f"{number}+{number}="} for number in range(16)])
+
+    def scorer(completion_ids, **_):
+        """Every completion in three steps."""
+        ends = [[len(ids) * part // 3 for part in range(4)] for ids in completion_ids]
+        return [
+            [(of[at], of[at + 1], float((row * 7 + at * 3) % 4) / 2) for at in range(3)] for row, of in enumerate(ends)
+        ]
+
+    def right(completions, **_):
+        return [float(at % 3 == 0) for at, _ in enumerate(completions)]
+
+    settings = {
+        "advantage": "process", "advantage_kwargs": keywords, "num_generations": 4, "per_device_train_batch_size": 4,
+        "max_completion_length": 8, "max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none",
+        "save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False, "output_dir": str(folder / "out"),
+    }  # fmt: skip
+    trainer = GRPOPlusTrainer(tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer)
+    trainer.train()
+    lengths = trainer._lengths_N.tolist()
+    if min(lengths) < 3:
+        pytest.skip("a completion was too short for three steps")
+    steps = scorer([range(length) for length in lengths])
+    path = config(**{key: settings[key] for key in ("advantage", "advantage_kwargs")})
+    flags = ["--rewards", listed(trainer._logs["rewards"]["right"]), "--lengths", ",".join(map(str, lengths))]
+    flags += ["--steps", ";".join(listed(score for _, _, score in of_row) for of_row in steps)]
+    code, out, err = cli("explain", path, *flags)
+    assert code == 0, err
+    assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=1e-5)
+    tokens = list(trainer._logs["extra"]["advantages_per_token"])
+    shown = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
+    for of_row, values, printed in zip(steps, tokens, shown, strict=True):
+        expected = [values[start] for start, _, _ in of_row]
+        assert list(map(float, printed)) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_golden_steps(cli, config):
+    keywords = {"ddof": 0, "eps": 0, "outcome_weight": 0, "credit": "return"}
+    flags = ("--rewards", "1,0", "--steps", "1,0;1,1,0")
+    only_steps = {"reward_funcs": None, "verifiers": [{"name": "math_steps", "weight": 0}]}
+    code, out, err = cli("explain", config(advantage="process", advantage_kwargs=keywords, **only_steps), *flags)
+    assert code == 0, err
+    assert row(out, "steps of 1") == [1, 0]
+    assert row(out, "steps of 2") == [1, 1, 0]
+    shown = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
+    assert list(map(float, shown[0])) == pytest.approx([-0.4082, -1.2247], abs=1e-4)
+    assert list(map(float, shown[1])) == pytest.approx([0.4082, -0.4082, -1.2247], abs=1e-4)
+
+
+def test_a_weight_that_training_refuses_is_refused_here_too(cli, config):
+    code, _, err = cli("explain", config(advantage="process", advantage_kwargs={"outcome_weight": 0}))
+    assert code == 2
+    assert "outcome_weight of the advantage estimator 'process' is 0, and so the reward 'digits' (weight 1)" in err
+
+
+@pytest.mark.parametrize("flags", [(), ("--rewards", "1,0"), ("--lengths", "10,10,10,10")])
+def test_no_step_scores_are_made_up(cli, config, flags):
+    code, out, err = cli("explain", config(advantage="process"), *flags)
+    assert code == 0, err
+    assert "need step scores: --steps" in out
+    assert "advantages" not in out
+
+
+def test_an_estimator_of_single_rewards_makes_up_none(cli, config):
+    path = config(advantage="gdpo", verifiers=["exact", {"name": "think_format", "weight": 0.5}])
+    code, out, err = cli("explain", path)
+    assert code == 0, err
+    assert "a list for each of digits, exact, think_format" in out
+    assert "advantages" not in out
+
+
+def test_a_single_list_stands_for_the_weighted_sum(cli, config):
+    path = config(advantage="center", verifiers=["exact", {"name": "think_format", "weight": 0.5}])
+    code, out, err = cli("explain", path, "--rewards", "1,0")
+    assert code == 0, err
+    assert "rewards are the weighted sum: 1·digits + 1·exact + 0.5·think_format" in out
+    assert row(out, "advantages") == [0.5, -0.5]
+
+
+def test_the_weights_of_the_config_are_those_of_the_trainer(cli, config):
+    path = config(advantage="center", verifiers=["exact"], reward_weights=[3.0, 0.25])
+    code, out, err = cli("explain", path, "--rewards", "1,0;0,1")
+    assert code == 0, err
+    assert row(out, "advantages") == [1.375, -1.375]
+    assert "exact: weight 0.25" in out
+    code, _, err = cli("explain", config(verifiers=["exact"], reward_weights=[3.0]))
+    assert code == 2
+    assert "reward_weights holds 1 weights" in err
+
+
+REFUSED = {
+    "steps that nobody reads": ({}, ("--steps", "1;1;1;1"), "this advantage estimator reads no steps"),
+    "steps of too few": ({"advantage": "process"}, ("--steps", "1,0;1"), "--steps has 2 lists, but --rewards has 4"),
+    "steps that are none": ({"advantage": "process"}, ("--steps", "1;a;1;1"), "--steps is 'a'"),
+    "endless steps": ({"advantage": "process"}, ("--steps", "1;inf;1;1"), "expected finite numbers"),
+    "steps without room": (
+        {"advantage": "process"}, ("--rewards", "1,0", "--steps", "1,0;1,1", "--lengths", "1,2"), "cannot hold 2 steps"
+    ),
+    "ragged lists": ({}, ("--rewards", "1,0;1"), "lists of 2, 1 numbers"),
+    "too many lists": ({}, ("--rewards", "1,0;1,0"), "2 lists, but the config has 1 rewards (digits)"),
+    "endless rewards": ({}, ("--rewards", "1,inf"), "expected finite numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_explain_refuses_a_sample_that_does_not_fit(cli, config, case):
+    values, flags, expected = REFUSED[case]
+    code, out, err = cli("explain", config(**values), *flags)
+    assert code == 2
+    assert not out
+    assert expected in err
+
+
+def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
+    flags = ("--rewards", "1,0,1", "--steps", "1,nan,0;;1")
+    code, out, err = cli("explain", config(advantage="process"), *flags)
+    assert code == 0, err
+    assert "steps of 2        none" in out
+    assert "nan" in out
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pytestconfig):
+    code, out, err = cli("explain", pytestconfig.rootpath / "examples" / f"{name}.yaml")
+    assert code == 0, err
+    assert "notes:" not in out
+    assert "vllm" not in out
+
+
+def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
+    path = config(epsilon=0.3, vllm_mode="server", lora_r=8, dataset_test_split="other", max_tool_calling_iterations=3)
+    code, out, err = cli("explain", path)
+    assert code == 0, err
+    notes = out.partition("notes:")[2]
+    for name in ("epsilon (0.3)", "vllm_mode ('server')", "lora_r (8)", "dataset_test_split ('other')"):
+        assert f"- {name} is not read: " in notes
+    assert "max_tool_calling_iterations (3)" in notes
+    caplog.clear()
+    code, out, err = cli("train", path)
+    assert code == 0, err
+    logged = [record.message for record in caplog.records if "vllm_mode ('server') is not read" in record.message]
+    assert len(logged) == 1
+    assert out.count("lora_r (8) is not read") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ({}, "TRL's own loop"),
+        ({"rollout": "auto"}, "rollout auto, as many rows"),
+        ({"rollout": "auto", "rollout_rows": 4}, "rollout auto, 4 rows"),
+        ({"use_transformers_continuous_batching": True}, "transformers' continuous batching"),
+        ({"use_vllm": True, "vllm_mode": "server"}, "vLLM (server)"),
+    ],
+)
+def test_explain_says_who_draws(cli, config, values, drawn):
+    code, out, err = cli("explain", config(**values))
+    assert code == 0, err
+    assert f"drawn by: {drawn}" in out
+
+
+def test_options_that_the_objective_does_not_read_here_are_not_said_to_matter(cli, config):
+    def matter(**values):
+        code, out, err = cli("explain", config(objective="dapo", **values))
+        assert code == 0, err
+        return set(re.search("options of TRL that matter: (.*)", out)[1].split(", "))
+
+    plain = matter()
+    assert not plain & {"vllm_importance_sampling_correction", "use_bias_correction_kl", "ref_model_sync_steps"}
+    assert matter(use_vllm=True) - plain == {"vllm_importance_sampling_correction"}
+    assert matter(beta=0.1) - plain == {"use_bias_correction_kl", "sync_ref_model"}
+
+
+def test_explain_says_whether_the_policy_moves_within_a_batch(cli, config):
+    for objective in ({}, {"objective": "grpo"}):
+        _, out, _ = cli("explain", config(**objective))
+        assert "the ratio is 1 throughout" in out
+        _, out, _ = cli("explain", config(num_iterations=2, **objective))
+        assert "the ratio is 1" not in out
+
+
+def test_eval_verifiers_without_an_evaluation_are_refused_before_training(cli, config):
+    for command in ("explain", "train"):
+        code, _, err = cli(command, config(eval_verifiers=["exact"]))
+        assert code == 2
+        assert "eval_verifiers are set, but eval_strategy is 'no'" in err

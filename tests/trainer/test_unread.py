@@ -1,0 +1,350 @@
+"""No option is silently ignored: what nobody reads is said, and where it is an option of ours, refused."""
+
+import dataclasses
+
+import pytest
+import torch
+from trl import GRPOConfig, ModelConfig
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.advantages import register_advantage, unread_weights
+from grpo_plus.advantages.registry import advantages
+from grpo_plus.notes import config_notes, weight_notes
+from grpo_plus.problems import ConfigError
+from grpo_plus.processes import planned
+from grpo_plus.resolve import resolve_advantage
+from grpo_plus.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
+
+PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none"}
+SERVER = {"use_vllm": True, "vllm_mode": "server"}
+COLOCATED = {"use_vllm": True}
+MOVING = {"num_iterations": 2}
+EVALUATING = {"eval_strategy": "steps", "eval_steps": 5}
+ALWAYS = None
+
+# field, value, settings under which nobody reads it, settings under which somebody does
+CASES = [
+    ("vllm_mode", "server", {}, COLOCATED),
+    ("vllm_structured_outputs_regex", "a+", {}, COLOCATED),
+    ("vllm_importance_sampling_correction", False, {}, COLOCATED),
+    ("vllm_server_base_url", "http://here", {}, SERVER),
+    ("vllm_server_base_url", "http://here", COLOCATED, SERVER),
+    ("vllm_server_host", "here", COLOCATED, SERVER),
+    ("vllm_server_host", "here", {**SERVER, "vllm_server_base_url": "http://there"}, SERVER),
+    ("vllm_server_port", 80, {**SERVER, "vllm_server_base_url": "http://there"}, SERVER),
+    ("vllm_server_timeout", 3.0, COLOCATED, SERVER),
+    ("vllm_group_port", 3, {}, SERVER),
+    ("vllm_gpu_memory_utilization", 0.5, SERVER, COLOCATED),
+    ("vllm_max_model_length", 99, {}, COLOCATED),
+    ("vllm_tensor_parallel_size", 2, SERVER, COLOCATED),
+    ("vllm_enable_sleep_mode", True, SERVER, COLOCATED),
+    ("vllm_model_impl", "transformers", {}, COLOCATED),
+    ("vllm_importance_sampling_mode", "token_mask", {**COLOCATED, "vllm_importance_sampling_correction": False}, COLOCATED),
+    ("vllm_importance_sampling_clip_max", 2.0, {}, COLOCATED),
+    ("vllm_importance_sampling_clip_min", 0.5, {}, COLOCATED),
+    ("vllm_importance_sampling_cap", 2.0, {}, COLOCATED),
+    ("use_transformers_continuous_batching", True, COLOCATED, {}),
+    ("use_transformers_paged", True, COLOCATED, {}),
+    ("transformers_continuous_batching_config", {"block_size": 16}, {}, {"use_transformers_continuous_batching": True}),
+    ("cache_implementation", "static", COLOCATED, {}),
+    ("ds3_gather_for_generation", False, {}, ALWAYS),
+    ("top_p", 0.9, {"generation_kwargs": {"top_p": 0.5}}, {"generation_kwargs": {"top_k": 5}}),
+    ("top_k", 5, {"generation_kwargs": '{"top_k": 6}'}, {}),
+    ("min_p", 0.1, {"generation_kwargs": {"min_p": 0.5}}, {}),
+    ("repetition_penalty", 1.1, {"generation_kwargs": {"repetition_penalty": 1.2}}, {}),
+    ("max_completion_length", 99, {"generation_kwargs": {"max_new_tokens": 9}}, {}),
+    ("scale_rewards", "batch", {"multi_objective_aggregation": "normalize_then_sum"}, {}),
+    ("delta", 1.5, {"loss_type": "sapo", **MOVING}, MOVING),
+    ("delta", 1.5, {}, MOVING),
+    ("epsilon", 0.3, {"loss_type": "vespo", **MOVING}, MOVING),
+    ("epsilon", 0.3, {"loss_type": "cispo", "epsilon_high": 5.0}, {"loss_type": "cispo"}),
+    ("epsilon", 0.3, {}, {"gradient_accumulation_steps": 2, "steps_per_generation": 4}),
+    ("epsilon_high", 0.3, {"loss_type": "sapo", **MOVING}, MOVING),
+    ("epsilon_high", 0.3, {"loss_type": "dapo"}, {"loss_type": "cispo"}),
+    ("sapo_temperature_neg", 2.0, MOVING, {"loss_type": "sapo", **MOVING}),
+    ("sapo_temperature_pos", 2.0, {"loss_type": "sapo"}, {"loss_type": "sapo", **MOVING}),
+    ("vespo_k_pos", 1.0, {}, {"loss_type": "vespo"}),
+    ("vespo_k_neg", 1.0, {}, {"loss_type": "vespo"}),
+    ("vespo_lambda_pos", 1.0, {}, {"loss_type": "vespo"}),
+    ("vespo_lambda_neg", 1.0, {}, {"loss_type": "vespo"}),
+    ("use_bias_correction_kl", False, {}, {"beta": 0.1}),
+    ("ref_model_mixup_alpha", 0.5, {"beta": 0.1}, {"beta": 0.1, "sync_ref_model": True}),
+    ("ref_model_sync_steps", 5, {}, {"beta": 0.1, "sync_ref_model": True}),
+    ("entropy_coef_min", 0.1, {"entropy_coef": 0.2}, {"use_adaptive_entropy": True}),
+    ("entropy_coef_max", 0.5, {}, {"use_adaptive_entropy": True}),
+    ("entropy_coef_delta", 0.5, {}, {"use_adaptive_entropy": True}),
+    ("entropy_target", 0.5, {}, {"use_adaptive_entropy": True}),
+    *[
+        (name, value, {}, ALWAYS)
+        for name, value in {
+            "prediction_loss_only": True, "eval_accumulation_steps": 2, "eval_do_concat_batches": False,
+            "eval_use_gather_object": True, "include_for_metrics": ["loss"], "batch_eval_metrics": True,
+            "label_names": ["a"], "label_smoothing_factor": 0.1, "average_tokens_across_devices": False,
+            "train_sampling_strategy": "group_by_length", "length_column_name": "size", "data_seed": 3,
+            "do_train": True, "do_predict": True, "local_rank": 0,
+        }.items()
+    ],
+    ("num_generations_eval", 4, {}, EVALUATING),
+    ("per_device_eval_batch_size", 16, {}, EVALUATING),
+    ("bf16_full_eval", True, {}, EVALUATING),
+    ("fp16_full_eval", True, {}, {"eval_on_start": True}),
+    ("eval_verifiers", ["exact"], {}, EVALUATING),
+    ("eval_delay", 3, {}, EVALUATING),
+    ("do_eval", True, {}, EVALUATING),
+    ("eval_steps", 3, {"eval_strategy": "epoch"}, {"eval_strategy": "steps"}),
+    ("num_train_epochs", 2.0, {"max_steps": 5}, {}),
+    ("warmup_steps", 5, {"lr_scheduler_type": "constant"}, {"lr_scheduler_type": "constant_with_warmup"}),
+    ("adam_beta1", 0.5, {"optim": "sgd"}, {}),
+    ("adam_beta2", 0.5, {"optim": "adafactor"}, {}),
+    ("adam_epsilon", 0.5, {"optim": "rmsprop"}, {"optim": "lion_32bit"}),
+    ("optim_target_modules", ["all-linear"], {}, {"optim": "galore_adamw"}),
+    ("gradient_checkpointing_kwargs", {"use_reentrant": False}, {"gradient_checkpointing": False}, {}),
+    ("activation_checkpointing_kwargs", {"use_reentrant": False}, {"gradient_checkpointing": False}, {}),
+    ("liger_kernel_config", {"rope": False}, {}, ALWAYS),
+    ("dataloader_in_order", False, {}, {"dataloader_num_workers": 1}),
+    ("fsdp_config", {"min_num_params": 3}, {}, ALWAYS),
+    ("ddp_find_unused_parameters", False, {}, ALWAYS),
+    ("ddp_bucket_cap_mb", 5, {}, ALWAYS),
+    ("ddp_broadcast_buffers", True, {}, ALWAYS),
+    ("ddp_static_graph", True, {}, ALWAYS),
+    ("ddp_timeout", 9, {}, ALWAYS),
+    ("save_steps", 5, {"save_strategy": "epoch"}, {}),
+    ("save_total_limit", 2, {"save_strategy": "no"}, {}),
+    ("metric_for_best_model", "eval_reward", {}, {"save_strategy": "best", **EVALUATING}),
+    ("greater_is_better", True, {}, {"lr_scheduler_type": "reduce_lr_on_plateau", **EVALUATING}),
+    ("logging_steps", 5, {"logging_strategy": "epoch"}, {}),
+    ("num_completions_to_print", 5, {}, {"log_completions": True}),
+    ("log_unique_prompts", True, {}, {"log_completions": True}),
+    ("log_multimodal", False, {}, {"log_completions": True}),
+    ("hub_strategy", "end", {}, {"push_to_hub": True}),
+    ("hub_always_push", True, {}, {"push_to_hub": True}),
+    ("hub_revision", "mine", {}, {"push_to_hub": True}),
+    ("hub_private_repo", True, {}, {"log_completions": True, "log_completions_hub_repo": "a/b"}),
+    ("trackio_space_id", "a/b", {}, {"report_to": "trackio"}),
+    ("trackio_bucket_id", "a/b", {}, {"report_to": "trackio"}),
+    ("trackio_static_space_id", "a/b", {}, {"report_to": "trackio"}),
+    ("run_name", "mine", {}, {"report_to": "trackio"}),
+    ("project", "mine", {}, {"report_to": "trackio"}),
+]  # fmt: skip
+
+# What somebody reads whatever else is set, or what has a refusal of its own where nobody would.
+READ = {
+    "output_dir", "per_device_train_batch_size", "max_steps", "learning_rate", "lr_scheduler_type",
+    "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay", "gradient_accumulation_steps", "max_grad_norm",
+    "bf16", "fp16", "tf32", "activation_checkpointing", "gradient_checkpointing", "torch_compile",
+    "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "use_cache", "neftune_noise_alpha",
+    "torch_empty_cache_steps", "auto_find_batch_size", "logging_strategy", "logging_first_step",
+    "log_on_each_node", "logging_nan_inf_filter", "include_num_input_tokens_seen", "log_level",
+    "log_level_replica", "disable_tqdm", "report_to", "eval_strategy", "eval_on_start", "save_only_model",
+    "save_strategy", "save_on_each_node", "enable_jit_checkpoint", "push_to_hub", "hub_token", "hub_model_id",
+    "load_best_model_at_end", "ignore_data_skip", "restore_callback_states_from_checkpoint", "full_determinism",
+    "seed", "use_cpu", "accelerator_config", "parallelism_config", "dataloader_drop_last",
+    "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers",
+    "dataloader_prefetch_factor", "dataloader_multiprocessing_context", "remove_unused_columns", "fsdp",
+    "deepspeed", "debug", "skip_memory_metrics", "resume_from_checkpoint", "model_init_kwargs",
+    "trust_remote_code", "router_aux_loss_coef", "disable_dropout", "cast_lm_head_to_fp32", "num_generations",
+    "shuffle_dataset", "pad_to_multiple_of", "generation_batch_size", "steps_per_generation", "temperature",
+    "generation_kwargs", "chat_template_kwargs", "use_vllm", "beta", "num_iterations",
+    "importance_sampling_level", "reward_weights", "multi_objective_aggregation", "loss_type",
+    "mask_truncated_completions", "sync_ref_model", "top_entropy_quantile", "entropy_coef",
+    "use_adaptive_entropy", "max_tool_calling_iterations", "off_policy_mask_threshold", "log_completions",
+    "log_completions_hub_repo", "advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers",
+    "verifier_column", "plugins", "record", "ddp_backend",
+}  # fmt: skip
+
+
+def made(tmp_path, owner=GRPOPlusConfig, **settings):
+    return owner(output_dir=str(tmp_path), **{**PLAIN, **settings})
+
+
+def said(config, name):
+    return [note for note in config_notes(config) if note.startswith(f"{name} (")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "idle", "active"), CASES, ids=[f"{case[0]} {place}" for place, case in enumerate(CASES)]
+)
+def test_a_field_is_remarked_upon_where_nobody_reads_it_and_only_there(tmp_path, name, value, idle, active):
+    known = GRPOPlusConfig.__dataclass_fields__
+    if name not in known or not known.keys() >= {*idle, *(active or {})}:
+        pytest.skip("another version of TRL")
+    (note,) = said(made(tmp_path, **{**idle, name: value}), name)
+    assert "is not read: " in note
+    assert not said(made(tmp_path, **idle), name)
+    if active is not None:
+        assert not said(made(tmp_path, **{**active, name: value}), name)
+
+
+def test_the_table_and_these_cases_know_every_field():
+    table = {name for row in (*NOTES, *PROBLEMS) for name in row.fields}
+    known = {spec.name for spec in dataclasses.fields(GRPOPlusConfig)}
+    assert known - table - READ == set()  # a new field: who reads it, and when does nobody?
+    assert not table & READ
+    ours = {"rollout", "rollout_rows", "engine", "engine_tokens_per_pass", "report_steps"}
+    assert {case[0] for case in CASES} == {name for row in NOTES for name in row.fields} - ours
+    model = {name for row in MODEL_NOTES for name in row.fields}
+    free = {"model_name_or_path", "model_revision", "dtype", "attn_implementation"}
+    assert {spec.name for spec in dataclasses.fields(ModelConfig)} - model == free | {
+        "use_peft", "load_in_8bit", "load_in_4bit"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "idle"), [case[:3] for case in CASES if case[0] != "eval_verifiers"], ids=str
+)
+def test_a_config_of_trls_fields_alone_is_refused_only_where_trl_refuses_it(tmp_path, name, value, idle):
+    known = GRPOConfig.__dataclass_fields__
+    if name not in known or not known.keys() >= set(idle):
+        pytest.skip("another version of TRL")
+    made(tmp_path, GRPOConfig, **{**idle, name: value})
+    made(tmp_path, **{**idle, name: value})
+
+
+def test_a_plain_config_has_no_remarks(tmp_path):
+    assert config_notes(made(tmp_path)) == []
+    parts = {"advantage": "sign", "objective": "dapo", "verifiers": ["math"], "rollout": "auto", "engine": "packed"}
+    assert config_notes(made(tmp_path, **parts, report_steps=5, rollout_rows=4, engine_tokens_per_pass=64)) == []
+
+
+def test_several_processes_read_the_settings_of_several(tmp_path):
+    with planned(2):
+        assert not said(made(tmp_path, ddp_timeout=9), "ddp_timeout")
+        with pytest.raises(ConfigError, match=r"engine_tokens_per_pass \(64\).* single device"):
+            made(tmp_path, engine_tokens_per_pass=64)
+
+
+OURS = [
+    ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "engine ('trimmed')", "neftune_noise_alpha"),
+    ({"engine_tokens_per_pass": 64, "neftune_noise_alpha": 0.1}, "engine_tokens_per_pass (64)", "neftune_noise_alpha"),
+    ({"engine_tokens_per_pass": 64, "fsdp": "full_shard"}, "engine_tokens_per_pass (64)", "single device"),
+    ({"report_steps": 5}, "report_steps (5)", "needs the record"),
+    ({"report_steps": 5, "record": False, "verifiers": ["math"]}, "report_steps (5)", "record is false"),
+    ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
+    ({"rollout_rows": 5}, "rollout_rows (5)", "rollout: auto"),
+    ({"engine": "stock", "engine_tokens_per_pass": 5}, "engine_tokens_per_pass (5)", "engine is 'stock'"),
+    ({"advantage_kwargs": {"eps": 1}}, "advantage_kwargs", "advantage is unset"),
+    ({"objective_kwargs": {"beta": 1}}, "objective_kwargs", "objective is unset"),
+    ({"verifier_column": "kind"}, "verifier_column is 'kind'", "no verifiers"),
+]
+
+
+@pytest.mark.parametrize(("settings", "named", "reason"), OURS, ids=[str(case[0]) for case in OURS])
+def test_an_option_of_ours_that_nobody_would_read_is_refused(tmp_path, settings, named, reason):
+    with pytest.raises(ConfigError) as refusal:
+        made(tmp_path, **settings)
+    assert named in str(refusal.value)
+    assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize("asked", [{"engine": "packed"}, {"engine_tokens_per_pass": 64}], ids=str)
+def test_the_engine_under_deepspeed_is_refused(tmp_path, asked):
+    config = made(tmp_path, **asked)
+    assert unread_problems(config) == []
+    config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
+    (problem,) = unread_problems(config)
+    assert "under DeepSpeed every pass is TRL's own" in problem
+    config.rollout = "auto"
+    (note,) = said(config, "rollout")
+    assert "the parameters are sharded" in note
+
+
+def test_what_nobody_would_read_comes_in_the_one_report(tmp_path):
+    with pytest.raises(ConfigError) as refusal:
+        made(tmp_path, engine="packed", neftune_noise_alpha=0.1, report_steps=5, rollout_rows=4)
+    assert len(refusal.value.problems) == 3
+
+
+def test_report_steps_with_a_record_is_read(tmp_path):
+    made(tmp_path, report_steps=5, record=True)
+    made(tmp_path, report_steps=0)
+
+
+@pytest.mark.parametrize("settings", [{"rollout": "auto"}, {"rollout": "auto", "rollout_rows": 4}], ids=str)
+def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, settings):
+    def rollout(prompts, trainer):
+        raise AssertionError("never asked")
+
+    with pytest.raises(ConfigError, match="rollout_func draws the completions"):
+        build(trainer={"rollout_func": rollout}, **settings)
+
+
+def test_remarks_about_clipping_and_sampling(tmp_path):
+    clipped = made(tmp_path, objective="grpo", objective_kwargs={"epsilon_high": 0.3})
+    assert any("epsilon_high (0.3)" in note for note in config_notes(clipped))
+    inner = {"surrogate": {"name": "clip", "epsilon_low": 0.1}}
+    assert any(
+        "epsilon_low (0.1)" in note for note in config_notes(made(tmp_path, objective="grpo", objective_kwargs=inner))
+    )
+    moving = made(tmp_path, objective="grpo", objective_kwargs={"epsilon_high": 0.3}, num_iterations=2)
+    assert config_notes(moving) == []
+    (note,) = config_notes(made(tmp_path, generation_kwargs={"temperature": 0.5}))
+    assert "0.5" in note
+    assert "1.0" in note
+
+
+def test_remarks_about_the_models_options(tmp_path):
+    assert unread_notes(ModelConfig(), MODEL_NOTES) == []
+    notes = unread_notes(ModelConfig(lora_r=8, bnb_4bit_quant_type="fp4"), MODEL_NOTES)
+    assert [note.partition(" ")[0] for note in notes] == ["lora_r", "bnb_4bit_quant_type"]
+    assert unread_notes(ModelConfig(lora_r=8, use_peft=True, load_in_4bit=True), MODEL_NOTES) == []
+
+
+@pytest.fixture
+def first_only():
+    @register_advantage("first_only")
+    def first_only(table):
+        return table.rewards[:, 0] - table.rewards[:, 0].mean()
+
+    yield "first_only"
+    advantages.unregister("first_only")
+
+
+def test_weights_that_an_estimator_does_not_read_are_found(tmp_path, first_only):
+    assert unread_weights(first_only, [2.0, 3.0]) == [0, 1]
+    assert unread_weights("center", [2.0, 3.0]) == []
+    assert unread_weights("zscore", [2.0]) == [0]
+    assert unread_weights("zscore", [2.0, 0.5, 0.0]) == []
+    assert unread_weights("mix", [2.0], parts={"zscore": 1.0, "center": 1.0}) == []
+    noted = {settings: weighed(tmp_path, settings, 2.0) for settings in (first_only, None, "center")}
+    assert all("the weight 2 of 'right' changes nothing" in note for name in (first_only, None) for note in noted[name])
+    assert [len(notes) for notes in noted.values()] == [1, 1, 0]
+    assert "first_only" in noted[first_only][0]
+    assert "TRL's own" in noted[None][0]
+    assert weighed(tmp_path, "zscore", 1.0) == []
+
+
+def weighed(tmp_path, advantage, weight):
+    config = made(tmp_path, advantage=advantage)
+    return weight_notes(config, [("right", weight)], resolve_advantage(config))
+
+
+INERT = [
+    ({}, {"epsilon": 0.5}),
+    ({"loss_type": "grpo"}, {"epsilon": 0.01, "epsilon_high": 0.01}),
+    ({}, {"delta": 1.5}),
+    ({"loss_type": "sapo"}, {"sapo_temperature_neg": 3.0, "sapo_temperature_pos": 2.0}),
+    ({"loss_type": "sapo"}, {"epsilon": 0.5, "delta": 1.1}),
+    ({"loss_type": "cispo", "epsilon_high": 5.0}, {"epsilon": 0.5}),
+    ({"multi_objective_aggregation": "normalize_then_sum"}, {"scale_rewards": "none"}),
+    ({"lr_scheduler_type": "constant"}, {"warmup_steps": 2}),
+    ({"generation_kwargs": {"top_p": 0.9}}, {"top_p": 0.2}),
+    ({}, {"entropy_target": 5.0, "use_bias_correction_kl": False, "data_seed": 7, "label_smoothing_factor": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("settings", "unread"), INERT, ids=str)
+def test_training_is_bit_for_bit_the_same_whatever_an_unread_field_says(build, tmp_path, settings, unread):
+    def weights(**further):
+        trainer = build(**settings, **further)
+        trainer.train()
+        return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+    assert all(said(made(tmp_path, **settings, **unread), name) for name in unread)
+    assert torch.equal(weights(), weights(**unread))
+
+
+def test_training_says_its_remarks_once_before_it_starts(build, caplog):
+    trainer = build(vllm_mode="server")
+    trainer.train()
+    said_so = [record for record in caplog.records if "vllm_mode ('server') is not read" in record.message]
+    assert len(said_so) == 1
