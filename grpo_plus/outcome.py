@@ -102,6 +102,9 @@ def outcome_problems(
     if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):
         return []
     outcomes = _outcomes(rewards, source)
+    unclear = [reward for reward in outcomes if source is None and reward.gives_steps is None]
+    if len(unclear) == 1:  # it may turn out to be the source
+        outcomes.remove(unclear[0])
     name = chosen[0].name
     if outcomes:
         refused = [part.name for part in parts if part.outcome_weight == 0 and part.weight != 0]

@@ -88,7 +88,7 @@ def running_advantage(
     sources = step_sources(config)
     if chosen is None or sources is None:
         return chosen, []
-    rewards = _rewards(config, givers, functions)
+    rewards = _rewards(config, dict.fromkeys(givers, False) if scorer else givers, functions)
     source = None if scorer else source_of(rewards, next(filter(None, sources), None))
     return with_outcome_weight(chosen, rewards, source), outcome_problems(chosen, rewards, source)
 

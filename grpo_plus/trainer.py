@@ -71,9 +71,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         givers = self.verification.step_givers
         self.step_source = StepSource(next(filter(None, self.step_sources or ()), None), givers)
         aggregates = step_aggregates(args) if ours else []
-        functions = self.verification.function_names(reward_funcs)
+        self._functions = self.verification.function_names(reward_funcs)
+        self._outcome_settled = False
         self.estimator, ignored = (
-            running_advantage(args, givers, functions, scorer=step_scorer is not None) if ours else (None, [])
+            running_advantage(args, givers, self._functions, scorer=step_scorer is not None) if ours else (None, [])
         )
         raise_all(
             [
@@ -224,11 +225,25 @@ class GRPOPlusTrainer(GRPOTrainer):
         else:
             seen = _trl.gather_objects([self.verification.steps_seen(completion_ids)])
             labels = self.step_source.labels(seen, training=self.model.training)
+            self._settle_outcome(labels)
             local = self.verification.steps(labels, completion_ids, self.processing_class)
         everywhere = _trl.gather_objects(local)
         if self.step_scorer is not None:
             everywhere = self._logged(self.unusable.steps(everywhere))
         return step_scores(everywhere, device=self.accelerator.device, dtype=torch.float32)
+
+    def _settle_outcome(self, labels: Sequence[str]) -> None:
+        """Once it is seen which verifier gives the steps, how the outcome counts beside them follows from that."""
+        if self._outcome_settled or len(labels) != 1:
+            return
+        self._outcome_settled = True
+        givers = dict.fromkeys(self.verification.labels, False) | {labels[0]: True}
+        found, ignored = running_advantage(self.args, givers, self._functions)
+        raise_all(ignored)
+        if found != self.estimator:
+            self.estimator = found
+            if self.recorder is not None:
+                self.recorder.parts_changed()
 
     def _logged(self, found: tuple[Any, dict[str, float]]) -> Any:
         """The first of the two, the metrics beside it logged."""

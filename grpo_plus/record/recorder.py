@@ -78,6 +78,12 @@ class Recorder:
         self._set_status(status=status, ended=time.time(), error=why, step=int(self._trainer.state.global_step))
         self.write_report(last=True)
 
+    def parts_changed(self) -> None:
+        """Write the parts anew: something of them is known by now that was not when the run began."""
+        self._about = None
+        if self.main and self._began:
+            self._set_status()
+
     def interrupted(self) -> None:
         """Say that somebody stopped the run, for those who end it in an orderly way."""
         self.end("interrupted")

@@ -105,6 +105,14 @@ def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
         assert "length" not in problem
 
 
+def test_a_zero_beside_what_may_be_the_source_is_left_to_the_run():
+    zero = (get_advantage("process"), {"outcome_weight": 0.0})
+    mine, other = Reward("mine", 1.0, None), Reward("other", 0.0, None)
+    assert outcome_problems(zero, [mine, other], None) == []
+    (problem,) = outcome_problems(zero, [mine, Reward("other", 2.0, None)], None)
+    assert "'mine' (weight 1), 'other' (weight 2)" in problem
+
+
 def test_a_weight_of_the_source_that_nothing_reads_is_named():
     heavy = [Reward("math_steps", 2.0, True)]
     for keywords in ({}, {"outcome_weight": 0.0}):

@@ -1,5 +1,6 @@
 """Verifiers of a config inside a real step: beside reward functions, routed, weighted, and as a source of steps."""
 
+import json
 import math
 
 import pytest
@@ -233,18 +234,22 @@ def test_a_reward_function_that_fails_leaves_no_check_behind(build, data, say):
     assert trainer.verification.live[0]._pending is None
 
 
-def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, capture):
+def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, capture, tmp_path):
     """Two completions of a group of four; a token is a character, so words are token spans and spaces lie outside."""
     texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
     say(lambda prompt, row: texts[row % 4])
     trainer = build(
         trainer={"reward_funcs": None, "train_dataset": data},
-        verifiers=["test_words", "test_length"],
+        verifiers=["test_words", {"name": "test_length", "weight": 0}],
         advantage="process",
         max_steps=1,
     )
     kept = capture(trainer)
     trainer.train()
+    assert trainer.estimator[1] == {"outcome_weight": 0.0}  # which of the two gives steps was seen while running
+    assert json.loads((tmp_path / "out/grpo_plus/run.json").read_text())["parts"]["advantage"]["keywords"] == {
+        "outcome_weight": 0.0
+    }
     # Scored steps: "12" 1, "3c<|im_end|>" 1; "a1" 0, "5<|im_end|>" 1; "?<|im_end|>" 0. "ab" and "zz" are not judged.
     scores = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
     high, low = ((value - scores.mean()) / (scores.std() + 1e-4) for value in (1.0, 0.0))
@@ -259,6 +264,20 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, captur
     torch.testing.assert_close(kept[0]["advantages"][:4], expected)
     assert trainer.state.log_history[0]["steps/per_completion"] == 7 / 4
     assert trainer.state.log_history[0]["steps/scored_fraction"] == pytest.approx(5 / 7)
+
+
+def test_what_turns_out_to_be_the_outcome_counts_as_listed(build, data, say, capture):
+    """Only running tells which of the two gives steps; either way the other one has a weight."""
+    texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
+    say(lambda prompt, row: texts[row % 4])
+    settings = {"trainer": {"reward_funcs": None, "train_dataset": data}, "advantage": "process", "max_steps": 1}
+    trainer = build(verifiers=[{"name": "test_words", "weight": 0}, "test_length"], **settings)
+    trainer.train()
+    assert trainer.estimator[1] == {"outcome_weight": 1.0}
+    zero = {"advantage_kwargs": {"outcome_weight": 0}}
+    refused = build(verifiers=[{"name": "test_words", "weight": 0}, "test_length"], **settings, **zero)
+    with pytest.raises(ConfigError, match=r"'test_length' \(weight 1\) would be ignored"):
+        refused.train()
 
 
 def test_two_sources_of_steps_must_be_told_apart(build, data, say, capture):
