@@ -8,8 +8,6 @@ from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
 from grpo_plus.live_verifier import LiveVerifier
 from grpo_plus.verification import Verification
-from grpo_verifiers._plain import readable
-from grpo_verifiers.verdict import MAX_DETAIL
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -188,10 +186,6 @@ def _judged(
     for live in verification.live:
         live(prompts, completions, drawn)
         for verdicts, verdict in zip(found, live.verdicts, strict=True):
-            held = {
-                "score": verdict.score,
-                "status": verdict.status.value,
-                "detail": readable(verdict.detail, MAX_DETAIL),
-            }
+            held = {"score": verdict.score, "status": verdict.status.value, "detail": verdict.detail}
             verdicts[live.verifier.label] = held
     return [replace(sample, verdicts=verdicts) for sample, verdicts in zip(samples, found, strict=True)]

@@ -8,7 +8,6 @@ import torch
 from grpo_plus import _trl
 from grpo_plus.record.sample import PROMPT_KEPT, as_text, runs
 from grpo_plus.rollout import is_truncated
-from grpo_verifiers._plain import readable
 
 DETAIL_SENT = 1000
 
@@ -62,6 +61,6 @@ def _verdict(live: Any, at: int) -> dict[str, Any]:
     return {
         "verifier": live.verifier.label,
         "status": verdict.status.value,
-        "reason": readable(verdict.detail, DETAIL_SENT),
+        "reason": verdict.detail[:DETAIL_SENT],
         "steps": steps,
     }

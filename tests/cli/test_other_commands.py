@@ -220,6 +220,18 @@ def test_verify_scores_a_file(cli, completions, kind):
     assert "correct" in out
 
 
+def test_verify_writes_reasons_that_are_no_unicode(cli, tmp_path):
+    (tmp_path / "loud.py").write_text(
+        "from grpo_verifiers import Verdict\n"
+        "def loud(completion):\n    return Verdict(0.0, detail='\\ud800\\x00 ' + completion)\n"
+    )
+    (tmp_path / "data.jsonl").write_text('{"completion": "x"}\n')
+    code, _, err = cli("verify", tmp_path / "data.jsonl", "--verifier", f"{tmp_path}/loud.py:loud")
+    assert code == 0, err
+    (row,) = map(json.loads, (tmp_path / "data.verdicts.jsonl").read_text(encoding="utf-8").splitlines())
+    assert row["detail"] == "?\ufffd x"
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_verify_draws_its_progress_on_a_terminal_only(completions, terminal, clean_environment):
     command = [sys.executable, "-m", "grpo_plus.cli", "verify", "done.parquet", "--verifier", "exact"]

@@ -42,26 +42,30 @@ def is_finite(model):
     return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_completion_that_breaks_its_check_scores_0_and_the_run_goes_on(build, say, capture, add, kind):
+@pytest.mark.parametrize(
+    "kinds", [list(FAULTS)[at : at + 8] for at in range(0, len(FAULTS), 8)], ids=lambda kinds: kinds[0]
+)
+def test_a_completion_that_breaks_its_check_scores_0_and_the_run_goes_on(build, say, capture, add, kinds):
     say(texts)
-    add("faulty", breaking(FAULTS[kind]))
-    trainer = build(
-        GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["faulty"], advantage="center", max_steps=1
-    )
+    labels = [label_of(kind) for kind in kinds]
+    for label, kind in zip(labels, kinds, strict=True):
+        add(label, breaking(FAULTS[kind]))
+    trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=labels, advantage="center", max_steps=1)
     kept = capture(trainer)
     trainer.train()
-    assert list(trainer._logs["extra"]["faulty_status"])[:4] == ["correct", "error", "partial", "wrong"]
-    assert list(trainer._logs["rewards"]["faulty"])[:4] == [1.0, 0.0, 0.5, 0.0]
-    assert kept[0]["advantages"][:4].tolist() == pytest.approx([0.625, -0.375, 0.125, -0.375])
-    reason = trainer._logs["extra"]["faulty_reason"][BROKEN]
-    assert 0 < len(reason) <= 2000
+    logs = trainer._logs
+    for label in labels:
+        assert list(logs["extra"][f"{label}_status"])[:4] == ["correct", "error", "partial", "wrong"], label
+        assert list(logs["rewards"][label])[:4] == [1.0, 0.0, 0.5, 0.0], label
+        assert 0 < len(logs["extra"][f"{label}_reason"][BROKEN]) <= 2000, label
+    expected = [len(labels) * value for value in (0.625, -0.375, 0.125, -0.375)]
+    assert kept[0]["advantages"][:4].tolist() == pytest.approx(expected)
     assert is_finite(trainer.model)
 
 
 def test_all_faults_together_in_workers_over_several_steps(build, say, add):
     say(texts)
-    labels = [re.sub("[^a-z0-9]", "_", kind) for kind in FAULTS]
+    labels = [label_of(kind) for kind in FAULTS]
     for label, make in zip(labels, FAULTS.values(), strict=True):
         add(label, breaking(make), isolation="process")
     trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=labels, advantage="zscore", max_steps=3)
@@ -70,6 +74,10 @@ def test_all_faults_together_in_workers_over_several_steps(build, say, add):
     assert {log[f"verifiers/{label}/status/error"] for label in labels} == {0.25}
     assert {log[f"rewards/{label}/mean"] for label in labels} == {0.375}
     assert is_finite(trainer.model)
+
+
+def label_of(kind):
+    return re.sub("[^a-z0-9]", "_", kind)
 
 
 @pytest.mark.parametrize("kind", SOUND)
@@ -284,8 +292,13 @@ def process(*verifiers, **keywords):
     }
 
 
-@pytest.mark.parametrize("named", [{"steps_from": "faulty"}, {}])
-@pytest.mark.parametrize("make", [make for kind, make in FAULTS.items() if "step" in kind] + [lambda: math.inf])
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        *((make, {"steps_from": "faulty"}) for kind, make in FAULTS.items() if "step" in kind),
+        *((FAULTS[kind], {}) for kind in ("steps that overlap", "a step of inf", "inf", "an exit")),
+    ],
+)
 def test_a_step_verifier_that_breaks_on_a_completion_gives_it_one_bad_step(build, say, capture, add, *, make, named):
 
     def check(completion: str, completion_text: str) -> object:

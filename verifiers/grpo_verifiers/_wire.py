@@ -10,9 +10,7 @@ import pickle
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from itertools import islice
-from numbers import Real
 from typing import Any
 
 from grpo_verifiers._outcome import Refused
@@ -141,7 +139,7 @@ def _row(value: Any) -> list[Any]:
             made = remade(value)
         except (TypeError, ValueError) as error:
             raise type(error)(f"returned a verdict that is none: {error}") from error
-    elif value is None or isinstance(value, bool | int | float | Real | Decimal) or is_scalar(value):
+    elif value is None or isinstance(value, bool | int | float) or is_scalar(value):
         try:
             made = Verdict(None if value is None else score_of("the score", value))
         except (TypeError, ValueError) as error:
