@@ -8,6 +8,7 @@ import torch
 
 from grpo_plus.engine import Engine, EngineError, Facts
 from grpo_plus.engine.architecture import support_of
+from grpo_plus.problems import ConfigError
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
 REFUSED = {
@@ -126,7 +127,7 @@ def test_inputs_beyond_text_go_to_trl_untouched():
     ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha"),
 ])  # fmt: skip
 def test_settings_that_refuse_a_forced_layout(bench, settings, message):
-    with pytest.raises(EngineError, match=message):
+    with pytest.raises(ConfigError, match=message):
         bench.trainer("packed", **settings)
     bench.trainer("auto", **settings)
 
