@@ -94,6 +94,48 @@ SCRIPT_SOURCES = (
 LOSS_STATE = ("_entropy_window_stats", "_last_world_entropy", "entropy_coef")
 """Those of them that a pass forward and backward changes."""
 
+OLD_NAMES = {
+    "use_transformers_paged": "use_transformers_continuous_batching",
+    "vllm_importance_sampling_cap": "vllm_importance_sampling_clip_max",
+}
+"""Deprecated fields of the host's config, and the fields that replaced them."""
+MIRRORED = {
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+"""Old names that have defaults of their own and follow the new name once that is set."""
+
+
+def under_new_names(
+    values: "Mapping[str, Any]", defaults: "Mapping[str, Any]"
+) -> "tuple[dict[str, str], dict[str, Any]]":
+    """Give what is set by an old name to the new one before anything is checked; the host does so after its checks.
+
+    Args:
+        values: of a config or a command line, by field.
+        defaults: of the new names, as far as they are known.
+
+    Returns:
+        Problems by field, where both names are set and differ; and the values to be set.
+    """
+    problems, renamed = {}, {}
+    for old, new in OLD_NAMES.items():
+        given = values.get(old)
+        if not given or new not in values:  # an older host knows the old name only
+            continue
+        if values[new] not in (given, defaults.get(new, given)):
+            problems[old] = f"{old} ({given!r}) is the old name of {new} ({values[new]!r}): remove {old}."
+        else:
+            renamed[new] = given
+    renamed |= {old: values[new] for old, new in MIRRORED.items() if values.get(new) is not None}
+    return problems, renamed
+
+
+def other_samplers(values: "Mapping[str, Any]") -> list[str]:
+    """The fields, all names counted, that have completions drawn elsewhere than on the plain path."""
+    names = ("use_vllm", "use_transformers_continuous_batching", "use_transformers_paged")
+    return [name for name in names if values.get(name)]
+
 
 class UnsupportedTRLError(ImportError):
     """The installed TRL is outside the range that this release was tested with."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +16,10 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
 from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: E402 - same
 from grpo_plus.entries import anchored_entry  # noqa: E402 - same
-from grpo_plus.numbers import number_problems  # noqa: E402 - same
 from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
 from grpo_plus.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_plus.processes import planned_processes  # noqa: E402 - same
+from grpo_plus.ranges import judge  # noqa: E402 - same
 from grpo_plus.resolve import config_problems  # noqa: E402 - same
 from grpo_plus.unread import unread_problems  # noqa: E402 - same
 from grpo_verifiers.errors import PluginError  # noqa: E402 - same
@@ -34,6 +35,8 @@ OBJECTIVE_FLAGS = (
 )
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = ("advantage_kwargs", "objective_kwargs")
+CHECKED_ELSEWHERE = ("advantage", "objective", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
+"""Fields with checks of their own: names, references and entries."""
 
 
 @dataclass
@@ -132,8 +135,8 @@ class GRPOPlusConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
-        wrong_numbers = number_problems(self)
-        problems: list[Problem] = [*wrong_numbers]
+        wrong_values = self._judge_values()
+        problems: list[Problem] = [*wrong_values.values()]
         for name in MAPPINGS:
             try:
                 setattr(self, name, mapping(name, getattr(self, name)))
@@ -158,13 +161,33 @@ class GRPOPlusConfig(GRPOConfig):
                 problems.append(error)
         self._accept_consistent_batch_sizes()
         problems += [*config_problems(self), *unread_problems(self)]
-        if not wrong_numbers:  # of defaults in their place, the host would say what nobody wrote
-            try:
-                with _trl.single_generation(self):
-                    super().__post_init__()
-            except (ValueError, TypeError) as error:
-                problems.append(str(error))
+        if not wrong_values.keys() & GRPOConfig.__dataclass_fields__.keys():  # the host would judge their defaults
+            with _trl.single_generation(self):
+                problems += self._host_problems(super().__post_init__)
         raise_all(problems)
+
+    def _judge_values(self) -> Mapping[str, str]:
+        """Problems of types and ranges, by field. Defaults replace wrong values, so that all else is checked."""
+        fields = self.__dataclass_fields__
+        judged = judge(type(self), {name: getattr(self, name, None) for name in fields}, skip=CHECKED_ELSEWHERE)
+        for name, value in judged.instead.items():
+            setattr(self, name, value)
+        given = {name: getattr(self, name, None) for name in fields}
+        differing, renamed = _trl.under_new_names(given, {name: spec.default for name, spec in fields.items()})
+        for name, value in renamed.items():
+            setattr(self, name, value)
+        return {**judged.problems, **differing}
+
+    @staticmethod
+    def _host_problems(check: Callable[[], None]) -> list[Problem]:
+        """What TRL and transformers say: of combinations, files that are not there, packages that are missing."""
+        try:
+            check()
+        except (ValueError, TypeError) as error:
+            return [str(error)]
+        except Exception as error:  # noqa: BLE001 - an OSError of a file, an ImportError of a backend, a KeyError of a mapping
+            return [f"TRL cannot use the config: {type(error).__name__}: {error}"]
+        return []
 
     @property
     def world_size(self) -> int:

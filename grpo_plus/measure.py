@@ -7,6 +7,7 @@ the rows. The samples are kept in ``output_dir/measure``.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def measure_problems(given: Any) -> list[str]:
             not isinstance(value, int) or isinstance(value, bool) or value < (0 if key == "seed" else 1)
         ):
             problems.append(f"measure has {key}: {value!r}, expected a whole number of at least {int(key != 'seed')}.")
-        elif key == "temperature" and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+        elif key == "temperature" and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf
+        ):
             problems.append(f"measure has temperature: {value!r}, expected 0 (greedy) or more.")
     n, k = values.get("n", 1), values.get("k", 1)
     if not problems and k > n:

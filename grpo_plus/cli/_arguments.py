@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
+from trl.scripts.utils import DatasetConfig
 
 from grpo_plus.anchors import anchored
 from grpo_plus.cli import UserError
@@ -20,6 +21,7 @@ from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
 from grpo_plus.problems import ConfigError, raise_all
 from grpo_plus.processes import planned
 from grpo_plus.qlora.defaults import Default, fill_parser
+from grpo_plus.ranges import entry_problems, judge
 from grpo_verifiers._suggest import nearest
 from grpo_verifiers.errors import VerifierError
 
@@ -78,8 +80,6 @@ class PlusScriptArguments(ScriptArguments):
         raise_all([*prompt_problems(self.prompt), *measure_problems(self.measure)])
         self.prompt = mapping("prompt", self.prompt)
         self.measure = mapping("measure", self.measure)
-        if self.torch_threads is not None and self.torch_threads < 1:
-            raise_all([f"torch_threads is {self.torch_threads}, expected at least 1."])
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
         file = _File() if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
         problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
+        problems += _judge_beside(parser, vars(namespace))
         launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
         # The process that only launches others must not wake the card up to ask what it is.
         filled = fill_parser(parser, rest, file.keys) if is_rank() or not launch else []
@@ -146,6 +147,19 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
     if problems:
         raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
+
+
+def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
+    """Problems of the values that are no training arguments; those get defaults, so that all else is checked."""
+    problems: list[str] = []
+    for group in GROUPS[1:]:
+        judged = judge(group, values, skip=("prompt", "measure"))
+        parser.set_defaults(**judged.instead)
+        problems += judged.problems.values()
+    for position, item in enumerate(values["datasets"] if isinstance(values["datasets"], list | tuple) else ()):
+        if isinstance(item, Mapping):
+            problems += [f"datasets[{position}]: {text}" for text in entry_problems(DatasetConfig, item)]
+    return problems
 
 
 def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from grpo_plus.bounds import Bounds
 from grpo_verifiers.keywords import check_keywords, keywords_of
 from grpo_verifiers.registry import Registry
 
@@ -17,25 +18,6 @@ POSITIONAL: Mapping[Kind, tuple[str, ...]] = {
     "loss": ("batch",),
 }
 """What a piece of each kind is called with. A loss is a user's whole objective: (B, T) values to minimise."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The values a number may have; an end that is ``open`` does not belong to them."""
-
-    low: float = float("-inf")
-    high: float = float("inf")
-    open_low: bool = False
-
-    def problem(self, name: str, value: object) -> str | None:
-        """What is wrong with a value; None when nothing is, or when it is no number at all."""
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        if self.low <= value <= self.high and not (self.open_low and value == self.low):
-            return None
-        words = [f"{'more than' if self.open_low else 'at least'} {self.low:g}"] if self.low > float("-inf") else []
-        words += [f"at most {self.high:g}"] if self.high < float("inf") else []
-        return f"{name} is {value!r}, expected {' and '.join(words)}."
 
 
 @dataclass(frozen=True)

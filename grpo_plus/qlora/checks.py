@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from grpo_plus import _trl
 from grpo_plus.qlora.model import asked_bits, bits_of, format_of, is_adapted, method_of, quantises_twice
 from grpo_plus.qlora.vllm_adapter import adapter_problems, start_command
 
@@ -205,16 +206,12 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
 def rollout_problems(config: Any) -> list[str]:
     """What is wrong with the rollout fields of a config."""
     found = []
-    if config.rollout not in ("stock", "auto"):
-        found.append(f"rollout is {config.rollout!r}, expected stock or auto.")
     rows = config.rollout_rows
-    if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-        found.append(f"rollout_rows is {rows!r}, expected a positive integer, or nothing for as many as memory allows.")
     if rows is not None and config.rollout == "stock":
         found.append(
             f"rollout_rows ({rows}) needs rollout: auto, but rollout is 'stock': TRL decodes all rows at once."
         )
-    elsewhere = [name for name in ("use_vllm", "use_transformers_continuous_batching") if getattr(config, name, False)]
+    elsewhere = _trl.other_samplers(vars(config))
     if config.rollout == "auto" and elsewhere:
         found.append(f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset.")
     return found

@@ -1,0 +1,129 @@
+"""Every field of a config file with values that do not belong there: refused in words, or within its range."""
+
+import dataclasses
+import datetime as dt
+import math
+
+import pytest
+import yaml
+
+from grpo_plus.cli import UserError, main
+from grpo_plus.cli._arguments import GROUPS, parse
+from grpo_plus.ranges import judge
+
+BAD = (
+    None, True, False, 0, -1, 1.5, math.nan, math.inf, 10**400, "mumpitz", "", [1, "a"], [], {"a": 1},
+    "{a: [", dt.date(2026, 1, 1),
+)  # fmt: skip
+FIELDS = [(group, spec) for group in GROUPS for spec in dataclasses.fields(group) if spec.init]
+
+
+def write(path, **values):
+    path.write_text(yaml.safe_dump({"output_dir": str(path.parent / "out"), "use_cpu": True, "bf16": False} | values))
+    return str(path)
+
+
+def said(path):
+    """What the parser of ``grpo-plus train`` says of a file, in words; None where it accepts it."""
+    try:
+        return None if parse("grpo-plus train", [path]) else ""
+    except UserError as error:
+        return str(error)
+
+
+def test_no_value_of_any_field_ends_in_a_traceback_or_is_accepted_outside_its_range(tmp_path, record_property):
+    tried, outside = 0, []
+    for group, spec in FIELDS:
+        for value in BAD:
+            text = said(write(tmp_path / "c.yaml", **{spec.name: value}))
+            tried += 1
+            if text is None:
+                judged = judge(group, {"eval_strategy": "no", spec.name: value})
+                taken = value is False and spec.name.endswith("_strategy")  # a bare no
+                if judged.problems and not taken and (spec.name, value) != ("liger_kernel_config", ""):
+                    outside.append((spec.name, value, judged.problems))
+            else:
+                assert "Traceback" not in text.replace("Its traceback is above", "") or spec.name == "plugins"
+    print(f"{tried} combinations of field and value")
+    assert outside == []
+    assert tried == len(FIELDS) * len(BAD) > 3000
+
+
+def test_wrong_values_of_all_groups_are_in_one_report(tmp_path):
+    text = said(
+        write(
+            tmp_path / "c.yaml",
+            learning_rate=-1,
+            top_p=2,
+            model_name_or_path=3,
+            lora_r=0,
+            torch_threads=0,
+            test_split_size=-0.5,
+            bnb_4bit_quant_type="nf5",
+            datasets=[{"pth": "x", "path": 3}],
+            measure={"split": "test", "temperature": math.inf},
+            prompt={"colum": "q"},
+            epsilonn=0.1,
+        )
+    )
+    for expected in (
+        "learning_rate is -1, expected at least 0",
+        "top_p is 2,",
+        "model_name_or_path is 3, expected text.",
+        "lora_r is 0, expected at least 1.",
+        "torch_threads is 0, expected at least 1",
+        "test_split_size is -0.5",
+        "bnb_4bit_quant_type is 'nf5', expected one of 'fp4', 'nf4'.",
+        "datasets[0]: unknown key 'pth'. Did you mean 'path'?",
+        "datasets[0]: path is 3, expected text.",
+        "measure has temperature: inf",
+        "prompt has colum: 'q'",
+        "unknown key 'epsilonn'. Did you mean 'epsilon'?",
+    ):
+        assert expected in text, (expected, text)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"- a\n- b\n", "must hold a mapping"),
+        (b"", "must hold a mapping"),
+        (b"\xff\xfe\x00\x80", "cannot be read"),
+        (b"just text", "must hold a mapping"),
+        (b"3: 4", "must hold a mapping"),
+        (b"a: [", "no valid YAML"),
+        (b"a: !!python/object/apply:os.system ['true']", "no valid YAML"),
+    ],
+)
+def test_a_file_that_is_no_config(tmp_path, capsys, content, expected):
+    (tmp_path / "c.yaml").write_bytes(content)
+    assert main(["train", str(tmp_path / "c.yaml")]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_folder_and_a_missing_file_are_no_config(tmp_path, capsys):
+    assert main(["train", str(tmp_path)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert main(["train", str(tmp_path / "none.yaml")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--learning_rate", "-1"], ["--top_p=2"], ["--max_steps", "0"], ["--lora_r", "0"]])
+def test_flags_are_judged_like_the_file(tmp_path, flags):
+    path = write(tmp_path / "c.yaml")
+    with pytest.raises(UserError, match="expected"):
+        parse("grpo-plus train", [path, *flags])
+
+
+@pytest.mark.parametrize("value", [None, True, "many", -1, [2], {"a": 1}, 1.5], ids=str)
+@pytest.mark.parametrize(
+    "key", ["num_processes", "mixed_precision", "accelerate_config", "main_process_port", "multi_gpu"]
+)
+def test_launch_arguments_of_any_kind_are_refused_in_words_or_taken(tmp_path, key, value):
+    text = said(write(tmp_path / "c.yaml", **{key: value}))
+    assert text is None or (text and "Traceback" not in text)
+
+
+def test_a_single_text_is_a_list_of_one(tmp_path):
+    parsed = parse("grpo-plus train", [write(tmp_path / "c.yaml", reward_funcs="./rewards.py:digits")])
+    assert parsed.script.reward_funcs == ["./rewards.py:digits"]

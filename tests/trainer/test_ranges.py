@@ -1,0 +1,312 @@
+"""Types, ranges and words of every field: what is inside builds, what is outside is named in the one report."""
+
+import dataclasses
+import math
+import typing
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trl import GRPOConfig, ModelConfig
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.bounds import Bounds
+from grpo_plus.problems import ConfigError
+from grpo_plus.ranges import RULES, judge
+
+BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
+FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}
+HINTS = typing.get_type_hints(GRPOPlusConfig)
+OURS_ALONE = {
+    "advantage",
+    "objective",
+    "verifiers",
+    "eval_verifiers",
+    "plugins",
+    "advantage_kwargs",
+    "objective_kwargs",
+}
+
+
+def kinds_of(name):
+    return set(typing.get_args(HINTS[name])) or {HINTS[name]}
+
+
+NUMBERS = sorted(name for name in FIELDS if kinds_of(name) <= {int, float, type(None)})
+SWITCHES = sorted(name for name in FIELDS if kinds_of(name) <= {bool, type(None)})
+RANGES = {
+    name: rule.bounds
+    for rule in reversed(RULES)  # of several, the first is the narrower one
+    for name in rule.names.split()
+    if name in NUMBERS and rule.bounds
+}
+BESIDE = {
+    "logging_steps": {"logging_strategy": "steps"},
+    "save_steps": {"save_strategy": "steps"},
+    "eval_steps": {"eval_strategy": "steps", "per_device_eval_batch_size": 8},
+    "dataloader_prefetch_factor": {"dataloader_num_workers": 1},
+    "engine_tokens_per_pass": {},
+    "rollout_rows": {"rollout": "auto"},
+}
+"""What a value needs beside it."""
+
+
+def problems(**values):
+    with pytest.raises(ConfigError) as caught:
+        GRPOPlusConfig(**BASE | values)
+    return caught.value.problems
+
+
+def refused(name, value, **beside):
+    found = [text for text in problems(**beside | {name: value}) if text.startswith(f"{name} is ")]
+    assert len(found) == 1, (name, value, found)
+    assert "\n" not in found[0]
+    assert "expected" in found[0]
+    return found[0]
+
+
+def test_every_default_passes_and_is_left_as_it_is():
+    values = {name: spec.default for name, spec in FIELDS.items() if spec.default is not dataclasses.MISSING}
+    assert judge(GRPOPlusConfig, values) == judge(GRPOPlusConfig, {})
+    values = {spec.name: spec.default for spec in dataclasses.fields(ModelConfig)}
+    assert not judge(ModelConfig, values).problems
+
+
+def test_every_number_of_the_host_has_a_range():
+    covered = {name for rule in RULES if rule.bounds for name in rule.names.split()}
+    assert sorted(set(NUMBERS) - covered) == []
+
+
+def test_every_name_of_the_table_is_a_field_of_a_supported_host():
+    from grpo_plus.cli._arguments import GROUPS
+
+    known = {spec.name for group in GROUPS for spec in dataclasses.fields(group)}
+    assert sorted({name for rule in RULES for name in rule.names.split()} - known) == []
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [True, False, "12", "many", [1], {}, math.nan, -math.inf, 1j], ids=repr)
+def test_what_is_no_number_is_refused_for_every_number(name, value):
+    refused(name, value, **{k: v for k, v in BESIDE.get(name, {}).items() if k != name})
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+@pytest.mark.parametrize("value", [0, 1, 2, -1.5, "false", "yes", [], {}], ids=repr)
+def test_what_is_no_truth_value_is_refused_for_every_switch(name, value):
+    refused(name, value)
+
+
+@pytest.mark.parametrize("name", sorted(set(FIELDS) - OURS_ALONE))
+def test_nothing_is_accepted_or_named_for_every_field(name):
+    judged = judge(GRPOPlusConfig, {name: None})
+    if judged.problems:
+        assert refused(name, None) == judged.problems[name]
+    else:
+        GRPOPlusConfig(**BASE | {name: None})
+
+
+def outside(bounds, whole):
+    """Values just outside the bounds, and far."""
+    step = 1 if whole else 1e-9
+    found = []
+    if bounds.low > -math.inf:
+        found += [bounds.low - step, -1e9 if not whole else int(bounds.low) - 10**6]
+        found += [bounds.low] if bounds.open_low else []
+    if bounds.high < math.inf:
+        found += [bounds.high + (1 if whole else 1e-6), 10**12] + ([bounds.high] if bounds.open_high else [])
+    if bounds.finite:
+        found += [math.inf]
+    if bounds.whole_from is not None:
+        found += [bounds.whole_from + 0.5]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(RANGES))
+def test_values_outside_a_range_are_named_with_what_is_allowed(name):
+    whole = float not in kinds_of(name)
+    values = outside(RANGES[name], whole)
+    assert values, name
+    for value in values:
+        text = refused(name, int(value) if whole and math.isfinite(value) else value, **BESIDE.get(name, {}))
+        assert RANGES[name].words() in text or "integer" in text
+
+
+EXAMPLES = {
+    "per_device_train_batch_size": st.sampled_from([8, 16, 24]),
+    "num_generations": st.sampled_from([2, 4, 8]),
+    "num_generations_eval": st.integers(1, 64),
+    "generation_batch_size": st.sampled_from([8, 16, 64]),
+    "vllm_importance_sampling_clip_min": st.floats(0, 2.9),
+    "vllm_importance_sampling_clip_max": st.floats(0.1, 100),
+    "save_steps": st.sampled_from([0.1, 0.5, 1, 2, 500]),
+    "logging_steps": st.sampled_from([0.1, 0.5, 1, 2, 500]),
+    "eval_steps": st.sampled_from([0.1, 0.5, 1, 2, 500]),
+}
+"""Where one value depends on another."""
+
+
+def inside(name):
+    if name in EXAMPLES:
+        return EXAMPLES[name]
+    bounds, whole = RANGES[name], float not in kinds_of(name)
+    high = min(bounds.high, 1e6)
+    low = max(bounds.low, -1e6)
+    if whole:
+        return st.integers(int(low), int(high))
+    numbers = st.floats(low, high, exclude_min=bounds.open_low, exclude_max=bounds.open_high)
+    return st.one_of(numbers, st.integers(math.ceil(low), math.floor(high))).filter(bounds.holds)
+
+
+@pytest.mark.parametrize("name", sorted(RANGES))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_values_inside_a_range_build_as_they_build_with_the_host(name, data):
+    value = data.draw(inside(name))
+    beside = dict(BESIDE.get(name, {}))
+    config = GRPOPlusConfig(**BASE | beside | {name: value})
+    if name in GRPOConfig.__dataclass_fields__:
+        host = GRPOConfig(**BASE | {key: v for key, v in beside.items() if key != "rollout"} | {name: value})
+        assert getattr(config, name) == getattr(host, name) == value
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_several_wrong_fields_are_all_in_one_report(data):
+    names = data.draw(st.lists(st.sampled_from(sorted(RANGES)), min_size=2, max_size=6, unique=True))
+    values, beside = {}, {}
+    for name in names:
+        whole = float not in kinds_of(name)
+        value = data.draw(st.sampled_from(outside(RANGES[name], whole)))
+        values[name] = int(value) if whole and math.isfinite(value) else value
+        beside |= {key: value for key, value in BESIDE.get(name, {}).items() if key not in names}
+    found = problems(**beside | values)
+    for name, value in values.items():
+        conditions = [rule.when[0] for rule in RULES if rule.when and name in rule.names.split()]
+        if not set(conditions) & set(names):  # num_train_epochs is not read beside max_steps
+            assert any(text.startswith(f"{name} is {value!r}") for text in found), (name, found)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"max_steps": 0}, "max_steps is 0, expected at least 1, or -1 for num_train_epochs."),
+        ({"max_steps": -2}, "max_steps is -2"),
+        ({"max_steps": True}, "max_steps is True, expected an integer."),
+        ({"top_p": 2}, "top_p is 2, expected more than 0 and at most 1."),
+        ({"top_k": -1}, "top_k is -1, expected at least 0"),
+        ({"save_steps": 1.5}, "save_steps is 1.5, expected a whole number of at least 1, or a fraction below 1"),
+        ({"seed": 2**32}, "seed is 4294967296, expected at least 0 and at most 4294967295."),
+        ({"optim": "adamm"}, "optim is 'adamm', expected one of"),
+        ({"lr_scheduler_type": "cosin"}, "Did you mean 'cosine'?"),
+        ({"eval_strategy": "sometimes"}, "expected one of 'no', 'steps', 'epoch'."),
+        ({"save_strategy": 3}, "save_strategy is 3, expected one of"),
+        ({"loss_type": "dr-grpo"}, "Did you mean 'dr_grpo'?"),
+        ({"log_level": "loud"}, "log_level is 'loud', expected one of"),
+        ({"report_to": ["tensorbord"]}, "Did you mean 'tensorboard'?"),
+        ({"cache_implementation": "stattic"}, "Did you mean 'static'?"),
+        ({"vllm_mode": "serve"}, "Did you mean 'server'?"),
+        ({"reward_weights": [1.0, math.inf]}, "expected a finite number."),
+        ({"reward_weights": ["1"]}, "expected a list of numbers."),
+        ({"reward_weights": 1.0}, "expected a list of numbers."),
+        ({"pad_to_multiple_of": 0}, "pad_to_multiple_of is 0, expected at least 1."),
+        ({"generation_kwargs": "top_h"}, "expected a mapping, or the JSON text of one."),
+        ({"accelerator_config": "nowhere.json"}, "expected a mapping, or the path of a file."),
+        ({"run_name": ["a"]}, "run_name is ['a'], expected text."),
+        ({"output_dir": 3}, "output_dir is 3, expected text."),
+        ({"label_names": [3]}, "expected a list of texts."),
+        ({"num_generations": 2.5}, "num_generations is 2.5, expected an integer."),
+        ({"learning_rate": 10**400}, "expected at least 0 and finite."),
+    ],
+)
+def test_each_wrong_value_says_what_is_allowed(values, expected):
+    assert expected in "\n".join(problems(**values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"save_steps": -1, "save_strategy": "no"},
+        {"save_steps": None, "save_strategy": "epoch"},
+        {"logging_steps": None, "logging_strategy": "no"},
+        {"num_train_epochs": 0, "max_steps": 3},
+        {"top_k": -1, "use_vllm": True},
+        {"gradient_checkpointing": None},
+        {"max_grad_norm": math.inf},
+        {"epsilon_high": math.inf},
+        {"learning_rate": 0},
+        {"learning_rate": np.float32(1e-5)},
+        {"num_generations": np.int64(4)},
+        {"log_completions": np.bool_(True)},
+        {"scale_rewards": False},
+        {"lr_scheduler_kwargs": '{"num_cycles": 2}'},
+        {"pad_to_multiple_of": "8"},
+        {"fsdp": False},
+        {"report_to": ["none"]},
+    ],
+    ids=str,
+)
+def test_what_the_host_takes_is_taken(values):
+    GRPOConfig(**BASE | values)
+    GRPOPlusConfig(**BASE | values)
+
+
+def test_whole_numbers_written_as_floats_are_integers():
+    config = GRPOPlusConfig(**BASE, max_steps=1e3, num_generations=8.0)
+    assert (config.max_steps, config.num_generations) == (1000, 8)
+    assert type(config.max_steps) is type(config.num_generations) is int
+
+
+def test_a_switch_of_nothing_is_off_where_off_is_the_default():
+    assert GRPOPlusConfig(**BASE, use_vllm=None).use_vllm is False
+    refused("use_bias_correction_kl", None)
+
+
+def test_types_are_those_of_the_class_even_after_a_parser_was_made():
+    from trl import TrlParser
+
+    TrlParser((GRPOPlusConfig,))
+    assert GRPOPlusConfig(**BASE, generation_kwargs={"top_h": 0.4}).generation_kwargs == {"top_h": 0.4}
+    assert "expected a list of numbers." in "\n".join(problems(reward_weights=["1"]))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "inside", "outside", "words"),
+    [
+        (Bounds(0, 1), [0, 1, 0.5], [-0.1, 1.1], "at least 0 and at most 1"),
+        (Bounds(0, 1, open_low=True, open_high=True), [0.5], [0, 1], "more than 0 and less than 1"),
+        (Bounds(finite=True), [-1e300, 0], [math.inf, -math.inf, 10**400], "a finite number"),
+        (Bounds(1, finite=True), [1], [0, math.inf], "at least 1 and finite"),
+        (Bounds(0, whole_from=1), [0.5, 1, 2, 0], [1.5, -1], "at least 0"),
+    ],
+)
+def test_bounds(bounds, inside, outside, words):
+    assert all(bounds.holds(value) for value in inside)
+    assert not any(bounds.holds(value) for value in outside)
+    assert bounds.words() == words
+
+
+@pytest.mark.parametrize("given", [{"use_transformers_paged": True}, {"use_transformers_continuous_batching": True}])
+def test_continuous_batching_excludes_our_rollout_under_either_name(given):
+    if next(iter(given)) not in FIELDS:
+        pytest.skip("this host has no such name")
+    (problem,) = problems(rollout="auto", **given)
+    assert "rollout is 'auto', but use_transformers_" in problem
+    assert "draws completions elsewhere" in problem
+
+
+def test_a_value_under_its_old_name_is_seen_by_every_check():
+    with pytest.warns(FutureWarning):
+        assert GRPOPlusConfig(**BASE, vllm_importance_sampling_cap=2.0).vllm_importance_sampling_clip_max == 2.0
+    both = {"vllm_importance_sampling_cap": 2.0, "vllm_importance_sampling_clip_max": 5.0}
+    (problem,) = problems(**both)
+    assert "vllm_importance_sampling_cap (2.0) is the old name of vllm_importance_sampling_clip_max (5.0)" in problem
+    config = GRPOPlusConfig(**BASE, activation_checkpointing=False)
+    assert config.gradient_checkpointing is False
+
+
+def test_old_names_are_those_that_the_host_calls_deprecated():
+    from grpo_plus import _trl
+
+    deprecated = {name for name, spec in FIELDS.items() if "deprecated" in str(spec.metadata.get("help", "")).lower()}
+    assert {name for name in deprecated if name.startswith(("use_transformers", "vllm_"))} <= set(_trl.OLD_NAMES)
