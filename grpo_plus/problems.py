@@ -34,8 +34,8 @@ def raise_all(problems: Iterable[Problem]) -> None:
     found = list(problems)
     broken = [problem for problem in found if isinstance(problem, PluginError)]
     if broken:
-        causes = [problem.__cause__ for problem in broken if isinstance(problem.__cause__, Exception)]
-        several = ExceptionGroup("several plug-ins cannot be imported", causes) if len(causes) > 1 else None
+        causes = [problem.__cause__ for problem in broken if problem.__cause__ is not None]
+        several = BaseExceptionGroup("several plug-ins cannot be imported", causes) if len(causes) > 1 else None
         raise BrokenPluginError(found) from several or next(iter(causes), None)
     if found:
         raise ConfigError(found)

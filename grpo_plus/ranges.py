@@ -49,6 +49,7 @@ class Rule:
         also: values that are allowed besides.
         when: another field and the value of it for which the rule counts; None: always.
         note: what to add to the message: what to set instead.
+        thing: what the words name, where there is a short word for it.
         required: nothing (None) is refused, whatever the annotation allows.
     """
 
@@ -58,6 +59,7 @@ class Rule:
     also: tuple[Any, ...] = ()
     when: tuple[str, Any] | None = None
     note: str = ""
+    thing: str = ""
     required: bool = False
 
 
@@ -104,7 +106,7 @@ RULES = (
     Rule("local_rank", Bounds(-1)),
     Rule("include_num_input_tokens_seen", words=("all", "non_padding", "no")),
     Rule("torch_compile_mode", words=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
-    Rule("report_to", words=_trackers),
+    Rule("report_to", words=_trackers, thing="tracker"),
     Rule("fsdp resume_from_checkpoint", also=(True, False)),
     Rule("debug", also=(None,)),
     # Rollouts.
@@ -260,8 +262,8 @@ def _type_problem(spec: "Field[Any]", kinds: set[Any], value: Any) -> str | None
         return f"{spec.name} is {_shown(value)}, expected a mapping, or the {way}."
     bounds = (rule.bounds for rule in RULES if rule.bounds and spec.name in rule.names.split())
     expected = [each.told for each in bounds if each.told] or sorted(filter(None, map(_spelled, kinds)))
-    enums: list[enum.EnumMeta] = [kind for kind in kinds if isinstance(kind, enum.EnumMeta)]
-    words = [str(one.value) for kind in enums for one in kind.__members__.values()]
+    enums: list[Any] = [kind for kind in kinds if isinstance(kind, enum.EnumMeta)]
+    words = [str(one.value) for each in enums for one in each]
     note = " In YAML, put text that looks like something else in quotes." if str in kinds and value is not None else ""
     note += did_you_mean(value, words) if isinstance(value, str) else ""
     return f"{spec.name} is {_shown(value)}, expected {' or '.join(expected)}.{note}"
@@ -372,5 +374,7 @@ def _rule_problem(rule: Rule, name: str, value: Any) -> str | None:
             return f"{shown}, expected {rule.bounds.words()}{rule.note}."
         words = rule.words() if callable(rule.words) else rule.words
         if words and isinstance(each, str) and each not in words:
+            if rule.thing:
+                return f"{name}: {unknown(rule.thing, each, words)}"
             return f"{shown}, expected one of {', '.join(map(repr, words))}.{did_you_mean(each, words)}"
     return None

@@ -47,6 +47,7 @@ def config_problems(config: Any) -> list[Problem]:
         _engine_problems,
         _rollout_problems,
         _record_problems,
+        _weight_problems,
     )
     problems: list[Problem] = []
     for check in checks:
@@ -377,6 +378,14 @@ def _record_problems(config: Any) -> list[str]:
     if steps and config.record is False:
         return [f"report_steps ({steps}) needs the record, but record is false: remove one of the two."]
     return []
+
+
+def _weight_problems(config: Any) -> list[str]:
+    """Weights of 0 for every reward. Those in the entries are for the trainer, which knows the reward functions too."""
+    weights = config.reward_weights
+    if not weights or any(weights) or advantage_per(config) == "step":
+        return []
+    return [f"reward_weights is {weights}: nothing is left to learn from. Give at least one reward a weight."]
 
 
 def _engine_problems(config: Any) -> list[str]:

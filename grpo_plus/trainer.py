@@ -83,6 +83,9 @@ class GRPOPlusTrainer(GRPOTrainer):
                 *self.verification.weight_problems(args.reward_weights, reward_funcs),
                 *ignored,
                 *(rollout_func_problems(args) if kwargs.get("rollout_func") is not None and ours else ()),
+                *self.verification.idle_problems(
+                    args.reward_weights, reward_funcs, steps=self.step_sources is not None or train_dataset is None
+                ),
             ]
         )
         self.verification.report_golds(train_dataset)

@@ -105,6 +105,14 @@ class Verification:
             for func, weight, mine in zip(funcs, given, own, strict=True)
         ]
 
+    def idle_problems(self, weights: Sequence[float] | None, reward_funcs: Any, *, steps: bool) -> list[str]:
+        """Rewards that all weigh 0, where no steps teach anything."""
+        named = self.named_weights(weights, reward_funcs)
+        if steps or not self.live or any(weight for _, weight in named):
+            return []
+        labels = ", ".join(name for name, _ in named)
+        return [f"verifiers: {labels} all have weight 0, so nothing is left to learn from. Give one another weight."]
+
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
         """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.
 

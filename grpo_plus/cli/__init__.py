@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from grpo_plus import __version__
 from grpo_verifiers._suggest import unknown
+from grpo_verifiers.faults import exits_caught, place, plugin_traceback
 
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",
@@ -42,14 +43,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
-        code: int = command.run(rest)
+        with exits_caught():
+            code: int = command.run(rest)
     except UserError as error:
-        print(f"grpo-plus {name}: {error}", file=sys.stderr)
+        print(f"grpo-plus {name}: {error}", plugin_traceback(error), sep="\n", end="", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"grpo-plus {name}: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        where = place(error)
+        print(f"grpo-plus {name}: interrupted{where and f' in {where}'}", file=sys.stderr)
         return 130
+    except (Exception, SystemExit) as error:
+        told = _fault(error)
+        if not told:
+            raise
+        print(f"grpo-plus {name}: {told}", file=sys.stderr)
+        return 2
     return code
+
+
+def _fault(error: BaseException) -> str:
+    """What to say of an exception that a plug-in has raised; empty when it is none's fault."""
+    trace = plugin_traceback(error)
+    if not trace or "OutOfMemory" in type(error).__name__:  # whoever asks for the last byte
+        return ""
+    ends = "ends the program" if isinstance(error, SystemExit) else "failed"
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return f"a plug-in {ends} ({place(error)}): {what}\n{trace}"
 
 
 def usage() -> str:

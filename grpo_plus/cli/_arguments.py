@@ -139,7 +139,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
                 rest, return_remaining_strings=True, look_for_args_file=False
             )
     except (ValueError, TypeError, VerifierError) as error:
-        raise UserError(_with_cause(error, problems)) from error
+        raise UserError(_all_problems(error, problems)) from error
     if training.eval_verifiers and training.eval_strategy == "no":
         problems.append(
             "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
@@ -344,13 +344,7 @@ def _raise_user_error(message: str) -> NoReturn:
     raise UserError(message)
 
 
-def _with_cause(error: BaseException, before: Sequence[str]) -> str:
-    """All problems in one message, with the traceback of the plug-in that caused one of them."""
-    import traceback
-
+def _all_problems(error: BaseException, before: Sequence[str]) -> str:
+    """All problems in one message."""
     found = error.problems if isinstance(error, ConfigError) else (str(error),)
-    text = str(ConfigError([*before, *found]))
-    cause = error.__cause__
-    if isinstance(error, ImportError) and cause is not None:
-        return f"{text}\n" + "".join(traceback.format_exception(cause))
-    return text
+    return str(ConfigError([*before, *found]))

@@ -61,13 +61,21 @@ def _made(name: str, base: Path | None) -> Any:
     rows = call_reference("dataset_name", name, base)
     if isinstance(rows, Dataset | IterableDataset):
         return {"train": rows}
+    said = f"dataset_name: the function {name!r} returned"
     if isinstance(rows, list):
-        return DatasetDict({"train": Dataset.from_list(rows)})
+        wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if wrong is not None or not rows:
+            told = f"a list with {wrong!r:.80}" if rows else "an empty list"
+            raise UserError(f"{said} {told}, expected rows: mappings of columns to values.")
+        try:
+            return DatasetDict({"train": Dataset.from_list(rows)})
+        except (ValueError, TypeError) as error:  # Arrow's errors are both
+            raise UserError(f"{said} rows that do not fit one table: {type(error).__name__}: {error}") from error
     if not isinstance(rows, Mapping):
-        raise UserError(
-            f"dataset_name: the function {name!r} returned {type(rows).__name__}, expected a Dataset, a list of rows "
-            "or splits by name."
-        )
+        raise UserError(f"{said} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
+    strange = [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]
+    if strange:
+        raise UserError(f"{said} splits that are no Dataset: {', '.join(map(repr, strange))}.")
     return rows
 
 

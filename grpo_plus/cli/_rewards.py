@@ -1,7 +1,11 @@
 """Reward functions by TRL's names, dotted paths or references, and reward models."""
 
+import functools
+import inspect
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from grpo_plus.cli import UserError
@@ -44,5 +48,30 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
             raise UserError(f"reward_funcs: {error}") from error
         if not callable(found):
             raise UserError(f"reward_funcs: {name!r} is {found!r}, which cannot be called.")
-        rewards.append(found)
+        rewards.append(_checked(name, found))
     return rewards
+
+
+def _checked(name: str, function: Any) -> Any:
+    """A reward function whose scores are checked before the host makes a tensor of them; async ones stay unchecked."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return function
+
+    @functools.wraps(function)
+    def scored(*arguments: Any, **columns: Any) -> Any:
+        scores = function(*arguments, **columns)
+        wanted = len(columns["completions"]) if "completions" in columns else None
+        if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
+            if wanted is None or len(scores) == wanted:
+                return scores
+            told = f"{len(scores)} scores"
+        elif not isinstance(scores, Sequence | NoneType | Real) and wanted in (None, *getattr(scores, "shape", ())[:1]):
+            return scores  # a tensor or an array
+        else:
+            told = repr(scores) if len(repr(scores)) <= 200 else f"{repr(scores)[:200]}…"
+        raise UserError(
+            f"reward_funcs: {name!r} returned {told}, expected a list of {wanted} numbers, one a completion (None: the "
+            "reward does not apply)."
+        )
+
+    return scored

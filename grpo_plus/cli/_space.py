@@ -1,7 +1,10 @@
 """Whether what a run will save fits on the disk, and what to say when it did not."""
 
 import errno
+import os
+import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,11 @@ from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint
 from grpo_plus.cli import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WORDS = ("No space left on device", "os error 28)", "Disk quota exceeded", "os error 122)")
-"""As the library that writes weights, which raises an error of its own, tells it."""
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.EIO)
+_NUMBER = re.compile(r"\(os error (\d+)\)")
+"""As the libraries in Rust, which write weights and tokenizers, tell it."""
+_TORCH = ("inline_container", "PytorchStreamWriter", "basic_ios::clear", "Parent directory")
+"""Words of torch's errors of writing, which have no number."""
 _STATES = {"sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1}
 """Values that an optimizer keeps for each weight, where they are not two."""
 
@@ -74,14 +80,46 @@ def _planned(trainer: Any, strategy: str) -> int | None:
     return min(count, args.save_total_limit + 1) if args.save_total_limit else count
 
 
-def is_full(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is a disk without space left."""
-    return any(
-        (isinstance(one, OSError) and one.errno in _FULL)
-        or any(words in str(one) for words in _WORDS)
-        or ("PytorchStreamWriter" in str(one) and "fail" in str(one))
-        for one in _chain(error)
-    )
+def unsaved(error: BaseException, folder: Path) -> str | None:
+    """Why nothing more could be written into a run's folder, if that is what an error is about; None: it is not.
+
+    Args:
+        error: what ended the run.
+        folder: the output folder.
+    """
+    for one in _chain(error):
+        number = _number(one, folder)
+        if number in _FULL:
+            return f"no space left on the disk of output_dir {folder} ({_size(free_bytes(folder))} free)"
+        if number in _REFUSED:
+            at = getattr(one, "filename", None) or folder
+            return f"output_dir {folder} cannot be written ({os.strerror(number)}: {at})"
+    return None
+
+
+def _number(error: BaseException, folder: Path) -> int | None:
+    """The operating system's number of a failed write, however the library at work tells it."""
+    if isinstance(error, OSError) and error.errno is not None:
+        inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(folder.absolute())
+        return error.errno if inside or (error.filename is None and error.errno in _FULL) else None
+    if found := _NUMBER.search(str(error)):
+        return int(found[1])
+    for number in (*_FULL, *_REFUSED):
+        if re.search(rf"(failed with|strerror:|^) ?{re.escape(os.strerror(number))}", str(error)):
+            return number
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in _TORCH):
+        return _probed(folder)
+    return None
+
+
+def _probed(folder: Path) -> int:
+    """Why a write into a folder fails that would not say; a full disk where a small file can still be written."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        return error.errno or errno.EIO
+    return errno.ENOSPC
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -91,27 +129,37 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error, seen = error.__cause__ or error.__context__, seen + 1
 
 
-def full(folder: Path, command: str, *, saving: Path | None = None) -> UserError:
-    """What to say when saving failed for want of space; a half-written checkpoint is removed first.
+def lost(why: str, folder: Path, command: str, *, step: int, last_step: int) -> UserError:
+    """What to say when saving failed; a half-written checkpoint is removed first.
 
     Args:
+        why: what `unsaved` gave.
         folder: the output folder.
         command: that resumes the run.
-        saving: the checkpoint that was being written.
+        step: the step that the run was at.
+        last_step: the step that it was to reach.
     """
+    saving = folder / f"checkpoint-{step}"
     removed = ""
-    if saving is not None and saving in checkpoints(folder) and not is_whole(saving):
+    if saving in checkpoints(folder) and not is_whole(saving):
         shutil.rmtree(saving, ignore_errors=True)
-        removed = f" The half-written {saving.name} was removed."
-    last = last_checkpoint(folder)
-    if last is None:
-        after = "There is no whole checkpoint to resume from."
-    else:
-        after = f"The last whole checkpoint is {last.name}. Once there is space, go on with:\n  {command}"
+        removed = "" if saving.exists() else f" The half-written {saving.name} was removed."
     return UserError(
-        f"no space left on the disk of output_dir {folder} ({_size(free_bytes(folder))} free): what was being saved is "
-        f"not complete.{removed} {after}"
+        f"{why}: what was being saved is not complete.{removed} {_way_on(folder, command, step, last_step)}"
     )
+
+
+def _way_on(folder: Path, command: str, step: int, last_step: int) -> str:
+    last = last_checkpoint(folder)
+    trained = "Training was over, but the trained model is not saved" if step >= last_step else ""
+    if last is None:
+        lost = f"{trained}: it is lost. " if trained else ""
+        way = "Once the folder can be written, start again; save_strategy: steps keeps checkpoints on the way."
+        return f"{lost}There is no whole checkpoint to resume from. {way}"
+    if trained and last.name == f"checkpoint-{step}":
+        return f"{trained} in {folder} itself: {last} holds it, whole. Copy it from there."
+    lost = f"{trained}. " if trained else ""
+    return f"{lost}The last whole checkpoint is {last.name}. Once there is space, go on with:\n  {command}"
 
 
 def _size(count: float) -> str:

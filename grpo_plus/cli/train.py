@@ -85,8 +85,10 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
     """Train, save, and say where everything is; or where an interrupted run goes on."""
     from grpo_plus import _trl
-    from grpo_plus.cli._space import check_space, full, is_full
+    from grpo_plus.advantages import EstimatorOutputError
+    from grpo_plus.cli._space import check_space, lost, unsaved
     from grpo_plus.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.progress import ProgressDisplay
     from grpo_verifiers.errors import VerifierError
 
@@ -116,12 +118,14 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                 trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-    except VerifierError as error:  # one that only fails, or a column missing from a stream, which tells them only now
+    except (VerifierError, EstimatorOutputError, ObjectiveOutputError) as error:
+        # A verifier that only fails, a column missing from a stream, a part that returned what nobody can train on.
         raise UserError(str(error)) from error
     except Exception as error:
-        if not is_full(error):
+        why = unsaved(error, folder)
+        if why is None:
             raise
-        raise full(folder, again, saving=folder / f"checkpoint-{trainer.state.global_step}") from error
+        raise lost(why, folder, again, step=trainer.state.global_step, last_step=trainer.state.max_steps) from error
     finally:
         if display:
             display.close()
@@ -219,7 +223,9 @@ def build_trainer(parsed: "Parsed") -> Any:
     from grpo_plus.cli._prompts import check_columns, with_prompts
     from grpo_plus.cli._rewards import resolve_rewards
     from grpo_plus.measure import Measure
+    from grpo_plus.problems import ConfigError
     from grpo_plus.trainer import GRPOPlusTrainer
+    from grpo_verifiers.errors import VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
     if not model.model_name_or_path:
@@ -277,6 +283,10 @@ def build_trainer(parsed: "Parsed") -> Any:
         )
     except OSError as error:
         raise UserError(f"model_name_or_path: loading {path!r} failed: {error}") from error
+    except (ConfigError, VerifierError):
+        raise
+    except (ValueError, ImportError) as error:  # TRL checks combinations with the model, transformers its arguments
+        raise UserError(f"the trainer cannot be built: {error}") from error
     told = {"Base model": model.model_name_or_path, "Dataset": script.dataset_name or "a mixture", "Prompt": prompt}
     trainer.card_facts |= {name: value for name, value in told.items() if value}
     trainer.measure = Measure(measured, trainer, sets["measure"]) if measured else None

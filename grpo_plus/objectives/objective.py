@@ -17,6 +17,10 @@ from grpo_plus.objectives.reduce import masked
 from grpo_plus.objectives.schedule import Constant, Schedule
 
 
+class ObjectiveOutputError(ValueError, TypeError):
+    """What an objective or a piece of one returned cannot be trained on."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A piece and the keywords it is called with."""
@@ -226,14 +230,14 @@ def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:
     elif isinstance(given, Tensor):
         given = Terms(given)
     if not isinstance(given, Terms):
-        raise TypeError(
+        raise ObjectiveOutputError(
             f"{what} returned {type(given).__name__}, expected a (B, T) tensor, or a pair of one and a mapping of "
             "metric names to tensors."
         )
     rows, width = batch.logps.shape
     if not isinstance(given.values, Tensor) or given.values.shape not in ((rows, width), (rows, 1)):
         shape = tuple(given.values.shape) if isinstance(given.values, Tensor) else type(given.values).__name__
-        raise ValueError(
+        raise ObjectiveOutputError(
             f"{what} returned values of shape {shape}, expected one for each token, {(rows, width)}, or for each "
             f"completion, {(rows, 1)}: they are reduced by the objective's own reduction."
         )

@@ -77,6 +77,7 @@ def main(ask: Path, answer: Path) -> None:
 
     from grpo_plus.cli import UserError
     from grpo_plus.cli._arguments import parse
+    from grpo_verifiers.faults import plugin_traceback
 
     task: list[tuple[str, list[str]]] = json.loads(ask.read_text(encoding="utf-8"))
     problems: dict[str, list[str]] = {}
@@ -86,7 +87,7 @@ def main(ask: Path, answer: Path) -> None:
         try:
             each = parse("grpo-plus sweep", arguments)
         except UserError as error:
-            problems.setdefault(str(error), []).append(label)
+            problems.setdefault(f"{error}\n{plugin_traceback(error)}".rstrip(), []).append(label)
             continue
         parsed.append(each)
         processes = max(processes, each.processes or 1)
@@ -100,6 +101,7 @@ def _prepare(parsed: Sequence[Any], labels: Sequence[str]) -> dict[str, list[str
     """Models that functions make and keep: made now, no run waits for them or makes them beside another."""
     from grpo_plus.cli import UserError
     from grpo_plus.cli.train import _model_path
+    from grpo_verifiers.faults import plugin_traceback
 
     problems: dict[str, list[str]] = {}
     made: dict[tuple[str, Path], str | None] = {}
@@ -114,7 +116,9 @@ def _prepare(parsed: Sequence[Any], labels: Sequence[str]) -> dict[str, list[str
                 _model_path(name, each.folder)
                 made[key] = None
             except UserError as error:
-                made[key] = str(error)
+                made[key] = f"{error}\n{plugin_traceback(error)}".rstrip()
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's function raises
+                made[key] = f"model_name_or_path: {type(error).__name__}: {error}\n{plugin_traceback(error)}".rstrip()
         problem = made[key]
         if problem is not None:
             problems.setdefault(problem, []).append(label)

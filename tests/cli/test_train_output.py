@@ -277,27 +277,6 @@ def test_trackers_are_checked_before_anything_is_loaded(cli, config, given, expe
     assert expected in err
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder on a disk of its own, of so many bytes."""
-    mounted = []
-
-    def small_disk(size):
-        place = tmp_path / "disk"
-        place.mkdir()
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True, check=False, timeout=30
-        )
-        if done.returncode:
-            pytest.skip("mounting a small disk needs rights that this user does not have")
-        mounted.append(place)
-        return place
-
-    yield small_disk
-    for place in mounted:
-        subprocess.run(["umount", "-l", place], check=False, timeout=30)
-
-
 def test_a_disk_that_is_too_small_is_found_before_training(cli, config, small_disk):
     out = small_disk(64 * 1024)  # the model takes 100 KiB
     code, told, err = cli("train", config(output_dir=str(out / "run")))

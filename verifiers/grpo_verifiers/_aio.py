@@ -149,7 +149,10 @@ class AsyncBatch:
 
 
 async def _awaited(value: Any) -> Any:
-    return await value
+    try:
+        return await value
+    except SystemExit as error:  # a task's would end the loop, and with it every other check
+        raise RuntimeError(f"it ends the program: SystemExit: {error}") from error
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:

@@ -141,7 +141,7 @@ class Workers:
             return None
         try:
             answer = self._fast(one[0], **one[1])
-        except Exception:  # noqa: BLE001 - it is only a shortcut: the worker says what is wrong
+        except (Exception, SystemExit):  # noqa: BLE001 - it is only a shortcut: the worker says what is wrong
             return None
         return answer if isinstance(answer, Verdict | Mapping) else None
 

@@ -20,6 +20,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
+from grpo_verifiers.faults import note_plugin
 
 T = TypeVar("T")
 Way = Literal["built-in", "registered", "entry point", "reference"]
@@ -77,11 +78,12 @@ def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
                 f"{reference!r} is no plug-in: expected a dotted module name (package.module) or a path to a "
                 "Python file (./file.py)."
             )
+        note_plugin(reference)
         try:
             return importlib.import_module(reference)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
-                f"the plug-in {reference!r} cannot be imported: {type(error).__name__}: {error}. Its traceback is "
+                f"the plug-in {reference!r} cannot be imported: {_said(error)}. Its traceback is "
                 "above; if the module is yours, run from its folder, install it, or give its path (./file.py)."
             ) from error
 
@@ -104,12 +106,15 @@ def _load_file(reference: str, base: Path | None) -> ModuleType:
         raise PluginError(f"the plug-in file {path} cannot be read as Python.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    note_plugin(name)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
+        if not isinstance(error, Exception | SystemExit):
+            raise
         raise PluginError(
-            f"the plug-in file {path} cannot be imported: {type(error).__name__}: {error}. Its traceback is above."
+            f"the plug-in file {path} cannot be imported: {_said(error)}. Its traceback is above."
         ) from error
     return module
 
@@ -252,12 +257,13 @@ class Registry(Generic[T]):
         return sorted(found, key=lambda entry: entry.name)
 
     def _load_entry_point(self, name: str, point: importlib.metadata.EntryPoint) -> T:
+        note_plugin(point.module)
         try:
             value = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"the {self.kind} {name!r} of the installed package {_distribution(point)} ({point.value}) cannot be "
-                f"imported: {type(error).__name__}: {error}. Its traceback is above; repair or uninstall the package."
+                f"imported: {_said(error)}. Its traceback is above; repair or uninstall the package."
             ) from error
         if name in self._registered:  # importing the module ran its decorator
             return self._registered[name].value
@@ -302,6 +308,11 @@ def _same_definition(before: _Registered[Any], value: object, source: str) -> bo
 def _same_module(reference: str, value: object) -> bool:
     fn = getattr(value, "fn", value)
     return getattr(fn, "__module__", None) == reference.partition(":")[0]
+
+
+def _said(error: BaseException) -> str:
+    ends = " (it ends the program)" if isinstance(error, SystemExit) else ""
+    return f"{type(error).__name__}: {error}{ends}"
 
 
 def _a(kind: str) -> str:

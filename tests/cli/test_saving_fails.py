@@ -1,0 +1,191 @@
+"""A disk that fills while something is saved, a folder that is closed: one message, whatever was being written."""
+
+import errno
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from grpo_plus.cli._space import unsaved
+
+FILLING = """
+seen = []
+
+def filling(completions, **_):
+    seen.append(1)
+    if len(seen) == {call}:
+        {act}
+    return [float(len(str(c)) % 3) for c in completions]
+"""
+FILL = """
+                with open({path!r}, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+            file.truncate(file.tell() - {left})
+"""
+
+
+@pytest.fixture
+def disk(small_disk):
+    """A disk of its own, which a few checkpoints fit on."""
+    return small_disk(4 * 1024 * 1024)
+
+
+@pytest.fixture
+def run_filling(cli, config, folder):
+    """Trains with a reward function that does something at one of its calls; gives config, exit code and messages."""
+
+    def run_filling(act, call, **changes):
+        (folder / "filling.py").write_text(FILLING.format(call=call, act=act.strip()))
+        settings = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+        path = config(**settings | changes)
+        code, _, err = cli("train", path)
+        return path, code, err
+
+    return run_filling
+
+
+PLACES = {"the card": 16_384, "the weights": 65_536, "the optimizer": 150_000, "the optimizer's end": 270_000}
+ADAPTERS = {"use_peft": True, "lora_r": 64, "lora_target_modules": ["all-linear"]}
+
+
+@pytest.mark.parametrize("record", [True, False])
+@pytest.mark.parametrize("kind", ["whole", "adapters"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, place, kind, record):  # noqa: PLR0917 - its cases
+    act = FILL.format(path=str(disk / "other"), left=PLACES[place])
+    out = str(disk / "run")
+    beside = ADAPTERS if kind == "adapters" else {}
+    path, code, err = run_filling(act, 2, output_dir=out, record=record, **beside)
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert f"no space left on the disk of output_dir {out} (" in err
+    assert "The half-written checkpoint-2 was removed. The last whole checkpoint is checkpoint-1." in err
+    (disk / "other").unlink()
+    code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2")
+    assert code == 0, err
+
+
+def test_a_model_that_cannot_be_saved_at_the_end_is_called_lost(run_filling, disk):
+    act = FILL.format(path=str(disk / "other"), left=32_768)
+    out = str(disk / "run")
+    given = {"output_dir": out, "save_strategy": "no", "max_steps": 2, "record": False}
+    _, code, err = run_filling(act, 2, **given)
+    assert code == 2
+    assert "Traceback" not in err
+    assert "Training was over, but the trained model is not saved: it is lost." in err
+    assert "save_strategy: steps" in err
+
+
+def test_a_checkpoint_of_the_last_step_holds_the_model(run_filling, disk):
+    out = disk / "run"
+    act = FILL.format(path=str(disk / "other"), left=420_000)  # a checkpoint fits, the model beside it does not
+    _, code, err = run_filling(act, 2, output_dir=str(out), max_steps=2, record=False)
+    assert code == 2, err
+    assert f"{out / 'checkpoint-2'} holds it, whole. Copy it from there." in err
+
+
+def test_a_file_where_a_checkpoint_belongs(run_filling, folder):
+    out = folder / "out"
+    act = f"open({str(out / 'checkpoint-2')!r}, 'w').close()"
+    _, code, err = run_filling(act, 1)
+    assert code == 2
+    assert "Traceback" not in err
+    assert f"output_dir {out} cannot be written (" in err
+    assert str(out / "checkpoint-2") in err
+    assert "The last whole checkpoint is checkpoint-1." in err
+
+
+@pytest.mark.parametrize("strategy", ["steps", "no"])
+def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, strategy):
+    out = folder / "out"
+    try:
+        act = f"import subprocess; subprocess.run(['chattr', '+i', {str(out)!r}], check=True)"
+        out.mkdir()
+        done = subprocess.run(["chattr", "+i", out], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("this file system or user cannot make a folder immutable")
+        subprocess.run(["chattr", "-i", out], check=True)
+        _, code, err = run_filling(act, 2, save_strategy=strategy)
+        assert code == 2, err
+        assert "Traceback" not in err
+        assert f"output_dir {out} cannot be written (Operation not permitted" in err
+        assert ("checkpoint-1." in err) == (strategy == "steps")
+        assert ("it is lost" in err) == (strategy == "no")
+    finally:
+        subprocess.run(["chattr", "-i", out], check=False)
+
+
+LIMITED = """
+import resource, signal, sys
+from grpo_plus.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+sys.exit(main(["train", sys.argv[2]]))
+"""
+
+
+@pytest.mark.parametrize("limit", [30_000, 110_000])
+def test_a_limit_on_files_is_told_like_a_full_disk(config, folder, limit):
+    path = config(save_strategy="steps", save_steps=1, max_steps=1)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), path], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "no space left on the disk of output_dir" in done.stderr
+
+
+def failed(write):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[0][1]))
+    try:
+        write()
+    except Exception as error:
+        return error
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before[0])
+        signal.signal(signal.SIGXFSZ, before[1])
+    raise AssertionError("it was written")
+
+
+def test_every_way_of_writing_is_understood(tmp_path):
+    tensor = torch.rand(100_000)
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    for write in (
+        lambda: torch.save(tensor, tmp_path / "a.pt"),
+        lambda: torch.save(tensor, tmp_path / "a.pt", _use_new_zipfile_serialization=False),
+        lambda: save_file({"a": tensor}, tmp_path / "a.safetensors"),
+        lambda: (tmp_path / "a.json").write_text("x" * 10**6),
+    ):
+        assert str(unsaved(failed(write), tmp_path)).startswith("no space left on the disk of output_dir")
+    for error in (
+        PermissionError(errno.EPERM, "no", str(tmp_path / "a")),
+        OSError(errno.EROFS, "no", str(tmp_path / "a")),
+        FileExistsError(errno.EEXIST, "no", str(tmp_path / "checkpoint-1")),
+    ):
+        assert re.match(r"output_dir .* cannot be written \(", str(unsaved(error, tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        FileNotFoundError(errno.ENOENT, "no", "/somewhere/else/prompt.txt"),
+        PermissionError(errno.EACCES, "no", "/dev/mem"),
+        ConnectionError(errno.ECONNREFUSED, "no"),
+        ValueError("3"),
+    ],
+)
+def test_other_errors_are_not_taken_for_it(tmp_path, error):
+    assert unsaved(error, tmp_path) is None
+    assert not list(tmp_path.iterdir())
