@@ -52,6 +52,7 @@ SEAMS: "Mapping[str, Sequence[str]]" = {
 
 STATE = (
     "_buffered_inputs",
+    "_current_train_step_time",
     "_entropy_window_stats",
     "_last_loaded_step",
     "_last_world_entropy",
@@ -77,6 +78,9 @@ STATE = (
 """Attributes that ``GRPOTrainer`` sets on itself and that are read or written."""
 
 
+STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
+"""Those of them that a micro-batch changes."""
+
 CONFIG_SOURCES = (
     ("transformers", "training_args.py", "TrainingArguments"),
     ("trl", "trainer/base_config.py", "_BaseConfig"),
@@ -90,9 +94,6 @@ SCRIPT_SOURCES = (
     ("trl", "scripts/utils.py", "DatasetMixtureConfig"),
 )
 """What TRL's command lines take beside it: the model and the data."""
-
-LOSS_STATE = ("_entropy_window_stats", "_last_world_entropy", "entropy_coef")
-"""Those of them that a pass forward and backward changes."""
 
 OLD_NAMES = {
     "use_transformers_paged": "use_transformers_continuous_batching",

@@ -1,6 +1,8 @@
 """`GRPOPlusTrainer`: TRL's trainer with a few seams opened, each override short and each calling ``super()``."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,10 +15,11 @@ from trl import GRPOTrainer  # isort: skip - after the version check of the conf
 from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
 from grpo_plus.loss import ObjectiveLoss
+from grpo_plus.memory.attach import Retry
 from grpo_plus.notes import say_notes
 from grpo_plus.problems import raise_all
 from grpo_plus.progress.clock import StepClock
-from grpo_plus.qlora.attach import Rollouts, draw_from_server, retry_of
+from grpo_plus.qlora.attach import Rollouts, advice_for, draw_from_server, optimizer_advice_for
 from grpo_plus.qlora.guard import Guard
 from grpo_plus.record.recorder import recorder_of
 from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
@@ -113,7 +116,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.guard.after_loading(self.model)
         draw_from_server(self)
         self.rollouts = Rollouts(self)
-        self.retry = retry_of(self, active=self.guard.active)
+        self.retry = Retry(self, advice=lambda: advice_for(self), optimizer_advice=lambda: optimizer_advice_for(self))
         self.update = None if self.objective is None else ObjectiveLoss(self.objective, self)
         self.reward_weights = self.verification.weigh(self.reward_weights, self.reward_funcs)
         self.unusable = Unusable(main=self.accelerator.is_main_process)
@@ -129,9 +132,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
             say_notes(self.args, list(weights), self.estimator)
-        if self.recorder is None:
-            return super().train(*arguments, **keywords)
-        with self.recorder.running():
+        with nullcontext() if self.recorder is None else self.recorder.running(), self.retry.training():
             return super().train(*arguments, **keywords)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -153,7 +154,8 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
         clock = self.clock.part("rollout", counts=self.model.training)
-        with clock, self.rollouts.applied(), self.guard.sampling(self.model):
+        drawing = self.retry.ending("completions were drawn", self.rollouts.whole)
+        with clock, drawing, self.rollouts.applied(), self.guard.sampling(self.model):
             return super()._generate_single_turn(*arguments, **keywords)
 
     def evaluation_loop(self, *arguments: Any, **keywords: Any) -> Any:
@@ -162,7 +164,8 @@ class GRPOPlusTrainer(GRPOTrainer):
             return super().evaluation_loop(*arguments, **keywords)
 
     def _get_per_token_logps_and_entropies(self, *arguments: Any, **keywords: Any) -> Any:
-        return self.engine.score(super()._get_per_token_logps_and_entropies, *arguments, **keywords)
+        score = partial(self.engine.score, super()._get_per_token_logps_and_entropies)
+        return self.retry.score(score, *arguments, **keywords)
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         with self.engine.loss_on(inputs):
@@ -194,7 +197,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         given = (inputs, prompts, completions, completion_ids_list)
         training = self.model.training
         try:
-            with self.clock.part("scoring", counts=training):
+            with self.clock.part("scoring", counts=training), self.retry.ending("completions were scored", _at_once):
                 self.verification.start(*given, self.processing_class, training=training)
                 rewards_NK = super()._calculate_rewards(*given)
                 self.verification.log_evaluation(_trl.metric_logger(self))
@@ -288,6 +291,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
         everywhere: torch.Tensor = self.accelerator.gather(self.accelerator.pad_across_processes(mask_BT, dim=1))
         return everywhere.bool()
+
+
+def _at_once() -> str:
+    return "A reward model reads all completions of a generation batch at once: lower steps_per_generation."
 
 
 def _default_output_dir(model: Any) -> str:

@@ -88,6 +88,7 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.cli._space import check_space, lost, unsaved
     from grpo_plus.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.progress import ProgressDisplay
     from grpo_verifiers.errors import VerifierError
@@ -118,7 +119,7 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                 trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-    except (VerifierError, EstimatorOutputError, ObjectiveOutputError) as error:
+    except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError) as error:
         # A verifier that only fails, a column missing from a stream, a part that returned what nobody can train on.
         raise UserError(str(error)) from error
     except Exception as error:

@@ -9,7 +9,7 @@ import torch
 from grpo_plus.engine.arrange import arrange, is_row_aligned, reorder
 from grpo_plus.engine.cost import Plan, choose
 from grpo_plus.engine.errors import EngineError
-from grpo_plus.engine.facts import LAYOUTS, SINGLE, Facts
+from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SINGLE, Facts
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.models import Models
 from grpo_plus.engine.notes import Notes
@@ -17,6 +17,7 @@ from grpo_plus.engine.pack import read_rows
 from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
 
+_ALONE = "This rank ends; its launcher ends the others, or they wait until their collective times out"
 _UNKNOWN_HEAD = "rows are scored in a way that is not known here (use_liger_kernel)"
 
 
@@ -39,6 +40,7 @@ class Engine:
         tokens_per_pass: as given; may be changed at any time.
         metrics: of the last pass that a loss was computed on: the part of TRL's tokens that did not run, the part of
             the rows that were skipped, and the layout of the others (0 stock, 1 trimmed, 2 packed).
+        unbounded: why `tokens_per_pass` does not bound the last pass, in words; None where it does.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Engine:
         self.layout = layout
         self.tokens_per_pass = tokens_per_pass
         self.metrics: dict[str, float] = {}
+        self.unbounded: str | None = None
         self._facts = facts
         self._autocast = autocast
         self._notes = Notes()
@@ -89,6 +92,27 @@ class Engine:
         if reason is not None:
             wanted = "engine_tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
+
+    def split_refusal(self, model: Any) -> str | None:
+        """Why `tokens_per_pass` cannot bound the passes of an update, in words; None if it can.
+
+        Args:
+            model: the model to train.
+        """
+        facts = self._facts()
+        if self.layout == "stock":
+            return "only the engine splits a pass, and engine is 'stock': set engine: auto"
+        if facts.kind == REPLICATED:
+            return f"the ranks add up their gradients within the pass that failed here. {_ALONE}"
+        if facts.kind != SINGLE:
+            return f"every rank must make the same number of passes over sharded parameters. {_ALONE}"
+        return facts.refusal() or self._models.of(model).support.refusal or self.unbounded
+
+    def rows_refusal(self) -> str | None:
+        """Why a pass without gradient cannot be made in fewer rows at a time, in words; None if it can."""
+        if self._facts().kind in {SINGLE, REPLICATED}:
+            return None
+        return f"every rank must make the same number of passes over sharded parameters. {_ALONE}"
 
     def _check_single(self, facts: Facts) -> None:
         if self.tokens_per_pass is not None and facts.kind != SINGLE:
@@ -164,7 +188,9 @@ class Engine:
             reason = reason or "a row has no prompt, or padding inside its prompt or completion"
             unbounded = "" if self.tokens_per_pass is None else ", and engine_tokens_per_pass does not bind it"
             self._notes.say(f"TRL's own path runs{unbounded}: {reason}")
+            self.unbounded = reason
             return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
+        self.unbounded = None
         if self.layout != "trimmed" and facts.head is not None:
             self._models.try_out(model, input_ids.device, head=facts.head, forced=self.layout == "packed")
         if facts.head is None:
@@ -238,14 +264,15 @@ class Engine:
                 f"a row of {longest} tokens runs in one pass although engine_tokens_per_pass is {bound}: a row is the "
                 "least that can run"
             )
-        if bound is None and job.batch_size is not None:
-            bound = job.batch_size * job.rows.width
+        if job.batch_size is not None:
+            most = job.batch_size * job.rows.width
+            bound = most if bound is None else min(bound, most)
         return choose(
             job.rows,
             rows,
             job.known.shape,
             stock_rows=stock_rows,
-            packing=support.packing and facts.head is not None,
+            packing=support.packing and job.known.tried and facts.head is not None,
             sharing=support.sharing and (support.window is None or longest <= support.window),
             joining=support.joining,
             trimming=support.trimming,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.notes import Notes
 from grpo_plus.engine.probe import mismatch
+from grpo_plus.memory.errors import attempt
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Known:
         shape: what its passes cost.
         attention: transformers' name of its attention.
         vocabulary: number of token ids.
-        tried: whether `Models.try_out` has run.
+        tried: whether `Models.try_out` has come to an end; rows are not packed before.
     """
 
     plain: Any
@@ -65,7 +67,7 @@ class Models:
         return known
 
     def try_out(self, model: Any, device: torch.device, *, head: Head, forced: bool) -> None:
-        """Check, once per model, that packing gives what the plain path gives.
+        """Check, once per model, that packing gives what the plain path gives; again if memory ran out meanwhile.
 
         All ranks come here at the same pass, so that they make the same number of forward passes.
 
@@ -81,13 +83,14 @@ class Models:
         known = self.of(model)
         if known.tried:
             return
-        known.tried = True
         if known.support.note is not None:
             self._notes.say(known.support.note)
         if not known.support.packing:
+            known.tried = True
             return
         sharing, attention = known.support.sharing, known.attention
-        wrong = mismatch(
+        trial = partial(
+            mismatch,
             model,
             known.vocabulary,
             device,
@@ -97,6 +100,11 @@ class Models:
             joining=known.support.joining,
             head=head,
         )
+        wrong, failure = attempt(trial)
+        if failure is not None:
+            self._notes.say(f"rows are not packed until the trial of it fits in memory ({failure})")
+            return
+        known.tried = True
         if wrong is None:
             return
         if forced:

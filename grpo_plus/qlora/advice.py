@@ -3,8 +3,11 @@
 from typing import Any
 
 from grpo_plus.qlora.fit import DoesNotFitError, fit
-from grpo_plus.qlora.memory import ASSUMED, GIB, Settings, Slack, estimate
+from grpo_plus.qlora.memory import ASSUMED, GIB, OPTIMIZER_BYTES, Settings, Slack, estimate
 from grpo_plus.qlora.shape import shape_of
+
+LOWER = "Lower max_completion_length or per_device_train_batch_size"
+"""What helps wherever a pass is too large."""
 
 
 def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool = True) -> Settings:
@@ -32,7 +35,7 @@ def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool =
         rank=getattr(peft_config, "r", None) or 16,
         targets=getattr(peft_config, "target_modules", None),
         checkpointing=bool(args.gradient_checkpointing),
-        optimizer=str(getattr(args.optim, "value", args.optim)),
+        optimizer=optimizer_of(args),
         four_bit=bits == 4,
         eight_bit=bits == 8,
         double_quantisation=double,
@@ -81,10 +84,7 @@ def suggestion(
         slack: what comes on top of the parts.
     """
     if capacity is None:
-        return (
-            f"Lower max_completion_length or per_device_train_batch_size; grpo-plus plan --model {name} --vram GIB "
-            "prints settings that fit a card."
-        )
+        return f"{LOWER}; grpo-plus plan --model {name} --vram GIB prints settings that fit a card."
     try:
         found = fit(shape_of(config, name), settings, capacity, generations=generations, slack=slack)
     except DoesNotFitError as error:
@@ -97,6 +97,48 @@ def suggestion(
         f"gradient_checkpointing: {str(chosen.checkpointing).lower()} (grpo-plus plan --model {name} --vram "
         f"{capacity / GIB:.0f} prints them as YAML)."
     )
+
+
+def resident(model: Any, optimizer: str) -> str:
+    """What a model that is trained without adapters takes however small its batches are, in a sentence."""
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    trained, state = _trained(model, optimizer)
+    return (
+        f"Whatever the batch, the weights take {_size(weights)}, their gradients {_size(trained)}, the optimizer's "
+        f"state about {_size(state)} ({optimizer}); with use_peft: true only adapters have the last two."
+    )
+
+
+def optimizer_suggestion(model: Any, optimizer: str) -> str:
+    """What makes an optimizer's step smaller, in two sentences.
+
+    Args:
+        model: with its adapters, if any.
+        optimizer: TRL's name of it.
+    """
+    trained, state = _trained(model, optimizer)
+    adapters = "" if any("lora_" in name for name, _ in model.named_parameters()) else ", or use_peft: true"
+    return (
+        f"The state of {optimizer} is made in its first step and takes about {_size(state)} beside {_size(trained)} of "
+        f"gradients, whatever the batch. Set optim: paged_adamw_8bit (a quarter of AdamW's state){adapters}."
+    )
+
+
+def optimizer_of(args: Any) -> str:
+    """TRL's name of the optimizer."""
+    return str(getattr(args.optim, "value", args.optim))
+
+
+def _trained(model: Any, optimizer: str) -> tuple[int, float]:
+    """Bytes of the gradients, and about those of the optimizer's state: Adam's two moments unless it is known."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = sum(parameter.nbytes for parameter in trained)
+    known = OPTIMIZER_BYTES.get(optimizer)
+    return gradients, 2 * gradients if known is None else known * sum(parameter.numel() for parameter in trained)
+
+
+def _size(amount: float) -> str:
+    return f"{amount / GIB:.1f} GiB" if amount >= 0.1 * GIB else f"{amount / 2**20:.1f} MiB"
 
 
 def capacity_of(device: Any) -> float | None:

@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import _trl
-from grpo_plus.engine import EngineError
-from grpo_plus.qlora.advice import capacity_of, settings_of, suggestion
+from grpo_plus.qlora.advice import (
+    LOWER,
+    capacity_of,
+    optimizer_of,
+    optimizer_suggestion,
+    resident,
+    settings_of,
+    suggestion,
+)
 from grpo_plus.qlora.calibration import slack_of
 from grpo_plus.qlora.decode import Decoded
 from grpo_plus.qlora.memory import estimate
 from grpo_plus.qlora.model import bits_of, quantises_twice
-from grpo_plus.qlora.retry import Retry
 from grpo_plus.qlora.rollout import Rollout
 from grpo_plus.qlora.shape import shape_of
 from grpo_plus.qlora.vllm_adapter import AdapterServer, CloseAtEnd, warn_of_raw
@@ -47,6 +53,19 @@ class Rollouts:
         """Rows drawn at once, at most; None for no bound, and where TRL draws them."""
         return None if self._rollout is None else self._rollout.most_rows
 
+    def whole(self) -> str:
+        """Why completions cannot be drawn in smaller parts than they were, and what to do; a sentence."""
+        again = "drawing rows again, fewer at once, would favour short completions"
+        if self._trainer.use_vllm:
+            return "vLLM drew them: lower vllm_gpu_memory_utilization."
+        if self._rollout is None:
+            return (
+                f"TRL's own sampling draws all rows at once, and {again}: set rollout: auto, which starts with fewer."
+            )
+        if self._rollout.stock is not None:
+            return f"The model's own generate drew all rows at once ({self._rollout.stock}), and {again}."
+        return "Not even one completion at a time fits."
+
     def applied(self) -> AbstractContextManager[None]:
         """Around the drawing of completions."""
         if self._rollout is None:
@@ -59,6 +78,8 @@ class Rollouts:
         self._lists["rollout/row_steps"].append(float(cost.row_steps))
         self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
         self._lists["rollout/prefills"].append(float(cost.prefills))
+        if cost.failures:
+            self._trainer.retry.note(self._lists, cost.failures)
 
 
 def draw_from_server(trainer: Any) -> None:
@@ -85,58 +106,28 @@ def draw_from_server(trainer: Any) -> None:
     trainer.add_callback(CloseAtEnd(server))
 
 
-def retry_of(trainer: Any, *, active: bool) -> Retry:
-    """What lets a trainer's update survive a lack of memory.
-
-    Args:
-        trainer: fully built, with its engine.
-        active: whether it should.
-    """
-    engine = trainer.engine
-
-    def refusal() -> str | None:
-        if trainer.accelerator.num_processes > 1:
-            return "with several processes, the others would wait for this one's retry"
-        if engine.layout == "stock":
-            return "engine is 'stock', and only the engine splits a pass"
-        before = engine.tokens_per_pass
-        engine.tokens_per_pass = before or 1
-        try:
-            engine.check(trainer.model)
-        except EngineError as error:
-            return str(error)
-        finally:
-            engine.tokens_per_pass = before
-        return None
-
-    def shrink(tokens: int) -> None:
-        engine.tokens_per_pass = tokens
-
-    return Retry(
-        trainer.model,
-        active=active,
-        lists=lambda: _trl.metrics_of(trainer),
-        objects=lambda: _trl.parts_with_state(trainer),
-        names=lambda: [(trainer, _trl.LOSS_STATE)],
-        part=lambda: engine.tokens_per_pass,
-        shrink=shrink,
-        refusal=refusal,
-        advice=lambda: advice_for(trainer),
-    )
-
-
 def advice_for(trainer: Any) -> str:
     """Settings that would fit, for a trainer that ran out of memory."""
     plain = _trl.plain_model(trainer, trainer.model)
     adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None) or {}
+    if not adapters:
+        return f"{LOWER}. {resident(plain, optimizer_of(trainer.args))}"
     stored = getattr(plain.config, "quantization_config", None)
     settings = settings_of(
-        trainer.args, next(iter(adapters.values()), None), bits=bits_of(plain), double=quantises_twice(stored)
+        trainer.args, next(iter(adapters.values())), bits=bits_of(plain), double=quantises_twice(stored)
     )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(trainer.accelerator.device)
     slack = slack_of(trainer.accelerator.device)
-    if capacity is not None:
-        # The estimate may have said that it fits; what happened says otherwise.
-        capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings, slack).peak)
-    return suggestion(plain.config, name, settings, capacity, trainer.num_generations, slack=slack)
+    try:
+        if capacity is not None:
+            # The estimate may have said that it fits; what happened says otherwise.
+            capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings, slack).peak)
+        return suggestion(plain.config, name, settings, capacity, trainer.num_generations, slack=slack)
+    except ValueError:  # no causal language model: what it takes is not known here
+        return f"{LOWER}."
+
+
+def optimizer_advice_for(trainer: Any) -> str:
+    """What makes the optimizer's step smaller."""
+    return optimizer_suggestion(_trl.plain_model(trainer, trainer.model), optimizer_of(trainer.args))

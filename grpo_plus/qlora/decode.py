@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from grpo_plus.memory.errors import is_out_of_memory, release
 from grpo_plus.qlora.batch import Batch, advance, join, keep, read
 from grpo_plus.qlora.sampler import Sampling, next_tokens, processors
 
@@ -24,12 +25,14 @@ class Decoded:
         row_steps: rows times steps that were run, prefills aside.
         prefills: prompts that were read.
         places: rows that were in flight at most; fewer than were asked for once memory has run out.
+        failures: how often it ran out.
     """
 
     completions: list[list[int]] = field(default_factory=list)
     row_steps: int = 0
     prefills: int = 0
     places: int = 0
+    failures: int = 0
 
     @property
     def stock_row_steps(self) -> int:
@@ -96,15 +99,15 @@ def decode(
                 tokens_R = tokens_R[index]
             advance(model, batch, tokens_R)
             result.row_steps += len(batch.rows)
-        except torch.OutOfMemoryError:
-            if len(flying) < 2:
+        except RuntimeError as error:
+            if not is_out_of_memory(error) or len(flying) < 2:
                 raise
             full = True
         if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass
             result.places = len(flying) // 2
+            result.failures += 1
             waiting, flying, batch = flying + waiting, [], None
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            release()
     return result
 
 

@@ -126,15 +126,13 @@ def _peaks(
 
     import torch
 
-    from grpo_plus.qlora.retry import StepTooLargeError
-
     try:
         with _probe(config, settings, batch=batch, generations=generations, device=device, meter=meter) as trainer:
             trainer.train()
             peaks = {"rollout": trainer.rollouts.last, "train": meter.peak()}
             shrunk = trainer.retry.count > 0 or trainer.rollouts.most_rows != settings.rollout_rows
             del trainer
-    except (torch.OutOfMemoryError, StepTooLargeError) as error:
+    except torch.OutOfMemoryError as error:
         raise CalibrationError(_too_large(str(error))) from error
     finally:
         gc.collect()
@@ -202,6 +200,11 @@ class _Metered:
         """Of the rollouts themselves."""
         rows: int | None = self._rollouts.most_rows
         return rows
+
+    def whole(self) -> str:
+        """Of the rollouts themselves."""
+        reason: str = self._rollouts.whole()
+        return reason
 
     @contextmanager
     def applied(self) -> Iterator[None]:

@@ -38,12 +38,16 @@ class Rollout:
     Args:
         most_rows: rows in flight, at most; None for what the memory allows.
         report: is told what each generation cost.
+
+    Attributes:
+        stock: why the model's own ``generate`` drew last, in words; None where it did not.
     """
 
     def __init__(self, most_rows: int | None, report: Callable[[Decoded], None]) -> None:
         self._most_rows = most_rows
         self._report = report
         self._said: set[str] = set()
+        self.stock: str | None = None
 
     @property
     def most_rows(self) -> int | None:
@@ -90,6 +94,7 @@ class Rollout:
         rows = self._most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
         # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
         plain = model.get_base_model() if is_adapted(model) else model
+        self.stock = None
         decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device)
         if decoded.places < min(rows or len(prompts), len(prompts)):
             self._most_rows = decoded.places
@@ -105,6 +110,7 @@ class Rollout:
         return torch.cat([ids, torch.tensor(filled, dtype=ids.dtype, device=ids.device)], dim=1)
 
     def _say(self, reason: str) -> None:
+        self.stock = reason
         if reason not in self._said:
             self._said.add(reason)
             logger.warning("Rollouts run through the model's own generate: %s.", reason)

@@ -1,0 +1,487 @@
+"""Out of memory in one process: the run goes on as if there had been enough, or ends with what to change.
+
+Runs of a full model, of adapters, and of adapters on 4 bits, on a card that takes only so many tokens a pass.
+"""
+
+import contextlib
+
+import pytest
+import torch
+from transformers import TrainerCallback
+from trl import GRPOConfig
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.memory.errors import StepTooLargeError, is_out_of_memory
+
+KINDS = ("full", "lora", "4bit")
+PROMPTS = ("ab", "cdc", "ef", "gghg")
+SETTINGS = {
+    "per_device_train_batch_size": 8, "per_device_eval_batch_size": 8, "num_generations": 4, "max_steps": 2,
+    "max_completion_length": 12, "learning_rate": 0.05, "lr_scheduler_type": "constant", "max_grad_norm": 0.0,
+    # Plain gradient descent: Adam would turn the rounding of a gradient near 0 into a whole step of the learning rate.
+    "optim": "sgd", "logging_steps": 1, "report_to": "none", "use_cpu": True, "bf16": False,
+    "gradient_checkpointing": False, "save_strategy": "no", "disable_tqdm": True,
+}  # fmt: skip
+CHANGES = (
+    "time",
+    "rollout",
+    "scoring",
+    "update",
+    "runtime",
+    "per_second",
+    "memory/retries",
+    "tokens_saved",
+    "layout",
+    "rows_skipped",
+)
+"""Endings of the names of figures that another division into passes, or another second, changes."""
+
+
+def letters(completions, **_):
+    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+
+
+class Card:
+    """Raises what CUDA raises where a pass of a chosen kind has more tokens than fit.
+
+    Args:
+        run: a trainer.
+        where: ``drawing``, ``scoring`` (old and reference log-probabilities), ``loss`` (its forward pass), ``backward``.
+        most: tokens, padding included, of the largest pass that fits.
+        times: failures, at most.
+        start: passes of that kind before the first failure.
+        model: whose passes; by default the one that is trained.
+        training: whether the model must be in training mode; None does not care.
+    """
+
+    def __init__(self, run, where, most, *, times=10**6, start=0, model=None, training=None):
+        self.failures, self.drawn, self.now = 0, 0, "scoring"
+        self.where, self.most, self.left, self.start = where, most, times, start
+        self.run, self.training = run, training
+        self._mark("_generate_single_turn", "drawing")
+        self._mark("_compute_loss", "loss")
+        self._mark("try_out", "trial", run.engine._models)
+        model = run.model if model is None else model
+        layer = next(module for name, module in model.named_modules() if name.endswith("self_attn.q_proj"))
+        layer.register_forward_hook(self.forward)
+
+    def _mark(self, name, kind, owner=None):
+        owner = self.run if owner is None else owner
+        inner = getattr(owner, name)
+
+        def marked(*arguments, **keywords):
+            self.drawn += kind == "drawing"
+            before, self.now = self.now, kind
+            try:
+                return inner(*arguments, **keywords)
+            finally:
+                self.now = before
+
+        setattr(owner, name, marked)
+
+    def forward(self, module, inputs, output):
+        tokens = output.shape[0] * output.shape[1]
+        if self.where == "backward":
+            if output.requires_grad:
+                output.register_hook(lambda gradient: self.check(tokens))
+        elif self.now == self.where and self.training in (None, self.run.model.training):
+            self.check(tokens)
+
+    def check(self, tokens):
+        if self.start > 0:
+            self.start -= 1
+        elif tokens > self.most and self.left:
+            self.left -= 1
+            self.failures += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 24 GiB.\nAdvice.")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A folder with a model of one layer."""
+    from grpo_plus.testing import make_tiny_model
+
+    path = tmp_path_factory.mktemp("small")
+    make_tiny_model(path, architecture="llama", hidden=64, layers=1, vocab="abcdefgh")
+    return str(path)
+
+
+@pytest.fixture
+def make(small, tmp_path):
+    """Makes a trainer: `make("lora", beta=0.1)`."""
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import BitsAndBytesConfig, TrainerCallback
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    rows = Dataset.from_list([{"prompt": prompt} for prompt in PROMPTS] * 8)
+
+    class Gradients(TrainerCallback):
+        def __init__(self):
+            self.steps = []
+
+        def on_pre_optimizer_step(self, args, state, control, model=None, **_):
+            self.steps.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+
+    def make(kind="full", config=GRPOPlusConfig, trainer=GRPOPlusTrainer, reward=letters, dropout=0.0, **settings):
+        more = {}
+        if kind != "full":
+            more["peft_config"] = LoraConfig(
+                r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=dropout
+            )
+        if kind == "4bit":
+            more["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+        run = trainer(
+            small,
+            reward,
+            config(output_dir=str(tmp_path / "out"), **{**SETTINGS, **settings}),
+            rows,
+            rows.select(range(8)),
+            **more,
+        )
+        run.seen = Gradients()
+        run.add_callback(run.seen)
+        # B starts at zero, which would leave A without a gradient.
+        generator = torch.Generator().manual_seed(0)
+        for name, parameter in run.model.named_parameters():
+            if "lora_" in name and parameter.requires_grad:
+                parameter.data.normal_(0, 0.05 if "lora_B" in name else 0.1, generator=generator)
+        return run
+
+    return make
+
+
+def go(run):
+    """Train from the random state that every run starts from."""
+    torch.manual_seed(run.args.seed)
+    run.train()
+
+
+def trained(run):
+    return torch.cat([p.detach().flatten() for p in run.model.parameters() if p.requires_grad])
+
+
+def figures(run):
+    """All that was logged, without what another division into passes may change."""
+    return [
+        {name: value for name, value in entry.items() if not name.endswith(CHANGES)} for entry in run.state.log_history
+    ]
+
+
+def retries(run):
+    return sum(value for entry in run.state.log_history for name, value in entry.items() if "memory/retries" in name)
+
+
+def assert_same_run(smooth, rough):
+    """Weights, gradients, figures and completions of a run that met failures are those of one that did not."""
+    assert len(smooth.seen.steps) == len(rough.seen.steps) > 0
+    for one, other in zip(smooth.seen.steps, rough.seen.steps, strict=True):
+        flat, found = (torch.cat([gradient.flatten() for gradient in step]) for step in (one, other))
+        assert flat.norm() > 0
+        assert (found - flat).norm() / flat.norm() < 2e-5
+    weights = trained(smooth)
+    assert (trained(rough) - weights).norm() / weights.norm() < 1e-6
+    assert list(rough._logs["completion"]) == list(smooth._logs["completion"])
+    for one, other in zip(figures(smooth), figures(rough), strict=True):
+        assert set(one) == set(other)
+        with contextlib.suppress(KeyError):
+            one.pop("entropy"), other.pop("entropy")  # covers the tokens that ran, which idle rows may or may not
+        for name, value in one.items():
+            assert other[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+SEVERAL = {"num_iterations": 2, "max_steps": 4}
+PASSES = {
+    "old log-probabilities, asked for by TRL": ("scoring", SEVERAL),
+    "old log-probabilities, asked for by an objective": ("scoring", {"objective": "target", **SEVERAL}),
+    "reference log-probabilities": ("scoring", {"beta": 0.1}),
+    "the update's forward pass": ("loss", {}),
+    "the update's forward pass, with an objective": ("loss", {"objective": "dapo", "advantage": "rloo"}),
+    "the update's backward pass": ("backward", {}),
+    "the update's backward pass, accumulated": ("backward", {"gradient_accumulation_steps": 4}),
+    "the update with an entropy bonus that adapts": (
+        "backward",
+        {"gradient_accumulation_steps": 2, "entropy_coef": 0.1, "use_adaptive_entropy": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_that_does_not_fit_changes_nothing_of_the_run(make, name, kind):
+    where, settings = PASSES[name]
+    smooth = make(kind, **settings)
+    drawn = Card(smooth, where, 10**6)
+    go(smooth)
+    rough = make(kind, **settings)
+    of_reference = rough.ref_model if "reference" in name and kind == "full" else None
+    card = Card(rough, where, 20, model=of_reference)
+    go(rough)
+    assert card.failures > 0
+    assert retries(rough) == rough.retry.count == card.failures
+    assert card.drawn == drawn.drawn
+    assert_same_run(smooth, rough)
+
+
+@pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.parametrize("failing", [0, 1, 2, 3])
+def test_a_failure_in_any_micro_batch_leaves_the_gradients_of_the_others_whole(make, failing, kind):
+    settings = {"gradient_accumulation_steps": 4, "max_steps": 1, "engine": "trimmed"}
+    smooth = make(kind, **settings)
+    go(smooth)
+    rough = make(kind, **settings)
+    card = Card(rough, "backward", 20, start=failing)
+    go(rough)
+    assert card.failures > 0
+    assert_same_run(smooth, rough)
+
+
+def test_a_micro_batch_that_ran_before_may_itself_fail_when_it_runs_again(make):
+    settings = {"gradient_accumulation_steps": 3, "max_steps": 1}
+    smooth, rough = make(**settings), make(**settings)
+    go(smooth)
+    # The third fails, then the first when it runs again, then the second.
+    failing = iter([False, False, True, True, False, True])
+    card = Card(rough, "backward", -1)
+    inner = card.check
+    card.check = lambda tokens: inner(tokens) if next(failing, False) else None
+    go(rough)
+    assert card.failures == 3
+    assert_same_run(smooth, rough)
+
+
+def test_gradients_that_were_there_before_the_window_come_back(make):
+    run, other = make(max_steps=1), make(max_steps=1)
+    Card(other, "backward", 20)
+    for trainer in (run, other):
+        for parameter in trainer.model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        go(trainer)
+    assert other.retry.count > 0
+    assert_same_run(run, other)
+
+
+def test_a_second_training_does_not_run_micro_batches_of_the_first_again(make):
+    smooth, rough = make(max_steps=1), make(max_steps=1)
+    for run in (smooth, rough):
+        go(run)
+    Card(rough, "backward", 20)
+    for run in (smooth, rough):
+        go(run)
+    assert rough.retry.count > 0
+    assert_same_run(smooth, rough)
+
+
+def test_nothing_is_copied_while_memory_suffices(make, monkeypatch):
+    run = make(gradient_accumulation_steps=2)
+    copied = []
+    inner = torch.Tensor.to
+
+    def to(tensor, *arguments, **keywords):
+        if keywords.get("copy") and arguments[:1] == ("cpu",):
+            copied.append(tensor.shape)
+        return inner(tensor, *arguments, **keywords)
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    go(run)
+    assert copied == []
+    assert run.retry.count == 0
+    assert not any("memory/retries" in entry for entry in run.state.log_history)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_evaluation_goes_on_with_fewer_rows(make, kind):
+    settings = {"beta": 0.1, "max_steps": 1}
+    smooth, rough = make(kind, **settings), make(kind, **settings)
+    cards = [Card(smooth, "loss", 10**6), Card(rough, "loss", 20, training=False)]
+    found = []
+    for run in (smooth, rough):
+        torch.manual_seed(3)
+        found.append(run.evaluate())
+    assert cards[1].failures > 0
+    assert found[1].pop("eval_memory/retries") == cards[1].failures
+    assert cards[0].drawn == cards[1].drawn
+    for name in ("eval_loss", "eval_reward", "eval_entropy", "eval_kl"):
+        assert found[1][name] == pytest.approx(found[0][name], rel=1e-5, abs=1e-7), name
+    for run in (smooth, rough):
+        go(run)
+    assert_same_run(smooth, rough)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drawing_goes_on_with_fewer_rows(make, kind, caplog):
+    run = make(kind, rollout="auto")
+    card = Card(run, "drawing", 4)
+    go(run)
+    assert card.failures > 0
+    assert card.drawn == 2
+    assert retries(run) == run.retry.count == card.failures
+    assert len(run._logs["completion"]) == 8
+    assert "from now on at most" in caplog.text
+    assert run.state.global_step == 2
+
+
+def test_fewer_rows_are_kept_for_the_passes_that_follow(make, caplog):
+    run = make(beta=0.1, max_steps=4)
+    card = Card(run, "scoring", 20, model=run.ref_model)
+    go(run)
+    assert card.failures == run.retry.count == caplog.text.count("Out of memory in a pass without gradient") < 4
+    assert retries(run) == card.failures
+
+
+def test_the_count_is_a_sum_over_all_that_is_logged_together(make):
+    run = make(gradient_accumulation_steps=4, max_steps=2, logging_steps=2, beta=0.1)
+    cards = [Card(run, "scoring", 20, model=run.ref_model), Card(run, "backward", 20)]
+    go(run)
+    logged = [entry["memory/retries"] for entry in run.state.log_history if "memory/retries" in entry]
+    assert logged == [sum(card.failures for card in cards)]
+    assert logged[0] >= 2
+
+
+def test_with_dropout_the_rest_of_the_run_starts_from_the_same_random_state(make, caplog):
+    """Smaller parts draw other masks, as the message says; they do not draw other completions before the weights move."""
+    settings = {"dropout": 0.5, "beta": 0.1, "max_steps": 1, "rollout": "auto"}
+    smooth, rough = make("lora", **settings), make("lora", **settings)
+    Card(rough, "scoring", 20)
+    go(smooth)
+    go(rough)
+    assert rough.retry.count > 0
+    assert list(rough._logs["completion"]) == list(smooth._logs["completion"])
+    assert "dropout, where there is any, draws other masks" in caplog.text
+
+
+def test_a_retry_in_one_part_draws_the_same_dropout(make):
+    """The attempt that failed has used up random numbers; the next one starts where it did."""
+    settings = {"dropout": 0.5, "max_steps": 1, "engine": "trimmed", "engine_tokens_per_pass": 500}
+    smooth, rough = make("lora", **settings), make("lora", **settings)
+    go(smooth)
+    card = Card(rough, "backward", 0, times=1)
+    shrink = rough.engine
+    inner = rough.retry._update._seams
+    object.__setattr__(inner, "shrink", lambda tokens: None)  # the parts stay as they were
+    go(rough)
+    assert card.failures == 1
+    assert shrink.tokens_per_pass == 500
+    assert_same_run(smooth, rough)
+
+
+def oom(*_, **__):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nIf reserved memory is large, try …")
+
+
+class TestEndings:
+    """Where nothing can be made smaller, one message says where, why and what to change."""
+
+    def ends(self, run, match):
+        with pytest.raises(StepTooLargeError, match=match) as caught:
+            go(run)
+        assert "If reserved memory" not in str(caught.value)
+        assert isinstance(caught.value, torch.OutOfMemoryError)  # whoever catches PyTorch's own catches it
+        return str(caught.value)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_optimizers_step(self, make, kind):
+        run = make(kind, optim="adamw_torch")
+        run.create_optimizer().register_step_pre_hook(oom)
+        found = self.ends(
+            run, r"in the optimizer's step: .*state of adamw_torch .* about [\d.]+ MiB .*paged_adamw_8bit"
+        )
+        assert ("use_peft: true" in found) == (kind == "full")
+        moments = 2 * sum(p.nbytes for p in run.model.parameters() if p.requires_grad)
+        assert f"about {moments / 2**20:.1f} MiB" in found
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_single_row(self, make, kind):
+        way_out = "use_peft: true" if kind == "full" else "grpo-plus plan"
+        for where, match in (
+            ("scoring", "in a pass without gradient, with one completion at a time"),
+            ("loss", "in the update, with one completion of at most"),
+            ("backward", "in the update, with one completion of at most"),
+            ("drawing", "while completions were drawn: .* Not even one completion at a time fits"),
+        ):
+            run = make(kind, rollout="auto", num_iterations=2)
+            Card(run, where, 0)
+            self.ends(run, f"{match}.*Lower max_completion_length.*{way_out}")
+
+    def test_the_sampling_of_the_host(self, make):
+        run = make()
+        Card(run, "drawing", 4)
+        self.ends(run, "all rows at once, and drawing rows again, fewer at once, would favour short.*set rollout: auto")
+
+    def test_a_model_that_draws_by_itself(self, make):
+        run = make(rollout="auto")
+        run.model.generate = run.model.generate
+        Card(run, "drawing", 4)
+        self.ends(run, r"The model's own generate drew all rows at once \(generate was replaced on this model\)")
+
+    def test_a_reward_model(self, make):
+        self.ends(make(reward=oom), "while completions were scored: .*lower steps_per_generation")
+
+    def test_between_the_passes(self, make):
+        run = make()
+        run.add_callback(type("Full", (TrainerCallback,), {"on_step_end": oom})())
+        self.ends(run, "out of memory between the passes")
+
+    @pytest.mark.parametrize("config", [GRPOPlusConfig, GRPOConfig])
+    def test_an_update_without_the_engine(self, make, config):
+        run = make(config=config, **({"engine": "stock"} if config is GRPOPlusConfig else {}))
+        Card(run, "backward", 20)
+        self.ends(run, "cannot be run in smaller parts: only the engine splits a pass, and engine is 'stock'")
+
+    def test_passes_without_gradient_need_no_engine(self, make):
+        smooth, rough = make(engine="stock", beta=0.1), make(engine="stock", beta=0.1)
+        Card(rough, "scoring", 20, model=rough.ref_model)
+        for run in (smooth, rough):
+            go(run)
+        assert rough.retry.count > 0
+        assert_same_run(smooth, rough)
+
+    def test_an_update_that_the_engine_leaves_to_the_host(self, make):
+        run = make(neftune_noise_alpha=5.0)
+        Card(run, "loss", 20, training=True)
+        self.ends(run, "cannot be run in smaller parts: the noise on embeddings")
+
+    def test_an_optimizer_that_moves_weights_within_the_backward_pass(self, make):
+        run = make()
+        weight = next(parameter for parameter in run.model.parameters() if parameter.requires_grad)
+        weight.register_post_accumulate_grad_hook(lambda parameter: None)
+        Card(run, "backward", 20)
+        self.ends(run, "changes weights within the backward pass")
+
+    def test_an_evaluation_of_its_own(self, make):
+        run = make()
+        Card(run, "loss", 0, training=False)
+        with pytest.raises(StepTooLargeError, match="in a pass without gradient, with one completion at a time"):
+            run.evaluate()
+
+    def test_other_errors_stay_what_they_are(self, make):
+        def broken(*_, **__):
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            go(make(reward=broken))
+        run = make()
+        run.model.lm_head.register_forward_hook(broken)
+        with pytest.raises(ZeroDivisionError):
+            go(run)
+        assert run.retry.count == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("HIP out of memory."), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+            True,
+        ),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (StepTooLargeError("out of memory in the update"), False),
+        (MemoryError("out of memory"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error, expected):
+    assert is_out_of_memory(error) is expected
