@@ -110,7 +110,7 @@ class Retry:
             if not is_out_of_memory(error):
                 raise
             raise StepTooLargeError(
-                f"out of memory while {where}: {first_line(error)} {reason()} {self._advice()}"
+                f"out of memory while {where}: {first_line(error)}. {reason()} {self._advice()}"
             ) from error
 
     @contextmanager
@@ -125,7 +125,7 @@ class Retry:
                 where, advice = "in the optimizer's step", self._optimizer_advice()
             else:
                 where, advice = "between the passes", self._advice()
-            raise StepTooLargeError(f"out of memory {where}: {first_line(error)} {advice}") from error
+            raise StepTooLargeError(f"out of memory {where}: {first_line(error)}. {advice}") from error
 
     def note(self, lists: MutableMapping[str, list[float]], failures: int) -> None:
         """Count what ran again.

@@ -46,8 +46,8 @@ def attempt(call: Callable[[], Result]) -> tuple[Result | None, str | None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the advice and the stack that PyTorch adds."""
-    return str(error).split("\n", 1)[0]
+    """What an error says, without the advice and the stack that PyTorch adds, nor a full stop."""
+    return str(error).split("\n", 1)[0].rstrip(". ")
 
 
 def release() -> None:

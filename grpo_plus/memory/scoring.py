@@ -71,12 +71,12 @@ class Scoring:
     def _smaller(self, size: int, failure: str, reason: str | None) -> int:
         if reason is not None:
             raise StepTooLargeError(
-                f"out of memory in a pass without gradient: {failure} It cannot be run in smaller parts: {reason}. "
+                f"out of memory in a pass without gradient: {failure}. It cannot be run in smaller parts: {reason}. "
                 f"{self._advice()}"
             )
         if size <= 1:
             raise StepTooLargeError(
-                f"out of memory in a pass without gradient, with one completion at a time: {failure} {self._advice()}"
+                f"out of memory in a pass without gradient, with one completion at a time: {failure}. {self._advice()}"
             )
         self._most_rows = size // 2
         logger.warning(

@@ -160,20 +160,20 @@ class Update:
     def _make_smaller(self, failure: str) -> None:
         seams, window = self._seams, self._window
         if self._present is None or self._progress is None or window is None:
-            raise StepTooLargeError(f"out of memory while the update was prepared: {failure} {seams.advice()}")
+            raise StepTooLargeError(f"out of memory while the update was prepared: {failure}. {seams.advice()}")
         failed = self._given or self._present
         window.gradients()
         self._progress()
         reason = seams.refusal()
         if reason is not None:
             raise StepTooLargeError(
-                f"out of memory in the update: {failure} It cannot be run in smaller parts: {reason}. {seams.advice()}"
+                f"out of memory in the update: {failure}. It cannot be run in smaller parts: {reason}. {seams.advice()}"
             )
         longest, whole = _tokens(failed.inputs)
         now = seams.part()
         if now is not None and now <= longest:
             raise StepTooLargeError(
-                f"out of memory in the update, with one completion of at most {longest} tokens a pass: {failure} "
+                f"out of memory in the update, with one completion of at most {longest} tokens a pass: {failure}. "
                 f"{seams.advice()}"
             )
         smaller = max(longest, min(whole, now or whole) // 2)
