@@ -4,7 +4,7 @@
     python -m benchmarks.gpu.out_of_memory --kinds 4bit --share 0.6
     python -m benchmarks.gpu.out_of_memory --size tiny --device cpu --completion-length 8        # that it runs at all
 
-The first run has the whole card and shows the peak; the second may take a share of it (a fraction of the card's memory).
+The first run has the whole card and shows the peak; the second may take a share of that.
 The fence is put up after the completions are drawn, so that both train on the same ones. Not run on a GPU yet.
 """
 

@@ -312,3 +312,15 @@ def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk):
     (out / "other").unlink()
     code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
     assert code == 0, err
+
+
+def test_a_run_that_ends_for_lack_of_memory_says_what_to_change(cli, config, folder):
+    path = config(reward_funcs=["./full.py:full"])
+    (folder / "full.py").write_text(
+        "import torch\n\n\ndef full(completions, **_):\n    raise torch.OutOfMemoryError('CUDA out of memory. Tried …')\n"
+    )
+    code, _, errors = cli("train", path)
+    assert code == 2
+    assert "grpo-plus train: out of memory while completions were scored: CUDA out of memory. Tried" in errors
+    assert "Lower max_completion_length or per_device_train_batch_size" in errors
+    assert "Traceback" not in errors

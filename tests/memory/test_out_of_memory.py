@@ -4,6 +4,7 @@ Runs of a full model, of adapters, and of adapters on 4 bits, on a card that tak
 """
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 import torch
@@ -440,6 +441,14 @@ class TestEndings:
         run = make(neftune_noise_alpha=5.0)
         Card(run, "loss", 20, training=True)
         self.ends(run, "cannot be run in smaller parts: the noise on embeddings")
+
+    @pytest.mark.parametrize("kind", ["sharded", None])
+    def test_passes_over_parameters_that_ranks_share(self, make, kind):
+        run = make(beta=0.1)
+        facts = run.engine._facts()
+        run.engine._facts = lambda: replace(facts, kind=kind)
+        Card(run, "scoring", 20, model=run.ref_model)
+        self.ends(run, "in a pass without gradient: .*every rank must make the same number of passes over sharded")
 
     def test_an_optimizer_that_moves_weights_within_the_backward_pass(self, make):
         run = make()
