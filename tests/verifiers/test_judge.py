@@ -13,11 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.judge import OPTIONS_CHECKS, JudgeConfigurationError, judge
 from grpo_verifiers.judge import _http as http_module
 from grpo_verifiers.judge import _request as request_module
 from grpo_verifiers.judge._prompt import clean, messages, shorten
+from grpo_verifiers.judge._request import JudgeRefusalError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.verdict import Status
 
@@ -200,9 +202,9 @@ def test_answers_that_are_no_chat_completion_are_tried_again_then_left_out(serve
 
 def test_a_request_that_the_server_rejects_is_not_repeated(serve):
     server = serve(lambda number, body: failing(400, body=b"context too long"))
-    verdict = ask(server)
-    assert (verdict.score, verdict.status, len(server.requests)) == (None, Status.ERROR, 1)
-    assert "context too long" in verdict.detail
+    with pytest.raises(JudgeRefusalError, match="context too long"):
+        ask(server)
+    assert len(server.requests) == 1
 
 
 def hang(server):
@@ -301,8 +303,21 @@ def test_a_wrong_key_address_or_model_stops_the_run(serve, monkeypatch, status):
 def test_a_refusal_after_answers_is_about_the_completion(serve):
     server = serve(lambda number, body: reply("Score: 5") if number == 1 else failing(403, body=b"flagged"))
     assert ask(server).score == 0.5
-    verdict = ask(server, "rude words")
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
+    with pytest.raises(JudgeRefusalError, match="flagged"):
+        ask(server, "rude words")
+
+
+@pytest.mark.parametrize("answer", [failing(400, body=b"no"), failing(422), reply("I will not"), reply(None)])
+def test_a_completion_that_provokes_its_judge_gains_nothing(serve, answer):
+    server = serve(lambda number, body: answer if "provoke" in judged(body) else reply("Score: 5"))
+    options = {"base_url": server.url, "model": "m"}
+    completions = ["fine", "provoke", "fine too"]
+    verdicts = get_verifier("judge", **options).verify_batch(["q"] * 3, completions)
+    assert [verdict.score for verdict in verdicts] == [0.5, 0.0, 0.5]
+    assert verdicts[1].status == Status.ERROR
+    assert "JudgeRefusalError" in verdicts[1].detail
+    left_out = get_verifier("judge", on_error="null", **options).verify_batch(["q"] * 3, completions)
+    assert [verdict.score for verdict in left_out] == [0.5, None, 0.5]
 
 
 def test_a_missing_key_variable_is_named(serve, monkeypatch):
@@ -478,11 +493,11 @@ def test_scores_that_are_read(text, score):
     ["", "7", "Score: 11", "Score: -1", "Score: 7 or 8", "Score: seven", "Score: 7\nThanks", "Score: 2\nScore: 9", "Score: 7/5",
      "Score: nan", "Score: 1e1", "The score: 7", "Score: ٧"],
 )  # fmt: skip
-def test_ambiguous_scores_leave_the_completion_out(serve, text):
+def test_ambiguous_scores_are_none(serve, text):
     with pytest.raises(ValueError):
         read_score(text, 0, 10)
-    verdict = ask(serve(lambda number, body: reply(text)))
-    assert (verdict.score, verdict.status) == (None, Status.UNPARSABLE)
+    with pytest.raises(JudgeRefusalError):
+        ask(serve(lambda number, body: reply(text)))
 
 
 def test_a_pattern_of_ones_own_must_agree_with_itself():
@@ -494,8 +509,9 @@ def test_a_pattern_of_ones_own_must_agree_with_itself():
     assert "Score:" not in chat[0]["content"]
 
 
-def test_a_refusal_without_content_is_unparsable(serve):
-    assert ask(serve(lambda number, body: reply(None))).status == Status.UNPARSABLE
+def test_a_refusal_without_content_is_one(serve):
+    with pytest.raises(JudgeRefusalError):
+        ask(serve(lambda number, body: reply(None)))
 
 
 def test_options_are_checked_all_together_and_a_pasted_key_is_not_repeated():

@@ -14,7 +14,13 @@ from grpo_verifiers._show import show
 from grpo_verifiers.fault import excused
 from grpo_verifiers.judge._pool import pool_of
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
-from grpo_verifiers.judge._request import Endpoint, JudgeConfigurationError, JudgeRequestError, ask
+from grpo_verifiers.judge._request import (
+    Endpoint,
+    JudgeConfigurationError,
+    JudgeRefusalError,
+    JudgeRequestError,
+    ask,
+)
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import integer, number, require, tag_name
@@ -113,7 +119,7 @@ async def judge(
         try:
             score = read_score(reply, low, high, score_pattern)
         except ValueError as error:
-            return Verdict(None, Status.UNPARSABLE, f"{error}"[:400])
+            raise JudgeRefusalError(f"{error}"[:400]) from error
         return Verdict(score, detail=show(reply[-300:], 300))
 
     key = hashlib.sha256(f"{endpoint.url}\0{asked}".encode()).hexdigest()

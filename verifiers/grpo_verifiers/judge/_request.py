@@ -38,7 +38,11 @@ class JudgeConfigurationError(VerifierFailedError):
 
 
 class JudgeRequestError(Exception):
-    """One completion could not be judged; others may."""
+    """The endpoint could not be reached, or did not answer as one: whatever the completion says."""
+
+
+class JudgeRefusalError(Exception):
+    """The endpoint works and turned this request down, or its reply holds no score: the completion may be why."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,8 @@ def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
 
     Raises:
         JudgeConfigurationError: no request will ever succeed.
-        JudgeRequestError: this one did not.
+        JudgeRequestError: this one did not, for a reason outside the completion.
+        JudgeRefusalError: this one did not, and the completion may be why.
     """
     data = json.dumps(body).encode()
     headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "grpo-verifiers"}
@@ -103,7 +108,7 @@ def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
                 if status in _CONFIGURATION and not (status == 403 and endpoint.url in _answered):
                     raise JudgeConfigurationError(f"judge: {endpoint.url} {_CONFIGURATION[status]} ({problem}).")
                 if status not in _TRANSIENT and status < 500:
-                    raise JudgeRequestError(problem)
+                    raise JudgeRefusalError(problem)
                 wait = retry_after(reply_headers)
         if attempt < endpoint.retries:
             pause = max(wait, min(_MAX_DELAY, endpoint.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0))
