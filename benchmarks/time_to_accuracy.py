@@ -26,6 +26,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 SIDES = ("trl", "plus", "plus auto")
+MOVES = {"quickstart": (2, 4), "varied": (1, 6)}
+"""Fewest and most moves of a chain."""
 
 
 @dataclass
@@ -90,8 +92,8 @@ def main() -> int:
     found: dict[tuple[str, str], list[Course]] = {}
     for task in options.tasks:
         for place, seed in enumerate(options.seeds):
+            folder = _warm(home, task, seed, options)
             rows = _rows(task, seed, options)
-            folder = _warm(home, task, seed, rows[1], options)
             turned = [SIDES[(at + place) % len(SIDES)] for at in range(len(SIDES))]
             for side in [side for side in turned if side in options.sides]:
                 course = _run(side, folder, rows, seed, options)
@@ -138,27 +140,19 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _chains(task: str, seed: int) -> Any:
-    from grpo_plus import quickstart
-
-    return quickstart.chains(seed) if task == "quickstart" else quickstart.chains(seed, low=1, high=6)
-
-
 def _most(task: str) -> int:
     """Tokens of a completion, at most: the longest solution and a little."""
     return 48 if task == "quickstart" else 64
 
 
-def _warm(home: Path, task: str, seed: int, test: list[dict[str, Any]], options: argparse.Namespace) -> Path:
+def _warm(home: Path, task: str, seed: int, options: argparse.Namespace) -> Path:
     """The warm-started model of a task and seed, which has seen none of the questions it is measured on."""
     from grpo_plus import quickstart
 
-    folder = home / f"{task}-{seed}-{options.warm_steps}-{options.held_out}"
+    folder = home / f"{task}-{seed}-{options.warm_steps}"
     if not (folder / "config.json").is_file():
         start = time.perf_counter()
-        moves = (2, 4) if task == "quickstart" else (1, 6)
-        held_out = {row["prompt"][0]["content"] for row in test}
-        quickstart.warm_start(folder, held_out=held_out, steps=options.warm_steps, seed=seed, moves=moves)
+        quickstart.warm_start(folder, steps=options.warm_steps, seed=seed, moves=MOVES[task])
         print(f"warm start of {task}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     return folder
 
@@ -169,9 +163,12 @@ def _rows(task: str, seed: int, options: argparse.Namespace) -> tuple[Any, list[
 
     from grpo_plus import quickstart
 
-    distinct = quickstart.unseen(_chains(task, seed + 1), set())
-    rows = [quickstart.row(chain) for chain in islice(distinct, options.held_out + 2048)]
-    return Dataset.from_list(rows[options.held_out :]), rows[: options.held_out]
+    def drawn(count: int, *, held_out: bool) -> list[dict[str, Any]]:
+        low, high = MOVES[task]
+        source = quickstart.chains(seed + 1, low, high, held_out=held_out)
+        return [quickstart.row(chain) for chain in quickstart.distinct(source, count)]
+
+    return Dataset.from_list(drawn(2048, held_out=False)), drawn(options.held_out, held_out=True)
 
 
 def _run(

@@ -86,7 +86,7 @@ class StepSource:
                 f"several verifiers give steps: {several}. Name one in advantage_kwargs: {{steps_from: …}}."
             )
         possible = sorted(self._giving) or [label for label, gives in self.givers.items() if gives is None]
-        if not self._giving and all(self._without[label] for label in possible):
+        if not self._giving and all(self._without[label] >= PATIENCE for label in possible):
             raise ValueError(self._nothing())
         return possible if len(possible) == 1 else []
 

@@ -61,8 +61,18 @@ def test_a_verifier_known_to_give_steps_is_waited_for():
 def test_without_a_name_the_only_one_that_may_give_steps_is_the_source():
     source = StepSource(None, {"math": False, "mine": None})
     assert source.labels([{"math": seen(PLAIN), "mine": seen(*NOTHING)}], training=True) == ["mine"]
+    for _ in range(PATIENCE - 1):
+        assert source.labels([{"mine": seen(PLAIN)}], training=True) == ["mine"]
     with pytest.raises(ValueError, match="no verifier gave any: math, mine"):
         source.labels([{"mine": seen(PLAIN)}], training=True)
+
+
+def test_without_a_name_a_step_now_and_then_is_enough():
+    source = StepSource(None, {"mine": None})
+    source.labels([{"mine": seen(*[PLAIN] * (PATIENCE - 1))}], training=True)
+    source.labels([{"mine": seen(STEPPED)}], training=True)
+    for _ in range(PATIENCE):
+        assert source.labels([{"mine": seen(PLAIN)}], training=True) == ["mine"]
 
 
 def test_two_that_may_give_steps_are_told_apart_by_what_they_give():
