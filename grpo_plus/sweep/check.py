@@ -126,4 +126,7 @@ def _prepare(parsed: Sequence[Any], labels: Sequence[str]) -> dict[str, list[str
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    from grpo_verifiers.faults import exits_caught
+
+    with exits_caught():
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
