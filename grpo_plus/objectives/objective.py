@@ -133,7 +133,8 @@ class Objective:
 
     def values(self, batch: TokenBatch) -> Unreduced:
         """The loss of every token of a micro-batch."""
-        ratio = self.ratio(batch)
+        rows, width = batch.logps.shape
+        ratio = _shaped(self.ratio(batch), f"the ratio {self.ratio.piece.name!r}", ((rows, width), (rows, 1)))
         piece = self.surrogate.piece
         if piece.kind == "loss":
             terms = _terms(self.surrogate(batch), f"the objective {self.name!r}", batch)
@@ -158,7 +159,8 @@ class Objective:
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Unreduced]:
         """The reduced loss of a micro-batch, and what it came from."""
         unreduced = self.values(batch)
-        return self.reduce(unreduced.values, batch), unreduced
+        what = f"the reduction {self.reduce.piece.name!r}"
+        return _shaped(self.reduce(unreduced.values, batch), what, ((),)), unreduced
 
     def _kl(self, batch: TokenBatch, ratio: Tensor) -> Tensor:
         assert self.kl is not None
@@ -220,6 +222,14 @@ class Objective:
         if self.reduce.piece.name == "constant" and self.reduce.keywords.get("length") is None:
             fields.append("max_completion_length")
         return tuple(sorted(fields))
+
+
+def _shaped(given: Any, what: str, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+    """What a ratio or a reduction returned, if it is a tensor of one of these shapes."""
+    if isinstance(given, Tensor) and tuple(given.shape) in shapes:
+        return given
+    found = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+    raise ObjectiveOutputError(f"{what} returned {found}, expected one of shape {' or '.join(map(str, shapes))}.")
 
 
 def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:

@@ -82,6 +82,13 @@ RETURNS = {
     "nothing from a surrogate": (
         {"objective": "grpo", "objective_kwargs": {"surrogate": "./mine.py:part"}}, "batch, ratio", "None", "surrogate",
     ),
+    "nothing from a ratio": (
+        {"objective": "grpo", "objective_kwargs": {"ratio": "./mine.py:part"}}, "batch", "None", "returned NoneType",
+    ),
+    "tokens from a reduction": (
+        {"objective": "grpo", "objective_kwargs": {"reduce": "./mine.py:part"}}, "values, batch", "values",
+        "returned a tensor of shape (8, 8), expected one of shape ().",
+    ),
     "a number from a reward": ({"reward_funcs": ["./mine.py:part"]}, "**columns", "1.0", "returned 1.0, expected a list"),
     "too few from a reward": ({"reward_funcs": ["./mine.py:part"]}, "**columns", "[1.0]", "returned 1 scores"),
     "words from a reward": (
