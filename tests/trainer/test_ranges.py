@@ -48,6 +48,7 @@ BESIDE = {
     "dataloader_prefetch_factor": {"dataloader_num_workers": 1},
     "engine_tokens_per_pass": {},
     "rollout_rows": {"rollout": "auto"},
+    "report_steps": {"record": True},
 }
 """What a value needs beside it."""
 
