@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.inner import moves_within_batch, steps_per_generation
@@ -26,6 +27,7 @@ def config_notes(config: Any) -> list[str]:
         *_ratio_notes(config),
         *_mask_notes(config),
         *_sampling_notes(config),
+        *_checkpoint_notes(config),
         *unread_notes(config),
     ]
 
@@ -140,3 +142,16 @@ def _sampling_notes(config: Any) -> list[str]:
         return []
     scored = f"the loss scores completions at temperature ({config.temperature!r})"
     return [f"generation_kwargs draws at temperature {drawn!r}, but {scored}: set temperature instead."]
+
+
+def _checkpoint_notes(config: Any) -> list[str]:
+    """Checkpoints inside a generation batch, whose completions they do not hold."""
+    strategy = getattr(config.save_strategy, "value", config.save_strategy)
+    if strategy != "steps" or config.save_steps < 1:  # a share of all steps is known once the data is
+        return []
+    looks, accumulation = steps_per_generation(config) * config.num_iterations, config.gradient_accumulation_steps
+    steps = looks // gcd(looks, accumulation)
+    if int(config.save_steps) % steps == 0:
+        return []
+    fresh = "a checkpoint inside a generation batch resumes with fresh completions, so not as the run that was stopped"
+    return [f"save_steps ({config.save_steps:g}): {fresh}. A batch ends every {steps} steps: set a multiple of that."]

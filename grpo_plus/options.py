@@ -76,6 +76,8 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
             value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
         except yaml.YAMLError as error:
             raise ValueError(f"{field} is no valid JSON or YAML: {value!r} ({error})") from error
+    if value is None:  # the text null
+        return {}
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"{field} is {value!r}, expected a mapping of keywords to values, like {{'eps': 1.0e-4}}.")
     return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}

@@ -110,8 +110,8 @@ class Verification:
         named = self.named_weights(weights, reward_funcs)
         if steps or not self.live or any(weight for _, weight in named):
             return []
-        labels = ", ".join(name for name, _ in named)
-        return [f"verifiers: {labels} all have weight 0, so nothing is left to learn from. Give one another weight."]
+        listed = ", ".join(name for name, _ in named)
+        return [f"verifiers: every reward ({listed}) has weight 0, so nothing teaches. Give one a weight."]
 
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
         """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with exits_caught():
             code: int = command.run(rest)
     except UserError as error:
-        print(f"grpo-plus {name}: {error}", plugin_traceback(error), sep="\n", end="", file=sys.stderr)
+        print(plugin_traceback(error), f"grpo-plus {name}: {error}", sep="", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         where = place(error)
@@ -56,19 +56,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = _fault(error)
         if not told:
             raise
-        print(f"grpo-plus {name}: {told}", file=sys.stderr)
+        print(plugin_traceback(error), f"grpo-plus {name}: {told}", sep="", file=sys.stderr)
         return 2
     return code
 
 
 def _fault(error: BaseException) -> str:
     """What to say of an exception that a plug-in has raised; empty when it is none's fault."""
-    trace = plugin_traceback(error)
-    if not trace or "OutOfMemory" in type(error).__name__:  # whoever asks for the last byte
+    if not plugin_traceback(error) or "OutOfMemory" in type(error).__name__:  # whoever asks for the last byte
         return ""
     ends = "ends the program" if isinstance(error, SystemExit) else "failed"
     what = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return f"a plug-in {ends} ({place(error)}): {what}\n{trace}"
+    return f"a plug-in {ends} ({place(error)}): {what}"
 
 
 def usage() -> str:

@@ -22,6 +22,7 @@ from grpo_plus.problems import ConfigError, raise_all
 from grpo_plus.processes import planned
 from grpo_plus.qlora.defaults import Default, fill_parser
 from grpo_plus.ranges import entry_problems, judge
+from grpo_plus.resolve import step_sources
 from grpo_verifiers._suggest import nearest
 from grpo_verifiers.errors import VerifierError
 
@@ -99,12 +100,15 @@ class Parsed:
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
 """Set for the processes that ``train`` starts through accelerate, which read the same arguments again."""
 
+_NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig)
 
 
 def make_parser(prog: str) -> TrlParser:
     """TRL's parser over its groups and ours."""
-    return TrlParser(GROUPS, prog=prog, usage=f"{prog} config.yaml [--any.option VALUE …]", allow_abbrev=False)
+    parser = TrlParser(GROUPS, prog=prog, usage=f"{prog} config.yaml [--any.option VALUE …]", allow_abbrev=False)
+    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse itself takes -1e-4 for a flag
+    return parser
 
 
 def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> Parsed:
@@ -144,6 +148,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
         problems.append(
             "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
         )
+    problems += _idle_problems(training, script)
     if problems:
         raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
@@ -160,6 +165,16 @@ def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
         if isinstance(item, Mapping):
             problems += [f"datasets[{position}]: {text}" for text in entry_problems(DatasetConfig, item)]
     return problems
+
+
+def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
+    """Rewards that all weigh 0: the trainer would say so too, but only once the model is there."""
+    from grpo_plus.verification import Verification
+
+    functions = [*filter(None, [script.reward_model_name_or_path]), *(script.reward_funcs or [])]
+    return Verification.of(training).idle_problems(
+        training.reward_weights, functions or None, steps=step_sources(training) is not None
+    )
 
 
 def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:

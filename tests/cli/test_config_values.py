@@ -127,3 +127,17 @@ def test_launch_arguments_of_any_kind_are_refused_in_words_or_taken(tmp_path, ke
 def test_a_single_text_is_a_list_of_one(tmp_path):
     parsed = parse("grpo-plus train", [write(tmp_path / "c.yaml", reward_funcs="./rewards.py:digits")])
     assert parsed.script.reward_funcs == ["./rewards.py:digits"]
+
+
+def test_a_mapping_is_switched_off_by_null_in_a_flag(cli, config):
+    path = config(measure={"split": "train", "n": 2})
+    assert "measure" not in cli("explain", path, "--measure", "null")[2]
+    code, _, err = cli("explain", path, "--objective_kwargs", "null")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("text", ["-1e-4", "-1E+3", "-.5", "-2", "-3.e2"])
+def test_a_negative_number_in_a_flag_is_a_number(cli, config, text):
+    code, _, err = cli("explain", config(), "--learning_rate", text)
+    assert code == 2
+    assert f"learning_rate is {float(text)!r}, expected at least 0 and finite" in err

@@ -155,4 +155,15 @@ def test_weights_that_leave_nothing_to_learn_from_are_refused(cli, config):
     assert (code, "reward_weights is [0.0]: nothing is left to learn from" in err) == (2, True)
     entries = [{"name": "think_format", "weight": 0}, {"name": "exact", "weight": 0.0}]
     code, _, err = cli("train", config(reward_funcs=None, verifiers=entries))
-    assert (code, "think_format, exact all have weight 0, so nothing is left to learn from" in err) == (2, True)
+    assert code == 2
+    assert "every reward (think_format, exact) has weight 0, so nothing teaches" in err
+
+
+def test_weights_of_0_are_refused_before_a_model_is_made(cli, config, folder):
+    (folder / "models.py").write_text("def make():\n    raise AssertionError('the model was asked for')\n")
+    entries = [{"name": "math", "weight": 0}, {"name": "math_steps", "weight": 0}]
+    code, _, err = cli("train", config(reward_funcs=None, verifiers=entries, model_name_or_path="./models.py:make"))
+    assert code == 2
+    assert "every reward (math, math_steps) has weight 0" in err
+    code, _, err = cli("explain", config(reward_funcs=None, verifiers=entries, advantage="process"))
+    assert code == 0, err

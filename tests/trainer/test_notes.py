@@ -35,6 +35,14 @@ NOTED = {
         {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": "k2"}, **MORE},
         ["'k2'", "without the ratio", "on-policy"],
     ),
+    "checkpoints inside a batch": (
+        {"num_iterations": 4, "save_steps": 6},
+        ["save_steps (6)", "fresh completions", "every 4 steps"],
+    ),
+    "checkpoints inside a batch that steps do not divide": (
+        {"steps_per_generation": 6, "gradient_accumulation_steps": 4, "save_steps": 5},
+        ["save_steps (5)", "every 3 steps"],
+    ),
     "a mask of completions": (
         {**STEPS, "off_policy_mask_threshold": 0.5, **MORE},
         ["off_policy_mask_threshold", "per step", "single tokens"],
@@ -44,6 +52,9 @@ SILENT = {
     "nothing set": {},
     "inner iterations with a ratio": {"objective": "grpo", "beta": 0.1, **MORE},
     "opo on-policy": {"advantage": "opo"},
+    "checkpoints between batches": {"num_iterations": 4, "save_steps": 8},
+    "checkpoints after every step of its own batch": {"gradient_accumulation_steps": 4, "save_steps": 1},
+    "no checkpoints": {"num_iterations": 7, "save_strategy": "no"},
     "reinforce on-policy": {"objective": "reinforce"},
     "reinforce, one step on all looks": {"objective": "reinforce", "gradient_accumulation_steps": 2, **ONE, **MORE},
     "k2 on-policy": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": "k2"}},

@@ -410,7 +410,7 @@ class FunctionVerifier(Verifier):
             counted, health.failures = health.failures, 0
             raise VerifierFailedError(
                 self._story(
-                    f"failed on all of the last {counted} completions; repair it, or set on_error='zero'", outcome
+                    f"failed on all of the last {counted} completions; repair it, or set on_error: zero", outcome
                 )
             )
         if FAULTS[outcome.kind] is Fault.OUTSIDE:
