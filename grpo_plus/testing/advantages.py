@@ -256,6 +256,26 @@ def check_weights_count(subject: Subject) -> None:
             f"weights (1, 0.25) and (0.25, 1) of rewards that say the opposite both give {heavier_first.tolist()}: "
             "sum table.rewards * table.weights, or use table.totals()"
         )
+    for shift in (0.0, -2.0):  # rewards below 0, as penalties are, rank completions as others do
+        table = replace(table, rewards=torch.stack([one, other], dim=1) + shift)
+        for weights, favoured in (((1.0, 0.25), one), ((0.25, 1.0), other)):
+            each = with_weights(*weights).reshape(len(one), -1).sum(dim=1)
+            if float(each @ (favoured - favoured.reshape(2, 4).mean(dim=1).repeat_interleave(4))) < -_SLACK:
+                raise AssertionError(
+                    f"rewards {table.rewards.tolist()} of weights {weights} say the opposite, and the advantages "
+                    f"{each.tolist()} follow the one of the smaller weight"
+                )
+
+
+def check_weights_have_a_sign(subject: Subject) -> None:
+    """A reward turned round, with a weight turned round, is the reward that it was: one of negative weight punishes."""
+    table = sample_table().to(dtype=torch.float64)
+    before = _run(subject, table)
+    for kind, name in enumerate(table.names):
+        sign = torch.ones_like(table.weights)
+        sign[kind] = -1.0
+        turned = replace(table, rewards=table.rewards * sign, weights=table.weights * sign)
+        _same(_run(subject, turned), before, f"the {name} reward and its weight times -1, against as they were")
 
 
 def check_no_leak_between_groups(subject: Subject) -> None:
@@ -372,6 +392,7 @@ class _AdvantageKit:
             Check("better_is_never_worse", check_better_is_never_worse, _praises),
             Check("weight_zero_is_absent", check_weight_zero_is_absent),
             Check("weights_count", check_weights_count),
+            Check("weights_have_a_sign", check_weights_have_a_sign),
             Check("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
             Check("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
             Check("partial_nan_is_finite", check_partial_nan_is_finite),

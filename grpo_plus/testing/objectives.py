@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _ROWS, _TOKENS = 5, 7
 _PADDING = 3
 _FAR = 1000.0
+_NEAR = 0.05
 
 
 def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, **keywords: Any) -> None:
@@ -103,10 +104,14 @@ def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced
     return loss.detach(), torch.zeros_like(logps) if gradient is None else gradient, unreduced
 
 
-def _on_policy(subject: Subject) -> TokenBatch:
-    """A batch whose policy is the one that sampled and the reference, with advantages that outweigh everything else."""
+def _on_policy(subject: Subject, drift: float = 0.0) -> TokenBatch:
+    """A batch whose policy is the reference and, but for ``drift`` nats a token, the one that sampled.
+
+    Its advantages outweigh everything else.
+    """
     batch = sample_batch(subject.part, dtype=torch.float64)
-    return replace(batch, logps=batch.old_logps, ref_logps=batch.old_logps, advantages=100 * batch.advantages)
+    logps = batch.old_logps + drift
+    return replace(batch, logps=logps, ref_logps=logps, advantages=100 * batch.advantages)
 
 
 def _same(got: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-5) -> None:
@@ -225,18 +230,31 @@ def check_zero_advantage_zero_gradient(subject: Subject) -> None:
 
 
 def check_advantages_direct(subject: Subject) -> None:
-    """On policy, a step down the loss makes good completions likelier and bad ones less likely."""
+    """On policy and near it, a step down the loss makes good completions likelier and bad ones less likely."""
+    objective: Objective = subject.part.objective
+    for drift in (0.0,) if objective.makes_targets else (0.0, _NEAR, -_NEAR):
+        batch = _on_policy(subject, drift)
+        gradient = _run(subject, batch)[1]
+        if objective.makes_targets:
+            assert batch.target_sign is not None
+            _direct(batch.target_sign, -gradient, batch, "target sign")
+        else:
+            _direct(batch.advantages, -gradient.sum(dim=1, keepdim=True), batch, "advantage")
+
+
+def check_advantages_of_tokens_direct(subject: Subject) -> None:
+    """An advantage of a token moves that token, and its way."""
     batch = _on_policy(subject)
-    gradient = _run(subject, batch)[1]
-    if subject.part.objective.makes_targets:
-        wanted, pushed = batch.target_sign, -gradient
-    else:
-        wanted, pushed = batch.advantages, -gradient.sum(dim=1, keepdim=True)
-    assert wanted is not None
+    turns = torch.tensor([1.0, 1.0, -1.0, 0.0, -1.0, 1.0, -1.0], dtype=batch.advantages.dtype)
+    batch = replace(batch, advantages=batch.advantages * turns)
+    _direct(batch.advantages, -_run(subject, batch)[1], batch, "a token with advantage")
+
+
+def _direct(wanted: Tensor, pushed: Tensor, batch: TokenBatch, what: str) -> None:
+    """Raise where a step down the loss moves log-probabilities against what is wanted of them."""
     wrong = (wanted * pushed < 0) & batch.mask.any(dim=1, keepdim=True)
     if bool(wrong.any()):
         row, column = wrong.nonzero()[0].tolist()
-        what = "target sign" if wanted.shape[1] > 1 else "advantage"
         raise AssertionError(
             f"completion {row} has {what} {wanted[row, column]:g}, but a step down the loss moves its log-probability "
             f"by {pushed[row, column]:+.3g}: a loss is minimised, so advantages come in with a minus"
@@ -293,6 +311,11 @@ def _per_token(subject: Subject) -> bool:
     return not (objective.ratio.piece.per_completion or objective.surrogate.piece.per_completion)
 
 
+def _by_token(subject: Subject) -> bool:
+    objective: Objective = subject.part.objective
+    return _per_token(subject) and not objective.makes_targets
+
+
 def _idle_at_zero(subject: Subject) -> bool:
     objective: Objective = subject.part.objective
     return objective.zero_advantage_means_zero_gradient
@@ -323,6 +346,7 @@ class _ObjectiveKit:
             Check("advantages_per_token", check_advantages_per_token, _per_token),
             Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
             Check("advantages_direct", check_advantages_direct),
+            Check("advantages_of_tokens_direct", check_advantages_of_tokens_direct, _by_token),
             Check("advantages_count", check_advantages_count),
             Check("deterministic", check_deterministic),
             Check("pickles", check_pickles),

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 import torch
@@ -142,6 +143,55 @@ def squared_distance(table):
     return get_advantage("center").fn(table).square()
 
 
+def centred(table, totals):
+    totals = totals.masked_fill(~table.scorable(), torch.nan)
+    alone = replace(table, rewards=totals[:, None], weights=torch.ones(1).to(totals), names=("total",))
+    return get_advantage("center").fn(alone)
+
+
+def forgets_a_weight(table, kept):
+    weights = table.weights.clone()
+    weights[1 - kept] = 1.0
+    return centred(table, (table.rewards.nan_to_num(0) * weights).sum(dim=1))
+
+
+def forgets_first_weight(table):
+    return forgets_a_weight(table, 1)
+
+
+def forgets_second_weight(table):
+    return forgets_a_weight(table, 0)
+
+
+def squares_weights(table):
+    return centred(table, (table.rewards.nan_to_num(0) * table.weights**2).sum(dim=1))
+
+
+def only_size_of_weights(table):
+    return centred(table, (table.rewards.nan_to_num(0) * table.weights.abs()).sum(dim=1))
+
+
+def heaviest_alone(table):
+    return centred(table, table.rewards.nan_to_num(0)[:, table.weights.argmax()])
+
+
+def first_alone(table):
+    return centred(table, table.rewards.nan_to_num(0)[:, 0] * table.weights[0])
+
+
+def last_alone(table):
+    return centred(table, table.rewards.nan_to_num(0)[:, -1] * table.weights[-1])
+
+
+def size_of_totals(table):
+    return centred(table, table.totals().nan_to_num().abs())
+
+
+def wrong_below_zero(table):
+    out = get_advantage("zscore").fn(table)
+    return torch.where(table.totals() < 0, -out, out)
+
+
 BROKEN = [
     ("better_is_never_worse", Estimator("b", negated)),
     ("better_is_never_worse", Estimator("b", squared_distance)),
@@ -151,6 +201,15 @@ BROKEN = [
     ("weights_count", Estimator("b", unweighted)),
     ("weights_count", Estimator("b", plain_mean)),
     ("weights_count", Estimator("b", masks_by_weight)),
+    ("weights_count", Estimator("b", first_alone)),
+    ("weights_count", Estimator("b", last_alone)),
+    ("weights_count", Estimator("b", size_of_totals)),
+    ("weights_count", Estimator("b", wrong_below_zero)),
+    ("weights_have_a_sign", Estimator("b", forgets_first_weight)),
+    ("weights_have_a_sign", Estimator("b", forgets_second_weight)),
+    ("weights_have_a_sign", Estimator("b", squares_weights)),
+    ("weights_have_a_sign", Estimator("b", only_size_of_weights)),
+    ("weights_have_a_sign", Estimator("b", heaviest_alone)),
     ("shape_and_dtype", Estimator("b", of_shape)),
     ("float64", Estimator("b", half)),
     ("leaves_table_alone", Estimator("b", mutating)),
@@ -219,8 +278,28 @@ def softmax(table, *, heat: float = 1.0):
     return out
 
 
+def mean_of_rewards(table):
+    """A constant factor beside the sum."""
+    return centred(table, (table.rewards.nan_to_num(0) * table.weights).mean(dim=1))
+
+
+def share_of_weights(table):
+    rewards = table.rewards.nan_to_num(0) * table.weights
+    return centred(table, rewards.sum(dim=1) / table.weights.abs().sum())
+
+
+def places(table):
+    """How many of its group a completion beats, less by how many it is beaten."""
+    totals = table.totals()
+    rivals = (table.groups[:, None] == table.groups) & table.scorable() & table.scorable()[:, None]
+    return ((totals[:, None] - totals).sign() * rivals).nan_to_num().sum(dim=1)
+
+
 @parametrize_with_checks(
     [
+        mean_of_rewards,
+        share_of_weights,
+        places,
         Estimator("from_nowhere", from_nowhere, group_relative=False),
         Estimator("per_token_of_length", per_token_of_length, group_relative=False),
         softmax,
@@ -260,7 +339,7 @@ def test_expected_failures_are_strict_and_checked(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
     assert "FAILED test_third_party.py::test_contract[center-deterministic]" in done.stdout
     assert "[XPASS(strict)]" in done.stdout
-    assert "1 failed, 30 passed, 1 xfailed" in done.stdout
+    assert "1 failed, 32 passed, 1 xfailed" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,36 @@ def by_sign(batch):
     return -torch.tanh(batch.log_ratio) * batch.advantages.sign()
 
 
+def ratio_of(batch):
+    return batch.log_ratio.clamp(-5, 5).exp()
+
+
+def turns_once_likelier(batch):
+    return -torch.where(batch.log_ratio > 0, -1.0, 1.0) * ratio_of(batch) * batch.advantages
+
+
+def turns_once_less_likely(batch):
+    return -torch.where(batch.log_ratio < 0, -1.0, 1.0) * ratio_of(batch) * batch.advantages
+
+
+def of_the_token_before(batch):
+    return -ratio_of(batch) * batch.advantages.expand_as(batch.logps).roll(1, 1)
+
+
+def of_the_first_token(batch):
+    return -ratio_of(batch) * batch.advantages[:, :1]
+
+
+def clipped(batch):
+    ratio = ratio_of(batch)
+    return -torch.minimum(ratio * batch.advantages, ratio.clamp(0.99, 1.01) * batch.advantages)
+
+
+def towards_a_log_ratio(batch):
+    """A regression, which turns round where the policy has gone further than the advantage asks."""
+    return (batch.advantages - batch.log_ratio.clamp(-9, 9)).square() / 2
+
+
 @register_objective("kit_liar", zero_advantage_means_zero_gradient=True)
 def liar(batch):
     return -batch.log_ratio * (batch.advantages - 0.1)
@@ -110,19 +140,23 @@ BROKEN = {
     masks_by_product: {"ignores_masked_tokens"},
     flipped: {"advantages_direct"},
     ignores_advantages: {"advantages_direct", "advantages_count"},
+    turns_once_likelier: {"advantages_direct"},
+    turns_once_less_likely: {"advantages_direct"},
+    of_the_token_before: {"advantages_of_tokens_direct"},
+    of_the_first_token: {"advantages_of_tokens_direct"},
     only_their_size: {"advantages_direct", "advantages_count"},
     counts_padding: {"split_invariance"},
     liar: {"zero_advantage_zero_gradient"},
 }
 
 
-@parametrize_with_checks([imitates, by_sign, by_position], kind="objective")
+@parametrize_with_checks([imitates, by_sign, by_position, clipped, towards_a_log_ratio], kind="objective")
 def test_what_is_unusual_but_right_is_not_refused(check):
     check()
 
 
 def test_every_check_about_advantages_has_a_broken_objective():
-    assert {"advantages_direct", "advantages_count"} <= set().union(*BROKEN.values())
+    assert {"advantages_direct", "advantages_of_tokens_direct", "advantages_count"} <= set().union(*BROKEN.values())
 
 
 @pytest.mark.parametrize("fn", BROKEN, ids=lambda fn: fn.__name__)
