@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from grpo_plus.evaluation.answers import reader_of
 from grpo_verifiers import get_verifier
+from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.math import fast, math
 from grpo_verifiers.reading.fences import last_block
@@ -130,6 +131,39 @@ def test_a_vote_is_cast_for_the_answer_that_the_verifier_reads(name, right, othe
     read = reader_of(get_verifier(name))
     assert [case for case in FOUND if (read(filled(case, right, other)) or "").strip() != "42"] == []
     assert [case for case in NOT_FOUND if (read(filled(case, right, other)) or "").strip() == "42"] == []
+
+
+READERS = {
+    "math": ({}, {"answer": "42"}, "\\boxed{42}"),
+    "numeric": ({}, {"answer": "42"}, "\\boxed{42}"),
+    "exact": ({}, {"answer": "42"}, "42"),
+    "choice": ({}, {"answer": "B"}, "\\boxed{B}"),
+    "regex": ({"pattern": "42"}, {}, "42"),
+    "json_schema": ({"schema": {"const": 42}}, {}, "42"),
+    "code": ({"level": "none", "highest": "none"}, {"tests": [{"code": "assert f() == 42"}]}, "\n```python\ndef f():\n    return 42\n```\n"),
+    "code_steps": ({"level": "none", "highest": "none"}, {"tests": [{"code": "assert f() == 42"}]}, "\n```python\ndef f():\n    return 42\n```\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_verifier_of_answers_takes_the_option_think(name):
+    options, columns, right = READERS[name]
+
+    def score(think, text):
+        return get_verifier(name, think=think, **options).verify(text, completion_text=text, **columns).score
+
+    assert score("plan", f"<plan>hm</plan>{right}") == 1
+    assert score("plan", f"<PLAN>{right}</PLAN>") == 0
+    assert score("plan", f"<plan>{right}") == 0
+    assert score("think", f"<think>{right}") == 0
+    if name not in ("exact", "regex", "json_schema"):  # these read all of a text
+        assert score(None, f"<think>{right}") == 1
+    with pytest.raises(KeywordError, match="think is '<plan>'"):
+        get_verifier(name, think="<plan>", **options)
+
+
+def test_a_vote_of_math_leaves_out_the_tag_of_ones_own():
+    assert reader_of(get_verifier("math", think="plan"))("<plan>\\boxed{41}</plan>\\boxed{42}") == "42"
 
 
 def test_a_tag_of_ones_own_joins_the_known_ones_and_none_takes_the_text_as_it_is():

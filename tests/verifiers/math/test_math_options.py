@@ -31,6 +31,8 @@ SWITCHED = [
     ("decimals", 0, r"\frac12", r"\boxed{0.5}", 1, 1),
     ("decimals", 8, "3.1415926535", r"\boxed{3.1415926}", 1, 0),
     ("decimal_comma", False, "1000.99", r"\boxed{1000,99}", 1, 0),
+    ("think", "plan", "42", r"<plan>\boxed{41}</plan>\boxed{42}", 0, 1),
+    ("think", None, "42", r"<think>\boxed{42}", 0, 1),
 ]
 
 
@@ -59,6 +61,7 @@ def test_every_option_is_switched_here_and_has_the_same_default_everywhere():
         ({"units": True}, ["units", "True", "'match'"]),
         ({"decimals": -1}, ["decimals", "-1", "0"]),
         ({"decimals": True}, ["decimals", "True"]),
+        ({"think": "<plan>"}, ["think", "'<plan>'", "without angle brackets"]),
         ({"reduced": "yes"}, ["reduced", "'yes'", "true or false"]),
         ({"last_numbers": True}, ["last_numbers", "Did you mean 'last_number'?"]),
     ],

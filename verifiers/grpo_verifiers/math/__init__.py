@@ -73,6 +73,7 @@ def math(
     percent: "Percent" = "either",
     decimals: int = 6,
     decimal_comma: bool = True,
+    think: str | None = "think",
 ) -> Verdict:
     """Whether the completion's final answer is the gold answer.
 
@@ -92,11 +93,12 @@ def math(
         decimals: a decimal of six significant digits or more that is right to this many decimals may stand for an
             exact value; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
+        think: tag of the thinking section that is left out; None leaves nothing out.
     """
     from grpo_verifiers.math.options import Options
     from grpo_verifiers.math.slow import judge_fully
 
-    options = Options(conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma)
+    options = Options(conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think)
     return judge_fully(completion, answer, options)
 
 

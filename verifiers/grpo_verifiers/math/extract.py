@@ -32,7 +32,7 @@ class Found:
 
 def extract(completion: str, options: Options) -> Found:
     """Find the final answer of a completion."""
-    text = answer_part(completion)
+    text = answer_part(completion, options.think)
     strict = options.conflicts == "reject"
     boxes, problem = stated_boxes(text, last_only=not strict)
     if problem:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from grpo_verifiers._suggest import unknown
+from grpo_verifiers.text._options import tag_name
 
 Conflicts = Literal["reject", "last"]
 Matching = Literal["match", "ignore"]
@@ -27,6 +28,7 @@ class Options:
         decimals: an irrational or repeating value may be given as a decimal of six significant digits or more that is
             right to this many decimals; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
+        think: name of a thinking tag beside those of known models; None takes the completion as it is.
     """
 
     conflicts: Conflicts = "reject"
@@ -38,6 +40,7 @@ class Options:
     percent: Percent = "either"
     decimals: int = 6
     decimal_comma: bool = True
+    think: str | None = "think"
 
     def __post_init__(self) -> None:
         for name, kind in (("conflicts", Conflicts), ("units", Matching), ("bases", Matching), ("percent", Percent)):
@@ -49,6 +52,8 @@ class Options:
                 raise TypeError(f"math: {name}={getattr(self, name)!r}, expected true or false.")
         if not isinstance(self.decimals, int) or isinstance(self.decimals, bool) or not 0 <= self.decimals <= 15:
             raise ValueError(f"math: decimals={self.decimals!r}, expected an integer from 0 (exact only) to 15.")
+        if self.think is not None and (problems := tag_name("think", self.think)):
+            raise ValueError(f"math: {problems[0]}")
 
 
 DEFAULTS = Options()

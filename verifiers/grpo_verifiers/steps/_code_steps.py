@@ -27,7 +27,7 @@ from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
-from grpo_verifiers.text._options import integer, number, one_of, require
+from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
 _IDLE = re.compile(
@@ -96,6 +96,7 @@ async def code_steps(
     max_source: int = 100_000,
     level: Literal["full", "process", "none"] = "process",
     highest: Literal["full", "process", "none"] = "full",
+    think: str | None = "think",
 ) -> Verdict:
     """Score each statement of the last Python program by the share of tests under which it runs through.
 
@@ -114,17 +115,18 @@ async def code_steps(
         max_source: characters of a program.
         level: the least confinement to run under, as of ``code``.
         highest: the most confinement to use, as of ``code``.
+        think: tag of the thinking section that is left out; None leaves nothing out.
     """
     del completion
     problems = _value_problems(
-        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest
+        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest, think=think
     )
     require("code_steps", problems)
     try:
         read = read_tests(tests)
     except BadTestsError as error:
         return excused(str(error))
-    program = _program(completion_text)
+    program = _program(completion_text, think)
     if program is None:
         return Verdict(0.0, Status.UNPARSABLE, "no fenced block with a whole Python statement")
     if (size := program.spans[-1][1] - program.start) > max_source:
@@ -149,9 +151,9 @@ async def code_steps(
     return step_verdict(program.spans, scores, aggregate, f"{found} under {len(read)} tests")
 
 
-def _program(text: str) -> _Program | None:
+def _program(text: str, think: str | None = "think") -> _Program | None:
     """The program of a completion; None where there is no whole statement of one."""
-    clean = without_specials(blanked(text))  # what is thought is not the program
+    clean = without_specials(blanked(text, think))  # what is thought is not the program
     place = last_block_at(clean, PYTHON, unclosed=True)
     if place is None:
         return None
@@ -273,12 +275,19 @@ def _defines(case: _Case, names: set[str]) -> int | None:
 
 
 def check_options(
-    *, aggregate: Aggregate, time_limit: float, memory: float, max_source: int, level: Level, highest: Level
+    *,
+    aggregate: Aggregate,
+    time_limit: float,
+    memory: float,
+    max_source: int,
+    level: Level,
+    highest: Level,
+    think: str | None,
 ) -> list[str]:  # fmt: skip
     """The problems with these values, and with what this machine offers for them."""
     del aggregate  # its type says it all
     problems = _value_problems(
-        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest
+        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest, think=think
     )
     if not problems:
         try:
@@ -289,11 +298,11 @@ def check_options(
 
 
 def _value_problems(
-    *, time_limit: float, memory: float, max_source: int, level: Any, highest: Any
+    *, time_limit: float, memory: float, max_source: int, level: Any, highest: Any, think: str | None
 ) -> list[str]:  # fmt: skip
     problems = number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
     problems += integer("max_source", max_source, 1, 1 << 20)
     ranks = one_of("level", level, LEVELS) + one_of("highest", highest, LEVELS)
     if not ranks and LEVELS.index(highest) < LEVELS.index(level):
         ranks = [f"highest ({highest!r}) is below level ({level!r})."]
-    return problems + ranks
+    return problems + ranks + ([] if think is None else tag_name("think", think))
