@@ -29,11 +29,12 @@ class Bounds:
     told: str = ""
 
     def holds(self, value: Any) -> bool:
-        """Whether a number is one of them."""
+        """Whether a number is one of them; an integer beyond the largest float never is."""
         inside = self.low <= value <= self.high
         at_open_end = (self.open_low and value == self.low) or (self.open_high and value == self.high)
         broken = self.whole_from is not None and value >= self.whole_from and value % 1 != 0
-        return inside and not at_open_end and not broken and not (self.finite and _is_infinite(value))
+        too_large = _is_infinite(value) and (self.finite or value not in (math.inf, -math.inf))
+        return inside and not at_open_end and not broken and not too_large
 
     def words(self) -> str:
         """The bounds, to stand behind "expected"."""

@@ -304,11 +304,11 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 def _names_mapping(name: str, text: str) -> bool:
     """Whether text says a mapping, in the way that a field understands."""
-    if name in FILES and not text.startswith("{"):
-        return text == "" or name == "deepspeed" or Path(text).expanduser().is_file()  # DeepSpeed has further ways
     try:
+        if name in FILES and not text.startswith("{"):
+            return text == "" or name == "deepspeed" or Path(text).expanduser().is_file()  # DeepSpeed has further ways
         return text == "" or isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, OSError):  # no JSON; a name too long for a file
         return False
 
 
@@ -351,7 +351,7 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
     """A right value in its field's type: 8.0 as 8 where integers belong, one text as the list of it."""
     if value is None and spec.default is False and NoneType not in kinds:
         return False
-    if value == "" and dict in kinds:
+    if isinstance(value, str) and value == "" and dict in kinds:
         return None
     kinds = kinds - {NoneType}
     if kinds == {int} and isinstance(value, float):

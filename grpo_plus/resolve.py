@@ -313,7 +313,8 @@ def _outcome_problems(config: Any) -> list[str]:
 
 def _objective_problems(config: Any) -> Sequence[Problem]:
     if config.objective is None:
-        return _unread("objective", config.objective_kwargs) + _own_ratio_problems(config)
+        problems = _unread("objective", config.objective_kwargs) + _own_ratio_problems(config)
+        return problems + _length_problems(config)
     from grpo_plus.objectives.compose import objective_problems
     from grpo_plus.objectives.fields import field_problems
 
@@ -327,7 +328,7 @@ def _objective_problems(config: Any) -> Sequence[Problem]:
     if not problems:
         objective = resolve_objective(config)
         assert objective is not None
-        problems += field_problems(objective, config)
+        problems += field_problems(objective, config) + _length_problems(config)
         if objective.stop_fraction is not None:
             problems += stop_problems(config)
     for name in changed_fields(config, tuple(OBJECTIVE_FIELDS)):
@@ -346,6 +347,22 @@ def _own_ratio_problems(config: Any) -> list[str]:
     text = f"importance_sampling_level is {config.importance_sampling_level!r}, one ratio a completion, which has no"
     why = f"{text} meaning with advantages per {per} (advantage {config.advantage!r})"
     return [f"{why}: set it to 'token', use objective 'gspo_token', or an advantage estimator per completion."]
+
+
+def _length_problems(config: Any) -> list[str]:
+    """Losses that divide by the longest length there can be, where completions may have any."""
+    if config.max_completion_length is not None:
+        return []
+    objective = resolve_objective(config)
+    if objective is None:
+        divides, way = config.loss_type == "dr_grpo", ""
+    else:
+        reduce = objective.reduce
+        divides = reduce.piece.name == "constant" and reduce.keywords.get("length") is None
+        way = ", give the reduction its length"
+    what = f"loss_type {config.loss_type!r}" if objective is None else f"the objective {config.objective!r}"
+    text = f"max_completion_length is None, but {what} divides by it"
+    return [f"{text}: set it{way}, or choose a loss that does not."] if divides else []
 
 
 def _unread(owner: str, keywords: Any) -> list[str]:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = place(error)
         print(f"grpo-plus {name}: interrupted{where and f' in {where}'}", file=sys.stderr)
         return 130
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a plug-in may raise anything
         told = _fault(error)
         if not told:
             raise

@@ -1,8 +1,10 @@
 """Reward functions by TRL's names, dotted paths or references, and reward models."""
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from types import NoneType
@@ -53,25 +55,55 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
 
 
 def _checked(name: str, function: Any) -> Any:
-    """A reward function whose scores are checked before the host makes a tensor of them; async ones stay unchecked."""
+    """A reward function whose scores are checked before the host makes a tensor of them."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return function
+
+        @functools.wraps(function)
+        async def scored_later(*arguments: Any, **columns: Any) -> Any:
+            wanted = _wanted(columns)
+            try:
+                scores = await function(*arguments, **columns)
+            except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+                # These would end the host's event loop, and it would wait for the scores for ever.
+                what = f"{type(error).__name__}: {error}".removesuffix(": ")
+                raise UserError(f"reward_funcs: {name!r} ended its call with {what}.") from error
+            return _fitting(name, scores, wanted)
+
+        return scored_later
 
     @functools.wraps(function)
     def scored(*arguments: Any, **columns: Any) -> Any:
-        scores = function(*arguments, **columns)
-        wanted = len(columns["completions"]) if "completions" in columns else None
-        if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
-            if wanted is None or len(scores) == wanted:
-                return scores
-            told = f"{len(scores)} scores"
-        elif not isinstance(scores, Sequence | NoneType | Real) and wanted in (None, *getattr(scores, "shape", ())[:1]):
-            return scores  # a tensor or an array
-        else:
-            told = repr(scores) if len(repr(scores)) <= 200 else f"{repr(scores)[:200]}…"
-        raise UserError(
-            f"reward_funcs: {name!r} returned {told}, expected a list of {wanted} numbers, one a completion (None: the "
-            "reward does not apply)."
-        )
+        wanted = _wanted(columns)
+        return _fitting(name, function(*arguments, **columns), wanted)
 
     return scored
+
+
+def _wanted(columns: Mapping[str, Any]) -> int | None:
+    """How many scores are due; asked before the call, which may change its lists."""
+    return len(columns["completions"]) if "completions" in columns else None
+
+
+def _fitting(name: str, scores: Any, wanted: int | None) -> Any:
+    """The scores, where the host can use them; an integer beyond all floats is infinite, and judged like that."""
+    if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
+        if wanted is None or len(scores) == wanted:
+            return [_in_floats(score) for score in scores]
+        told = f"{len(scores)} scores"
+    elif not isinstance(scores, Sequence | NoneType | Real) and (
+        wanted is None or tuple(getattr(scores, "shape", ())) == (wanted,)
+    ):
+        return scores  # a tensor or an array
+    else:
+        told = repr(scores) if len(repr(scores)) <= 200 else f"{repr(scores)[:200]}…"
+    raise UserError(
+        f"reward_funcs: {name!r} returned {told}, expected a list of {wanted} numbers, one a completion (None: the "
+        "reward does not apply)."
+    )
+
+
+def _in_floats(score: Any) -> Any:
+    try:
+        return score if score is None else float(score)
+    except OverflowError:
+        return math.inf if score > 0 else -math.inf

@@ -51,12 +51,15 @@ class Adaptive:
 
     Attributes:
         target: the KL per token to hold, in nats.
-        rate: how fast β moves.
+        rate: how fast β moves, less than 5.
     """
 
     target: float
     rate: float = 0.1
     adapts = True
+
+    LIMIT = 5.0
+    """From this rate on, a KL below its target would take β to 0 or below: a reward for divergence."""
 
     def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
         """The coefficient after ``step`` optimizer steps, of which the measured KL is the only thing that counts."""
@@ -94,6 +97,11 @@ def parse_schedule(spec: Any) -> tuple[Schedule, list[str]]:
         for key, value in keywords.items()
         if isinstance(value, int | float) and not 0 < value < float("inf")
     ]
+    if made is Adaptive and not problems and keywords.get("rate", 0) >= Adaptive.LIMIT:
+        problems.append(
+            f"the KL schedule {name!r}: rate is {keywords['rate']!r}, expected less than {Adaptive.LIMIT:g}: one step "
+            "would take beta to 0 or below, which rewards divergence."
+        )
     return (Constant() if problems else made(**keywords)), problems
 
 

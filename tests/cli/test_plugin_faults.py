@@ -15,6 +15,10 @@ ENDS = {
         "OSError: sorry",
     ),
 }
+ENDS_OF_CALLS = ENDS | {
+    "an exception of no ordinary kind": ("raise type('Odd', (BaseException,), {})('so')", "Odd: so"),
+    "a group": ("raise ExceptionGroup('two', [ValueError('one')])", "ExceptionGroup: two"),
+}
 CALLED = {
     "an estimator": ({"advantage": "./mine.py:part"}, "table"),
     "a surrogate": ({"objective": "grpo", "objective_kwargs": {"surrogate": "./mine.py:part"}}, "batch, ratio"),
@@ -37,11 +41,11 @@ def shown_alone(err, expected, file="mine.py"):
     assert not [frame for frame in frames if "/grpo_plus/" in frame or "/grpo_verifiers/" in frame or "/trl/" in frame]
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", ENDS_OF_CALLS)
 @pytest.mark.parametrize("kind", CALLED)
 def test_a_part_that_ends_its_call_ends_the_run_with_its_own_traceback(cli, config, folder, kind, end):
     values, parameters = CALLED[kind]
-    body, expected = ENDS[end]
+    body, expected = ENDS_OF_CALLS[end]
     (folder / "mine.py").write_text(f"def part({parameters}):\n    {body}\n")
     code, _, err = cli("train", config(**values))
     assert code == 2
@@ -94,6 +98,14 @@ RETURNS = {
     "words from a reward": (
         {"reward_funcs": ["./mine.py:part"]}, "completions, **columns", "['a'] * len(completions)", "expected a list of 8",
     ),
+    "a column from a reward": (
+        {"reward_funcs": ["./mine.py:part"]}, "completions, **columns", "__import__('torch').ones(len(completions), 1)",
+        "expected a list of 8",
+    ),
+    "the list it emptied from a reward": (
+        {"reward_funcs": ["./mine.py:part"]}, "completions, **columns", "completions.clear() or completions",
+        "returned 0 scores",
+    ),
     "a number for a dataset": ({"dataset_name": "./mine.py:part"}, "", "3", "returned int, expected"),
     "words for rows": ({"dataset_name": "./mine.py:part"}, "", "['a', 'b']", "returned a list with 'a'"),
     "no rows": ({"dataset_name": "./mine.py:part"}, "", "[]", "returned an empty list"),
@@ -123,6 +135,30 @@ def test_a_reward_function_may_return_what_the_host_takes(cli, config, folder):
     )
     (folder / "mine.py").write_text(text)
     code, _, err = cli("train", config(reward_funcs=[f"./mine.py:{name}" for name in ("array", "some", "later")]))
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    "ending", ["sys.exit(0)", "os._exit(0)", "raise asyncio.CancelledError", "raise KeyboardInterrupt"]
+)
+def test_an_async_reward_function_that_ends_its_call_leaves_nobody_waiting(cli, config, folder, ending):
+    (folder / "mine.py").write_text(f"import asyncio, os, sys\n\nasync def part(**columns):\n    {ending}\n")
+    code, _, err = cli("train", config(reward_funcs=["./mine.py:part"]))
+    assert code == 2
+    shown_alone(err, "'./mine.py:part' ended its call with ")
+
+
+def test_async_scores_are_checked_like_others(cli, config, folder):
+    (folder / "mine.py").write_text("async def part(**columns):\n    return [1.0]\n")
+    code, _, err = cli("train", config(reward_funcs=["./mine.py:part"]))
+    assert (code, "returned 1 scores, expected a list of 8" in err) == (2, True)
+
+
+def test_a_score_beyond_all_floats_is_infinite_and_ends_no_run(cli, config, folder):
+    (folder / "mine.py").write_text(
+        "def part(completions, **_):\n    return [10**400, *[0.5] * (len(completions) - 1)]\n"
+    )
+    code, _, err = cli("train", config(reward_funcs=["./mine.py:part"], max_steps=1))
     assert code == 0, err
 
 

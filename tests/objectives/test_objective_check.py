@@ -252,3 +252,14 @@ def test_the_bare_decorator_takes_the_functions_name(registered):
         return batch.logps
 
     assert "bare_loss" in objectives
+
+
+def test_an_adaptive_schedule_may_not_turn_the_kl_term_into_a_reward_for_divergence():
+    schedule = {"name": "adaptive", "target": 0.1, "rate": 5}
+    (problem,) = check_objective("grpo", {"kl": {"schedule": schedule}}, beta=0.1)
+    assert "rate is 5, expected less than 5" in problem
+    assert not check_objective("grpo", {"kl": {"schedule": schedule | {"rate": 4.99}}}, beta=0.1)
+
+
+def test_an_integer_beyond_all_floats_is_no_number_for_a_keyword():
+    assert "expected a number" in check_objective("grpo", {"epsilon_low": 10**400}, beta=0)[0]

@@ -252,6 +252,36 @@ def test_what_the_host_takes_is_taken(values):
     GRPOPlusConfig(**BASE | values)
 
 
+@pytest.mark.parametrize("name", ["epsilon", "epsilon_high", "delta", "max_grad_norm", "off_policy_mask_threshold"])
+def test_an_integer_beyond_all_floats_is_refused_where_infinity_is_not(name):
+    GRPOPlusConfig(**BASE | {name: math.inf})
+    refused(name, 10**400)
+
+
+@pytest.mark.parametrize("name", ["accelerator_config", "fsdp_config"])
+def test_a_text_too_long_for_a_path_is_no_file(name):
+    assert "or the path of a file" in "\n".join(problems(**{name: "x" * 100_000}))
+
+
+DIVIDING = [
+    {"loss_type": "dr_grpo"},
+    {"objective": "dr_grpo"},
+    {"objective": "grpo", "objective_kwargs": {"reduce": "constant"}},
+]
+
+
+@pytest.mark.parametrize("loss", DIVIDING, ids=str)
+def test_completions_of_any_length_are_refused_where_the_loss_divides_by_the_limit(loss):
+    (problem,) = problems(max_completion_length=None, **loss)
+    assert "max_completion_length is None" in problem
+    assert "divides by it" in problem
+
+
+def test_a_length_of_its_own_stands_for_the_limit():
+    kwargs = {"objective": "dr_grpo", "objective_kwargs": {"length": 64}}
+    assert GRPOPlusConfig(**BASE, max_completion_length=None, **kwargs).max_completion_length is None
+
+
 def test_whole_numbers_written_as_floats_are_integers():
     config = GRPOPlusConfig(**BASE, max_steps=1e3, num_generations=8.0)
     assert (config.max_steps, config.num_generations) == (1000, 8)

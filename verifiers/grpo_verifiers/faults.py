@@ -40,10 +40,10 @@ def _culprits(error: BaseException) -> Iterator[BaseException]:
         if one in seen:
             continue
         seen.append(one)
-        if isinstance(one, BaseExceptionGroup):
-            open_ones += one.exceptions
-        elif any(is_plugin(frame) for frame, _ in traceback.walk_tb(one.__traceback__)) or isinstance(one, SyntaxError):
+        if any(is_plugin(frame) for frame, _ in traceback.walk_tb(one.__traceback__)) or isinstance(one, SyntaxError):
             yield one
+        elif isinstance(one, BaseExceptionGroup):
+            open_ones += one.exceptions
         elif behind := one.__cause__ or (None if one.__suppress_context__ else one.__context__):
             open_ones.append(behind)
 

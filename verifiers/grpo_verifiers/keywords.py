@@ -76,7 +76,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is None or hint is type(None):
         return value is None
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and _is_float(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if origin is None:
@@ -86,6 +86,14 @@ def fits(value: Any, hint: Any) -> bool:
     if not isinstance(value, origin) or isinstance(value, str | bytes):
         return False
     return _items_fit(value, origin, args)
+
+
+def _is_float(value: float) -> bool:
+    """Whether a number is one, and no integer beyond the largest float."""
+    try:
+        return not math.isnan(value)
+    except OverflowError:
+        return False
 
 
 def _items_fit(value: Any, origin: type, args: tuple[Any, ...]) -> bool:
