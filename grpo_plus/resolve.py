@@ -313,8 +313,8 @@ def _outcome_problems(config: Any) -> list[str]:
 
 def _objective_problems(config: Any) -> Sequence[Problem]:
     if config.objective is None:
-        problems = _unread("objective", config.objective_kwargs) + _own_ratio_problems(config)
-        return problems + _length_problems(config)
+        unread = _unread("objective", config.objective_kwargs)
+        return unread + _own_ratio_problems(config) + _length_problems(config)
     from grpo_plus.objectives.compose import objective_problems
     from grpo_plus.objectives.fields import field_problems
 

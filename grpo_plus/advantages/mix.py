@@ -36,6 +36,8 @@ def check_mix(given: Mapping[str, Any], base: Path | None) -> list[str]:
     what, parts = "advantage estimator 'mix'", given["parts"]
     if not parts:
         return [f"{what}: keyword 'parts' is empty, expected at least one {{name: weight}}."]
+    if not any(parts.values()):
+        return [f"{what}: the weights of all parts ({', '.join(parts)}) are 0, so nothing is left to learn from."]
     problems = [
         f"{what}: {unknown('part', name, parts)} Keywords of mix are named after its parts."
         for name in given

@@ -198,6 +198,8 @@ BAD_KEYWORDS = [
     ),
     ("mix", {}, ["'parts' is required"]),
     ("mix", {"parts": {}}, ["'parts' is empty"]),
+    ("mix", {"parts": {"sign": 0, "zscore": 0.0}}, ["all parts (sign, zscore) are 0"]),
+    ("mix", {"parts": {"sign": 10**400}}, ["'parts' is"]),
     ("mix", {"parts": ["sign"]}, ["'parts' is ['sign']"]),
     (
         "mix",
