@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fault(error: BaseException) -> str:
     """What to say of an exception that a plug-in has raised; empty when it is none's fault."""
-    if not plugin_traceback(error) or "OutOfMemory" in type(error).__name__:  # whoever asks for the last byte
+    if not plugin_traceback(error):
         return ""
     ends = "ends the program" if isinstance(error, SystemExit) else "failed"
     what = f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -31,7 +31,7 @@ CALLED = {
 
 def shown_alone(err, expected, file="mine.py"):
     """The part of the output that tells of the plug-in: its frames, and no other file of ours or the host's."""
-    told = err[err.index("grpo-plus ") :]
+    told = err[err.index("Traceback (most recent call last)") :]
     assert expected in told
     assert file in told
     assert told.count("Traceback (most recent call last)") <= 2

@@ -318,9 +318,9 @@ def test_metrics_that_are_no_numbers_are_left_out_of_series(build, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"report_steps": -1}, "report_steps is -1, expected a whole number of steps"),
+        ({"report_steps": -1}, "report_steps is -1, expected at least 0 (0: never"),
         ({"report_steps": 5, "record": False}, "report_steps (5) needs the record"),
-        ({"record": "yes"}, "record is 'yes', expected true, false"),
+        ({"record": "yes"}, "record is 'yes', expected true or false"),
     ],
 )
 def test_settings_of_the_record_are_checked(tmp_path, settings, message):

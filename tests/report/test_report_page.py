@@ -360,13 +360,15 @@ def test_explain_draws_the_group_and_the_steps_of_a_sample(tmp_path, capsys):
 
     config = tmp_path / "c.yaml"
     config.write_text(f"advantage: process\nuse_cpu: true\nbf16: false\noutput_dir: {tmp_path}/out\n")
-    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2"]) == 0
+    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2", "--steps", "1,1;1,0"]) == 0
     out = capsys.readouterr().out
-    steps = {line.split()[2]: line.split()[3:] for line in out.splitlines() if line.strip().startswith("of step")}
-    assert [float(value) for value in steps["2"]] == pytest.approx([0.5, -1.5], abs=0.01)  # scores 1, 1, 1, 0
-    assert [float(value) for value in steps["1"]] == pytest.approx([0.5, 0.5], abs=0.01)
+    steps = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
+    assert [[float(value) for value in row] for row in steps] == [
+        pytest.approx([0.5, 0.5], abs=0.01),
+        pytest.approx([0.5, -1.5], abs=0.01),
+    ]
     first, second = (line for line in out.splitlines() if "┃" in line)
     assert first.index("┃") < first.index("━")
     assert second.index("━") < second.index("┃")
-    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "1,2"]) == 0
-    assert "--lengths of at least 2" in capsys.readouterr().out
+    assert main(["explain", str(config), "--rewards", "1,0", "--lengths", "4,2"]) == 0
+    assert "need step scores: --steps" in capsys.readouterr().out

@@ -26,7 +26,8 @@ def is_plugin(frame: FrameType) -> bool:
 def plugin_traceback(error: BaseException) -> str:
     """The traceback of a plug-in that raised, from its first frame on; empty when no plug-in did.
 
-    Of an exception that was made from others, those; of a syntax error, the line.
+    Of an exception that was made from others, those; of a syntax error, the line. A lack of memory is nobody's fault:
+    whoever asks for the last byte raises it.
     """
     return "".join(_trimmed(each) for each in _culprits(error))
 
@@ -40,6 +41,8 @@ def _culprits(error: BaseException) -> Iterator[BaseException]:
         if one in seen:
             continue
         seen.append(one)
+        if "OutOfMemory" in type(one).__name__:
+            continue
         if any(is_plugin(frame) for frame, _ in traceback.walk_tb(one.__traceback__)) or isinstance(one, SyntaxError):
             yield one
         elif isinstance(one, BaseExceptionGroup):
