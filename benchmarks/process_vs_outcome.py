@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--warm-steps", type=int, default=500)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
-    parser.add_argument("--goal", type=float, default=0.55, help="step accuracy to reach")
+    parser.add_argument("--goal", type=float, default=0.7, help="step accuracy to reach")
     parser.add_argument("--model", type=Path, help="folder that keeps the warm-started model from run to run")
     parser.add_argument("--out", type=Path, help="JSON file for every number")
     given = parser.parse_args()
