@@ -316,6 +316,26 @@ def test_a_step_verifier_that_breaks_on_a_completion_gives_it_one_bad_step(build
     assert is_finite(trainer.model)
 
 
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+def test_a_completion_that_breaks_the_call_for_a_batch_does_no_better_than_a_wrong_one(
+    build, say, capture, add, isolation
+):
+    def check(completions: list[str]) -> list[float]:
+        return [{"42": 1.0, "4": -1.0, "none": 0.0}[completion] for completion in completions]
+
+    say(texts)
+    add("whole", check, isolation=isolation)
+    trainer = build(
+        GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=["whole"], advantage="center", max_steps=1
+    )
+    kept = capture(trainer)
+    trainer.train()
+    assert list(trainer._logs["extra"]["whole_status"])[:4] == ["correct", "error", "wrong", "wrong"]
+    assert list(trainer._logs["rewards"]["whole"])[:4] == [1.0, 0.0, -1.0, 0.0]
+    assert kept[0]["advantages"][:4].flatten().tolist() == [1.0, 0.0, -1.0, 0.0]
+    assert is_finite(trainer.model)
+
+
 def test_a_completion_that_is_left_out_has_no_step(build, say, add):
     def check(completion: str, completion_text: str) -> object:
         return math.inf if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))

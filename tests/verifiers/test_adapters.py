@@ -148,6 +148,23 @@ def test_a_rubric_with_a_function_for_groups_looks_at_each_prompt():
     assert [v.score for v in found] == [2.0, 0.0, 1.0, 1.0]
 
 
+def longest(completions, answers):
+    assert len(set(answers)) == 1
+    lengths = [1 / (completion != "bad") * len(completion) for completion in completions]
+    return [float(length == max(lengths)) for length in lengths]
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_completion_that_breaks_a_function_for_groups_costs_its_prompt_only(isolation):
+    made = get_verifier(Rubric([longest]), isolation=isolation)
+    texts = ["aa", "b", "a", "bb", "c", "bad", "d", "dd"]
+    found = made.verify_batch(["p", "q", "p", "q", "r", "r", "s", "s"], texts, answer=[*"ababccdd"])
+    assert [v.score for v in found] == [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    assert [v.status.value == "error" for v in found] == [False] * 4 + [True] * 2 + [False] * 2
+    alone = made.verify_batch(["r", "r"], ["c", "bad"], answer=["c", "c"])
+    assert {v.status for v in alone} == {Status.ERROR}
+
+
 def test_a_failing_rubric_is_an_error_that_scores_nothing():
     def broken(completion):
         raise RuntimeError("the endpoint is down")

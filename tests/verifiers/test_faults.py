@@ -86,7 +86,7 @@ def test_a_batch_loses_the_results_that_are_none_and_no_others(isolation):
         (0.5, "partial"), (0.0, "error"), (None, "not_applicable"), (0.0, "error"), (0.5, "partial"),
     ]  # fmt: skip
     assert "returned inf" in found[1].detail
-    assert {v.score for v in made.verify_batch(None, ["all", "a"])} == {0.0}
+    assert [v.score for v in made.verify_batch(None, ["all", "a"])] == [0.0, 0.5]
     left_out = get_verifier(check, isolation=isolation, on_error="null").verify_batch(None, ["a", "inf"])
     assert [v.score for v in left_out] == [0.5, None]
     with pytest.raises(VerifierFailedError, match="on_error is 'raise'"):
@@ -99,6 +99,112 @@ def test_a_batch_whose_results_are_all_none_is_hopeless_in_the_end():
         assert {v.score for v in made.verify_batch(None, ["a"] * 8)} == {0.0}
     with pytest.raises(VerifierFailedError, match=r"'never'.*failed on all of the last 32"):
         made.verify_batch(None, ["a"] * 8)
+
+
+def even_batch(completions, answer):
+    """Raises for the whole batch where one completion is no number."""
+    return [float(int(completion) % 2 == gold) for completion, gold in zip(completions, answer, strict=True)]
+
+
+async def even_batch_later(completions, answer):
+    await asyncio.sleep(0)
+    return even_batch(completions, answer)
+
+
+def even_trl(prompts, completions, completion_ids, answer, **kwargs):
+    assert len(prompts) == len(completions) == len(completion_ids) == len(kwargs["level"])
+    return even_batch([completion[0]["content"] for completion in completions], answer)
+
+
+BATCHES = {
+    "worker": lambda **settings: get_verifier(even_batch, isolation="process", **settings),
+    "trainer": lambda **settings: get_verifier(even_batch, isolation="inline", **settings),
+    "event loop": lambda **settings: get_verifier(even_batch_later, isolation="inline", **settings),
+    "async in a worker": lambda **settings: get_verifier(even_batch_later, isolation="process", **settings),
+    "reward function of TRL": lambda **settings: get_verifier(even_trl, **settings),
+}
+
+
+@pytest.mark.parametrize("place", BATCHES)
+def test_a_completion_that_breaks_the_call_for_a_batch_costs_itself_only(place):
+    def judged(texts, **settings):
+        golds = [row % 2 for row in range(len(texts))]
+        given = [[{"role": "assistant", "content": text}] for text in texts] if "TRL" in place else texts
+        made = BATCHES[place](**settings)
+        ids = [[1]] * len(texts)
+        return made.verify_batch(["p"] * len(texts), given, ids, answer=golds, level=golds)
+
+    found = judged(["0", "one", "1", "3"])
+    assert [(v.score, v.status.value) for v in found] == [
+        (1.0, "correct"), (0.0, "error"), (0.0, "wrong"), (1.0, "correct"),
+    ]  # fmt: skip
+    assert "'one'" in found[1].detail
+    assert [v.score for v in judged(["0", "one", "1", "3"], on_error="null")] == [1.0, None, 0.0, 1.0]
+    with pytest.raises(VerifierFailedError, match="on_error is 'raise'"):
+        judged(["0", "one"], on_error="raise")
+    for every in (2, 4, 5, 8):
+        many = [str(row) if row % every else "x" for row in range(80)]
+        assert [v.score for v in judged(many)] == [1.0 if row % every else 0.0 for row in range(80)]
+
+
+def test_a_check_that_fails_on_every_part_of_a_batch_is_asked_few_times():
+    sizes = []
+
+    def check(completions):
+        sizes.append(len(completions))
+        raise ValueError("never works")
+
+    made = get_verifier(check, isolation="inline", on_error="zero")
+    for rows, single in ((2, 2), (HOPELESS, HOPELESS), (HOPELESS + 1, HOPELESS), (500, HOPELESS)):
+        sizes.clear()
+        found = made.verify_batch(None, ["x"] * rows)
+        assert {(v.score, v.detail) for v in found} == {(0.0, "ValueError: never works")}
+        assert sizes == [rows] + [1] * single
+
+
+def test_failures_on_single_completions_of_a_batch_are_counted_in_a_row():
+    def check(completions):
+        return [1.0 / (completion != "bad") for completion in completions]
+
+    made = get_verifier(check, isolation="inline")
+    for _ in range(HOPELESS):
+        assert [v.score for v in made.verify_batch(None, ["bad"] * 7 + ["good"])] == [0.0] * 7 + [1.0]
+    with pytest.raises(VerifierFailedError, match=f"failed on all of the last {HOPELESS}"):
+        made.verify_batch(None, ["good"] + ["bad"] * HOPELESS)
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_check_that_cannot_work_alone_stops_the_run_though_the_batch_only_raised(isolation):
+    def check(completions):
+        from grpo_verifiers.errors import VerifierFailedError
+
+        raise ValueError("many") if len(completions) > 1 else VerifierFailedError("pip install something")
+
+    with pytest.raises(VerifierFailedError, match=r"cannot run.*pip install something"):
+        get_verifier(check, isolation=isolation, on_error="zero").verify_batch(None, ["x"] * 3)
+
+
+def test_a_check_that_compares_completions_sees_one_where_it_is_asked_again():
+    def shortest(completions):
+        lengths = [len(completion) if completion != "bad" else 1 / 0 for completion in completions]
+        return [float(length == min(lengths)) for length in lengths]
+
+    made = get_verifier(shortest, isolation="inline")
+    assert [v.score for v in made.verify_batch(None, ["a", "aa"])] == [1.0, 0.0]
+    assert [v.score for v in made.verify_batch(None, ["a", "aa", "bad"])] == [1.0, 1.0, 0.0]
+
+
+def test_what_is_logged_when_asked_again_is_not_kept():
+    logged = []
+
+    def check(completions, log_extra, **kwargs):
+        log_extra("seen", list(completions))
+        return [float(completion) for completion in completions]
+
+    made = get_verifier(check, isolation="inline")
+    found = made.verify_batch(None, ["0", "x", "1"], log_extra=lambda name, values: logged.append(values))
+    assert [v.score for v in found] == [0.0, 0.0, 1.0]
+    assert logged == [["0", "x", "1"]]
 
 
 def test_what_is_down_for_all_stops_the_run_and_leaves_all_out_until_then():

@@ -1,7 +1,8 @@
 """A batch as trainers hand it over (TRL's reward signature), and the parts of it that a check may ask for."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers._suggest import nearest
@@ -76,6 +77,11 @@ class Samples:
             self.extras,
         )
 
+    def unlogged(self) -> "Samples":
+        """The same, where nothing that a check logs is kept: TRL expects one value for each row, and only once."""
+        silent = {name: _forget for name in ("log_extra", "log_metric") if self.extras.get(name) is not None}
+        return replace(self, extras={**self.extras, **silent})
+
     def column(self, name: str, parameter: str) -> Sequence[Any]:
         """The values of a column that a check cannot do without."""
         if name in self.columns:
@@ -116,6 +122,14 @@ class Samples:
 RESERVED = ("prompt", "messages", "completion_ids", "completion_text")
 
 
+def rows_by_prompt(prompts: Sequence[Any]) -> list[list[int]]:
+    """The rows of each prompt, in the order of their first ones."""
+    groups: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(json.dumps(prompt, default=repr, sort_keys=True), []).append(row)
+    return list(groups.values())
+
+
 def completion_text(completion: Any) -> str:
     """A completion's text: the string itself, or what the assistant says in its last message of a chat."""
     if isinstance(completion, str):
@@ -138,6 +152,10 @@ def content_text(content: Any) -> str:
 def _part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) else None
     return text if isinstance(text, str) else ""
+
+
+def _forget(*_: Any, **__: Any) -> None:
+    """Log nothing."""
 
 
 def _as_chat(value: Any, role: str) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_verifiers._form import form_of
+from grpo_verifiers._samples import rows_by_prompt
 from grpo_verifiers._spec import by_value
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.errors import KeywordError, VerifierError
@@ -84,9 +85,9 @@ def _from_rubric(name: str, rubric: Any) -> FunctionVerifier:
     check = GroupRubricCheck(rubric) if grouped else RubricCheck(rubric)
     try:
         by_value(check)
-        settings = Settings(isolation="process", raw=True)
+        settings = Settings(isolation="process", raw=True, by_prompt=grouped)
     except VerifierError:  # a judge's client holds sockets and locks: such a rubric waits rather than works
-        settings = Settings(isolation="inline", raw=True)
+        settings = Settings(isolation="inline", raw=True, by_prompt=grouped)
     return FunctionVerifier(check, name, settings)
 
 
@@ -115,11 +116,8 @@ class GroupRubricCheck:
 
     async def __call__(self, completions: Sequence[Any], prompts: Sequence[Any], **columns: Any) -> list[Verdict]:
         """Score a batch, group by group."""
-        groups: dict[str, list[int]] = {}
-        for row, prompt in enumerate(prompts):
-            groups.setdefault(json.dumps(prompt, default=repr, sort_keys=True), []).append(row)
         found: dict[int, Verdict] = {}
-        for rows in groups.values():
+        for rows in rows_by_prompt(prompts):
             own = [{name: values[row] for name, values in columns.items()} for row in rows]
             states = [_state(completions[row], prompts[row], one) for row, one in zip(rows, own, strict=True)]
             found.update(zip(rows, await self._group(states, own), strict=True))

@@ -4,6 +4,7 @@ import functools
 import importlib
 import logging
 import os
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from grpo_verifiers._form import Form, arguments, form_of
 from grpo_verifiers._outcome import MARK, Outcome, Refused
 from grpo_verifiers._plain import readable, short
-from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples
+from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
@@ -29,7 +30,7 @@ HOPELESS = 32
 GOLD = "answer"
 """The parameter that holds gold answers."""
 BATCH_FAILURE = 8
-"""How many failures one failed call of a batch function counts for: one bad completion fails them all."""
+"""How many failures one failed call of a batch function counts for: one bad completion may fail them all."""
 DEFAULT_TIMEOUT = 10.0
 DEFAULT_BATCH_TIMEOUT = 60.0
 DEFAULT_ASYNC_TIMEOUT = 120.0
@@ -57,6 +58,7 @@ class Settings:
         builtin: comes with this package: its workers are confined, unless ``confined`` says otherwise.
         confined: False for a check that builds a sandbox of its own, which confinement would forbid.
         raw: wants the completions as TRL has them: chats as lists of messages.
+        by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
         fast: see ``builtins``.
         golds: see ``builtins``.
         option_checks: see ``builtins``.
@@ -75,6 +77,7 @@ class Settings:
     builtin: bool = False
     confined: bool = True
     raw: bool = False
+    by_prompt: bool = False
     fast: str | None = None
     option_checks: str | None = None
     golds: str | None = None
@@ -332,23 +335,51 @@ class FunctionVerifier(Verifier):
     ) -> Pending:
         """Submit everything without waiting."""
         samples = Samples.of(self.label, prompts, completions, completion_ids, columns)
-        inline = self.isolation == "inline"
-        calls = arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
-        collect = self._place.start(calls)
+        everything = range(len(samples))
+        collect = self._place.start(self._calls(samples))
 
         def finish() -> tuple[list[Verdict], list[float]]:
-            verdicts: list[Verdict] = []
-            seconds: list[float] = []
+            outcomes = collect()
+            asked: list[tuple[Sequence[int], Outcome]] = [([row], each) for row, each in enumerate(outcomes)]
+            if self.form.batch and outcomes:
+                failed = outcomes[0].kind == "raised" and self.on_error != "raise"
+                asked = self._in_parts(samples, outcomes[0]) if failed else [(everything, outcomes[0])]
+            found: dict[int, tuple[Verdict, float]] = {}
             judged: dict[int, list[Verdict]] = {}  # equal questions share an outcome, and a failure counts once
-            for outcome, call in zip(collect(), calls, strict=True):
-                rows = call[2] or 1
+            for rows, outcome in asked:
                 if id(outcome) not in judged:
-                    judged[id(outcome)] = self._judge(outcome, rows)
-                verdicts += judged[id(outcome)]
-                seconds += [outcome.seconds] * rows
-            return verdicts, seconds
+                    judged[id(outcome)] = self._judge(outcome, len(rows))
+                found.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
+            return [found[row][0] for row in everything], [found[row][1] for row in everything]
 
         return Pending(finish)
+
+    def _calls(self, samples: Samples) -> list[tuple[Any, dict[str, Any], int | None]]:
+        inline = self.isolation == "inline"
+        return arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
+
+    def _in_parts(self, samples: Samples, failed: Outcome) -> list[tuple[Sequence[int], Outcome]]:
+        """What became of each part of a batch whose one call raised: the rows of the part, and its own outcome.
+
+        The parts are single completions, or those of one prompt (``by_prompt``). A check that fails on all of
+        ``HOPELESS`` parts, drawn by a fixed seed so that no pattern of the batch meets them, is not asked about the
+        others: its one failure stands for the batch.
+        """
+        parts = rows_by_prompt(samples.prompts) if self.settings.by_prompt else [[row] for row in range(len(samples))]
+        if len(parts) == 1:
+            return [(parts[0], failed)]
+
+        def ask(indices: Sequence[int]) -> dict[int, Outcome]:
+            calls = [call for index in indices for call in self._calls(samples.pick(parts[index]).unlogged())]
+            return dict(zip(indices, self._place.start(calls)(), strict=True))
+
+        found = ask(random.Random(0).sample(range(len(parts)), min(HOPELESS, len(parts))))  # noqa: S311 - no secret
+        failures = [outcome for outcome in found.values() if outcome.kind != "value"]
+        if len(failures) == len(found):
+            broken = (each for each in failures if each.kind != "value" and FAULTS[each.kind] is Fault.VERIFIER)
+            return [(range(len(samples)), next(broken, failed))]
+        found |= ask([index for index in range(len(parts)) if index not in found])
+        return [(part, found[index]) for index, part in enumerate(parts)]
 
     def _runs_in_workers(self) -> bool:
         # A check that uses a verifier runs in a worker already: the same deadline holds for both.
