@@ -1,14 +1,14 @@
 """Which verifier the steps of completions come from, and the stop of a run that gets none."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grpo_verifiers._plain import readable
 from grpo_verifiers.verdict import Status, Verdict
 
 PATIENCE = 32
-"""So many judged completions without a step, and never one with, mean that a verifier gives no steps."""
+"""So many judged completions without a step, and never one with, mean that a verifier gives no steps to train on."""
 _JUDGED = (Status.CORRECT, Status.WRONG, Status.PARTIAL)
 
 
@@ -17,9 +17,9 @@ class StepsSeen:
     """What one verifier's verdicts on one rank's batch show.
 
     Attributes:
-        given: some verdict has steps.
-        without: completions that were judged and have none; what is empty, cannot be read, failed or does not apply
-            shows nothing.
+        given: some verdict has a step to train on: it has a score and holds a character of the completion.
+        without: completions that were judged and have no such step; what is empty, cannot be read, failed or does not
+            apply shows nothing.
         example: what it gave instead.
     """
 
@@ -28,18 +28,38 @@ class StepsSeen:
     example: str = ""
 
 
-def steps_seen(verdicts: Sequence[Verdict], completion_ids: Sequence[Sequence[int]]) -> StepsSeen:
-    """What a verifier's verdicts show."""
+def steps_seen(
+    verdicts: Sequence[Verdict], completion_ids: Sequence[Sequence[int]], length: Callable[[Sequence[int]], int]
+) -> StepsSeen:
+    """What a verifier's verdicts show.
+
+    Args:
+        verdicts: one for each completion.
+        completion_ids: as sampled.
+        length: the number of characters of sampled ids; asked only where no scored step starts at the first one.
+    """
+    rows = list(zip(verdicts, completion_ids, strict=False))
+    giving = [_teaches(verdict, ids, length) for verdict, ids in rows]
     without = [
         verdict
-        for verdict, ids in zip(verdicts, completion_ids, strict=False)
-        if verdict.status in _JUDGED and len(ids) and not verdict.steps
+        for (verdict, ids), gives in zip(rows, giving, strict=True)
+        if verdict.status in _JUDGED and len(ids) and not gives
     ]
-    example = ""
-    if without:
-        reason = f": {readable(without[0].detail, 80)}" if without[0].detail else ""
-        example = f"the score {without[0].score:g} ({without[0].status.value}{reason})"
-    return StepsSeen(any(verdict.steps for verdict in verdicts), len(without), example)
+    return StepsSeen(any(giving), len(without), _shown(without[0]) if without else "")
+
+
+def _teaches(verdict: Verdict, ids: Sequence[int], length: Callable[[Sequence[int]], int]) -> bool:
+    """Whether a verdict has a step that has a score and holds a character."""
+    starts = [step.start for step in verdict.steps if step.score is not None and step.start < step.end]
+    return bool(starts) and len(ids) > 0 and (min(starts) == 0 or min(starts) < length(ids))
+
+
+def _shown(verdict: Verdict) -> str:
+    """What a verdict gave instead of a step to train on."""
+    reason = f": {readable(verdict.detail, 80)}" if verdict.detail else ""
+    steps = "only steps that have no score or hold no character of the completion, and " if verdict.steps else ""
+    score = "None" if verdict.score is None else f"{verdict.score:g}"
+    return f"{steps}the score {score} ({verdict.status.value}{reason})"
 
 
 @dataclass

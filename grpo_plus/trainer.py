@@ -229,7 +229,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             if wrong := _trl.gather_objects(wrong):  # on any rank
                 raise ValueError(wrong[0])
         else:
-            seen = _trl.gather_objects([self.verification.steps_seen(completion_ids)])
+            seen = _trl.gather_objects([self.verification.steps_seen(completion_ids, self.processing_class)])
             labels = self.step_source.labels(seen, training=self.model.training)
             self._settle_outcome(labels)
             local = self.verification.steps(labels, completion_ids, self.processing_class)

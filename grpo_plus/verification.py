@@ -273,9 +273,14 @@ class Verification:
         """Label of every verifier to whether its verdicts have steps; None where only running it can tell."""
         return {live.verifier.label: live.verifier.gives_steps for live in self.live}
 
-    def steps_seen(self, completion_ids: Sequence[Sequence[int]]) -> dict[str, StepsSeen]:
+    def steps_seen(self, completion_ids: Sequence[Sequence[int]], tokenizer: Any) -> dict[str, StepsSeen]:
         """What each verifier's verdicts on this rank's batch say of whether it gives steps."""
-        return {live.verifier.label: steps_seen(live.verdicts, completion_ids) for live in self.live}
+        decode = decoder(tokenizer)
+
+        def length(ids: Sequence[int]) -> int:
+            return len(decode(ids))
+
+        return {live.verifier.label: steps_seen(live.verdicts, completion_ids, length) for live in self.live}
 
     def steps(
         self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any

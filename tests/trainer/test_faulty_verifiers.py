@@ -374,6 +374,15 @@ def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(build, say, ad
         build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8).train()
 
 
+@pytest.mark.parametrize("step", [(0, 1, None), (0, 0, 1.0), (10**6, 10**7, 1.0)])
+def test_a_verifier_whose_steps_train_nothing_stops_the_run(build, say, add, step):
+    say(texts)
+    add("idle", stepping([step]))
+    build(GRPOPlusTrainer, **process("idle", steps_from="idle"), max_steps=PATIENCE // 8 - 1).train()
+    with pytest.raises(ValueError, match=r"'idle' gave no step in 32 completions.*only steps that have no score"):
+        build(GRPOPlusTrainer, **process("idle", steps_from="idle"), max_steps=PATIENCE // 8).train()
+
+
 @pytest.mark.parametrize(
     "verdict",
     [

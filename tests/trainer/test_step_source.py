@@ -15,8 +15,17 @@ NOTHING = [
 ]
 
 
+IDLE = [
+    Verdict(1.0, steps=(Step(0, 1, None),)),
+    Verdict(0.5, steps=(Step(0, 0, 1.0), Step(3, 3, 0.5))),
+    Verdict(0.0, steps=(Step(5, 6, 1.0), Step(10**6, 10**7, 1.0))),
+    Verdict(1.0, steps=(Step(0, 1, None), Step(2, 2, 1.0), Step(5, 9, 0.0))),
+]
+"""Steps of a text of five characters that nothing can be trained with."""
+
+
 def seen(*verdicts, empty=False):
-    return steps_seen(verdicts, [[] if empty else [1]] * len(verdicts))
+    return steps_seen(verdicts, [[] if empty else [1]] * len(verdicts), lambda ids: 5 * len(ids))
 
 
 def test_only_judged_completions_that_are_not_empty_say_something():
@@ -25,6 +34,35 @@ def test_only_judged_completions_that_are_not_empty_say_something():
     assert seen(PLAIN, empty=True).without == 0
     assert seen(*NOTHING, STEPPED).given
     assert not seen(PLAIN, *NOTHING).given
+
+
+@pytest.mark.parametrize("idle", IDLE)
+@pytest.mark.parametrize("name", ["mine", None])
+def test_steps_without_a_score_or_a_character_are_none(idle, name):
+    found = seen(idle, *NOTHING)
+    assert (found.given, found.without) == (False, 1)
+    assert "only steps that have no score or hold no character" in found.example
+    source = StepSource(name, {"mine": None})
+    for _ in range(PATIENCE - 1):
+        assert source.labels([{"mine": found}], training=True) == ["mine"]
+    with pytest.raises(ValueError, match=r"gave no step in 32|no verifier gave any"):
+        source.labels([{"mine": found}], training=True)
+
+
+def test_one_scored_character_beside_them_is_enough():
+    for idle in IDLE:
+        found = seen(idle, Verdict(0.0, steps=(Step(0, 1, None), Step(4, 9, 0.0))))
+        assert (found.given, found.without) == (True, 1)
+
+
+def test_a_verifier_known_to_give_steps_may_score_none_of_them():
+    source = StepSource("math_steps", {"math_steps": True})
+    for _ in range(2 * PATIENCE):
+        assert source.labels([{"math_steps": seen(*IDLE)}], training=True) == ["math_steps"]
+
+
+def test_a_judged_completion_without_a_score_is_shown():
+    assert seen(Verdict(None, Status.WRONG)).example == "the score None (wrong)"
 
 
 def test_completions_of_all_ranks_count_together():
