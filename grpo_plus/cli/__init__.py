@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from grpo_plus import __version__
 from grpo_verifiers._suggest import unknown
-from grpo_verifiers.faults import exits_caught, place, plugin_traceback
+from grpo_verifiers.plugin_frames import exits_caught, place, plugin_traceback
 
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",

@@ -77,7 +77,7 @@ def main(ask: Path, answer: Path) -> None:
 
     from grpo_plus.cli import UserError
     from grpo_plus.cli._arguments import parse
-    from grpo_verifiers.faults import plugin_traceback
+    from grpo_verifiers.plugin_frames import plugin_traceback
 
     task: list[tuple[str, list[str]]] = json.loads(ask.read_text(encoding="utf-8"))
     problems: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ def _prepare(parsed: Sequence[Any], labels: Sequence[str]) -> dict[str, list[str
     """Models that functions make and keep: made now, no run waits for them or makes them beside another."""
     from grpo_plus.cli import UserError
     from grpo_plus.cli.train import _model_path
-    from grpo_verifiers.faults import plugin_traceback
+    from grpo_verifiers.plugin_frames import plugin_traceback
 
     problems: dict[str, list[str]] = {}
     made: dict[tuple[str, Path], str | None] = {}
@@ -126,7 +126,7 @@ def _prepare(parsed: Sequence[Any], labels: Sequence[str]) -> dict[str, list[str
 
 
 if __name__ == "__main__":
-    from grpo_verifiers.faults import exits_caught
+    from grpo_verifiers.plugin_frames import exits_caught
 
     with exits_caught():
         main(Path(sys.argv[1]), Path(sys.argv[2]))

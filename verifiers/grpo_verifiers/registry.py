@@ -20,7 +20,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
-from grpo_verifiers.faults import note_plugin
+from grpo_verifiers.plugin_frames import note_plugin
 
 T = TypeVar("T")
 Way = Literal["built-in", "registered", "entry point", "reference"]
