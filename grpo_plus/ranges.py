@@ -33,6 +33,8 @@ PARTS = Bounds(0, open_low=True, finite=True, whole_from=1, told="a whole number
 
 FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 """Fields that take a mapping or the path of a file; other mappings may be given as JSON text."""
+LISTS = ("fsdp",)
+"""Fields of text that the host takes as a list of texts too, though their annotation does not say so."""
 SCALARS = (bool, int, float, str, NoneType)
 PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
 """What YAML can hold."""
@@ -69,6 +71,12 @@ def _caches() -> Sequence[str]:
     return list(ALL_CACHE_IMPLEMENTATIONS)
 
 
+def _compile_modes() -> Sequence[str]:
+    import torch
+
+    return list(torch._inductor.list_mode_options())  # noqa: SLF001 - torch.compile names them nowhere else
+
+
 def _trackers() -> Sequence[str]:
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
@@ -94,7 +102,7 @@ RULES = (
     Rule("logging_steps save_steps gradient_checkpointing", also=(None,)),
     Rule("eval_delay", NOT_NEGATIVE),
     Rule("eval_accumulation_steps torch_empty_cache_steps", COUNT),
-    Rule("save_total_limit", COUNT, note=", or nothing to keep all"),
+    Rule("save_total_limit", Bounds(0), note=" (0 or nothing: keep all)"),
     # The optimizer.
     Rule("learning_rate weight_decay adam_epsilon warmup_steps neftune_noise_alpha", NOT_NEGATIVE),
     Rule("adam_beta1 adam_beta2", Bounds(0, 1, open_high=True)),
@@ -105,7 +113,7 @@ RULES = (
     Rule("dataloader_prefetch_factor ddp_bucket_cap_mb ddp_timeout", COUNT),
     Rule("local_rank", Bounds(-1)),
     Rule("include_num_input_tokens_seen", words=("all", "non_padding", "no")),
-    Rule("torch_compile_mode", words=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
+    Rule("torch_compile_mode", words=_compile_modes),
     Rule("report_to", words=_trackers, thing="tracker"),
     Rule("fsdp resume_from_checkpoint", also=(True, False)),
     Rule("debug", also=(None,)),
@@ -187,12 +195,12 @@ def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Ju
     problems: dict[str, str] = {}
     instead: dict[str, Any] = {}
     for name, spec in specs.items():
-        kinds = _kinds(kind)[name]
-        wrong = _type_problem(spec, kinds, values[name])
+        kinds, value = _kinds(kind)[name], _unpacked(values[name])
+        wrong = _type_problem(spec, kinds, value)
         if wrong:
             problems[name], instead[name] = wrong, _default(spec)
         else:
-            plain = _plain(spec, kinds, values[name])
+            plain = _plain(spec, kinds, value)
             instead |= {} if plain is values[name] else {name: plain}
     now = {**values, **instead}
     listed = [Rule(name, words=tuple(spec.metadata["choices"])) for name, spec in specs.items() if _listed(spec)]
@@ -274,9 +282,18 @@ def _fits(spec: "Field[Any]", kinds: set[Any], value: Any) -> bool:
         return True
     if value is None:
         return NoneType in kinds or spec.default is None or spec.default is False
+    if isinstance(value, list) and spec.name in LISTS:
+        return all(isinstance(each, str) for each in value)
     if isinstance(value, PLAIN):
         return isinstance(value, str) and _items(kinds) is str
     return any(isinstance(kind, type) and kind not in SCALARS for kind in kinds)
+
+
+def _unpacked(value: Any) -> Any:
+    """An array or tensor of any library as the list, or the number, that it holds."""
+    if isinstance(value, Real) or not (hasattr(value, "tolist") and hasattr(value, "dtype")):
+        return value
+    return value.tolist()
 
 
 def _is_a(value: Any, kind: Any) -> bool:
@@ -360,6 +377,8 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
         return int(value)
     if isinstance(value, str) and str not in kinds and _items(kinds) is str:
         return [value]
+    if isinstance(value, tuple) and _items(kinds) is not None:
+        return list(value)
     return value
 
 

@@ -6,6 +6,7 @@ import typing
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trl import GRPOConfig, ModelConfig
@@ -244,12 +245,41 @@ def test_each_wrong_value_says_what_is_allowed(values, expected):
         {"pad_to_multiple_of": "8"},
         {"fsdp": False},
         {"report_to": ["none"]},
+        {"save_total_limit": 0},
+        {"torch_compile_mode": "lite"},
+        {"reward_weights": (1.0, 2)},
+        {"reward_weights": np.array([1.0, 2.0])},
+        {"reward_weights": torch.tensor([1.0, 2.0])},
     ],
     ids=str,
 )
 def test_what_the_host_takes_is_taken(values):
     GRPOConfig(**BASE | values)
     GRPOPlusConfig(**BASE | values)
+
+
+@pytest.mark.parametrize(
+    "given", [(1, 0.5), np.array([1.0, 0.5]), torch.tensor([1.0, 0.5])], ids=lambda v: type(v).__name__
+)
+def test_weights_in_any_form_become_a_list(given):
+    assert GRPOPlusConfig(**BASE, reward_weights=given).reward_weights == [1.0, 0.5]
+
+
+MAPPINGS = sorted(
+    name for name in set(FIELDS) - OURS_ALONE if any(typing.get_origin(k) is dict for k in kinds_of(name))
+)
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+@pytest.mark.parametrize("value", [np.array([1, 2]), torch.tensor([1, 2]), np.array(3.0)], ids=repr)
+def test_an_array_is_no_mapping(name, value):
+    assert "expected a mapping" in refused(name, value)
+
+
+@pytest.mark.parametrize("value", [["full_shard"], ["full_shard", "auto_wrap"], []], ids=str)
+def test_a_list_of_texts_chooses_how_to_shard_as_with_the_host(value):
+    assert not judge(GRPOPlusConfig, {"fsdp": value}).problems
+    assert judge(GRPOPlusConfig, {"fsdp": [3]}).problems
 
 
 @pytest.mark.parametrize("name", ["epsilon", "epsilon_high", "delta", "max_grad_norm", "off_policy_mask_threshold"])
