@@ -1,5 +1,6 @@
 """Remarks about a config that runs as it is written, but not as its reader may expect."""
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from math import gcd
@@ -9,6 +10,7 @@ from grpo_plus.inner import moves_within_batch, steps_per_generation
 from grpo_plus.options import mapping
 from grpo_plus.resolve import advantage_per, changed_fields, equivalent_advantage, estimator_parts, resolve_objective
 from grpo_plus.unread import unread_notes
+from grpo_verifiers._suggest import did_you_mean
 
 if TYPE_CHECKING:
     from grpo_plus.outcome import Chosen
@@ -27,6 +29,7 @@ def config_notes(config: Any) -> list[str]:
         *_ratio_notes(config),
         *_mask_notes(config),
         *_sampling_notes(config),
+        *_generation_notes(config),
         *_checkpoint_notes(config),
         *unread_notes(config),
     ]
@@ -142,6 +145,21 @@ def _sampling_notes(config: Any) -> list[str]:
         return []
     scored = f"the loss scores completions at temperature ({config.temperature!r})"
     return [f"generation_kwargs draws at temperature {drawn!r}, but {scored}: set temperature instead."]
+
+
+def _generation_notes(config: Any) -> list[str]:
+    """Keys of `generation_kwargs` that transformers keeps and nobody reads."""
+    if config.use_vllm:
+        return []
+    from transformers import GenerationConfig, GenerationMixin
+
+    known = [key for key in vars(GenerationConfig()) if not key.startswith("_")]
+    taken = {*known, *inspect.signature(GenerationMixin.generate).parameters}
+    return [
+        f"generation_kwargs has {key} ({value!r}), which nothing reads when drawing.{did_you_mean(key, known)}"
+        for key, value in mapping("generation_kwargs", config.generation_kwargs).items()
+        if key not in taken
+    ]
 
 
 def _checkpoint_notes(config: Any) -> list[str]:

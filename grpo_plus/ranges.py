@@ -263,6 +263,8 @@ def _also(name: str) -> Iterator[Any]:
 
 
 def _type_problem(spec: "Field[Any]", kinds: set[Any], value: Any) -> str | None:
+    if isinstance(value, str | os.PathLike) and "\0" in str(value):
+        return f"{spec.name} is {_shown(value)}, expected text without the character '\\0', which no path may hold."
     if _fits(spec, kinds, value):
         if not isinstance(value, str) or dict not in kinds or _names_mapping(spec.name, value):
             return None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.built import built_problems
 from grpo_plus.inner import stop_problems
 from grpo_plus.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.problems import Problem
@@ -48,6 +49,7 @@ def config_problems(config: Any) -> list[Problem]:
         _rollout_problems,
         _record_problems,
         _weight_problems,
+        built_problems,
     )
     problems: list[Problem] = []
     for check in checks:

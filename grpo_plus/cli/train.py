@@ -288,6 +288,12 @@ def build_trainer(parsed: "Parsed") -> Any:
         raise
     except (ValueError, ImportError) as error:  # TRL checks combinations with the model, transformers its arguments
         raise UserError(f"the trainer cannot be built: {error}") from error
+    except TypeError as error:
+        strange = [key for key in args.model_init_kwargs if f"unexpected keyword argument '{key}'" in str(error)]
+        if not strange:
+            raise
+        text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
+        raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
     told = {"Base model": model.model_name_or_path, "Dataset": script.dataset_name or "a mixture", "Prompt": prompt}
     trainer.card_facts |= {name: value for name, value in told.items() if value}
     trainer.measure = Measure(measured, trainer, sets["measure"]) if measured else None

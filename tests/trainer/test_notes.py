@@ -43,6 +43,11 @@ NOTED = {
         {"steps_per_generation": 6, "gradient_accumulation_steps": 4, "save_steps": 5},
         ["save_steps (5)", "every 3 steps"],
     ),
+    "a misspelt key of the sampler": (
+        {"generation_kwargs": {"temprature": 0.5}},
+        ["generation_kwargs", "temprature (0.5)", "Did you mean 'temperature'?"],
+    ),
+    "an unknown key of the sampler": ({"generation_kwargs": {"zzz": 1}}, ["generation_kwargs", "zzz (1)"]),
     "a mask of completions": (
         {**STEPS, "off_policy_mask_threshold": 0.5, **MORE},
         ["off_policy_mask_threshold", "per step", "single tokens"],
@@ -65,6 +70,8 @@ SILENT = {
     "a preset's own keyword": {"objective": "ppo_clip"},
     "a cap below 1": {"objective": "cispo", "objective_kwargs": {"epsilon_max": 0.5}},
     "the host's cap": {"loss_type": "cispo", "epsilon_high": 0.5},
+    "known keys of the sampler": {"generation_kwargs": {"typical_p": 0.9, "stop_strings": ["x"], "top_h": 0.4}},
+    "keys of another sampler": {"use_vllm": True, "generation_kwargs": {"truncate_prompt_tokens": 3}},
     "bnpo replaced": {"objective": "dapo"},
 }
 
