@@ -41,6 +41,12 @@ def _target_problems(what: str, config: Any, *, corrected: bool) -> list[str]:
             f"gradient_accumulation_steps {accumulation} there is no second: set num_iterations to "
             f"{max(2, (accumulation or 1) // steps + 1)} or more."
         )
+    elif 0 < config.max_steps < 2:
+        problems.append(
+            f"{what} needs several optimizer steps a generation batch: the first one knows only the sign of each "
+            f"target, not how far it is. With max_steps {config.max_steps} there is no second: set max_steps to 2 or "
+            "more."
+        )
     if corrected:
         problems.append(f"{why}: set vllm_importance_sampling_correction to false.")
     if config.top_entropy_quantile != 1.0:

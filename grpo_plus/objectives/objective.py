@@ -135,13 +135,15 @@ class Objective:
         """The loss of every token of a micro-batch."""
         rows, width = batch.logps.shape
         ratio = _shaped(self.ratio(batch), f"the ratio {self.ratio.piece.name!r}", ((rows, width), (rows, 1)))
+        _check_numbers(ratio, self.ratio, batch)
         piece = self.surrogate.piece
         if piece.kind == "loss":
             terms = _terms(self.surrogate(batch), f"the objective {self.name!r}", batch)
-            values = terms.values
         else:
             terms = _terms(self.surrogate(batch, ratio), f"the surrogate {piece.name!r}", batch)
-            values = -terms.values
+        _check_numbers(terms.values, self.surrogate, batch)
+        _check_gradient(terms.values, self.surrogate, batch.logps)
+        values = terms.values if piece.kind == "loss" else -terms.values
         if batch.keep is not None:
             values = values * batch.keep
         if batch.focus is not None and not piece.focuses_itself:
@@ -160,13 +162,17 @@ class Objective:
         """The reduced loss of a micro-batch, and what it came from."""
         unreduced = self.values(batch)
         what = f"the reduction {self.reduce.piece.name!r}"
-        return _shaped(self.reduce(unreduced.values, batch), what, ((),)), unreduced
+        loss = _shaped(self.reduce(unreduced.values, batch), what, ((),))
+        _check_numbers(loss, self.reduce, batch)
+        _check_gradient(loss, self.reduce, unreduced.values)
+        return loss, unreduced
 
     def _kl(self, batch: TokenBatch, ratio: Tensor) -> Tensor:
         assert self.kl is not None
         if batch.ref_logps is None:
             raise ValueError(f"the objective {self.name!r} has a KL term, but the batch has no ref_logps.")
         estimate = token_kl(self.kl.estimator, batch.logps, batch.ref_logps, batch.mask)
+        _check_numbers(estimate, self.kl.estimator, batch)
         if not self.kl.unbiased:
             return estimate
         return estimate * (ratio if self.ratio.piece.weighs_kl else token_ratio(batch))
@@ -230,6 +236,42 @@ def _shaped(given: Any, what: str, shapes: tuple[tuple[int, ...], ...]) -> Tenso
         return given
     found = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
     raise ObjectiveOutputError(f"{what} returned {found}, expected one of shape {' or '.join(map(str, shapes))}.")
+
+
+def _check_numbers(given: Tensor, part: Part, batch: TokenBatch) -> None:
+    """Refuse what a user's part returned for trained tokens if it is no finite number of a floating type.
+
+    Built-in parts are not looked at: that would have the device wait. Nor is anybody blamed for a model whose own
+    log-probabilities are not finite.
+    """
+    if part.piece.built_in:
+        return
+    if not given.is_floating_point():
+        raise ObjectiveOutputError(f"{_called(part)} returned values of type {given.dtype}, expected a floating type.")
+    counts = batch.mask if given.shape == batch.mask.shape else batch.mask.any(dim=1, keepdim=True)
+    bad = ~given.detach().isfinite() & (counts if given.ndim else True)
+    if bool(bad.any()) and bool(batch.logps.detach()[batch.mask].isfinite().all()):
+        value = float(given.detach()[bad][0])
+        raise ObjectiveOutputError(
+            f"{_called(part)} returned {value} ({int(bad.sum())} of {bad.numel()} values are not finite), expected "
+            "finite numbers: look for a division by zero, a logarithm of 0 or an exponential of a large number."
+        )
+
+
+def _check_gradient(given: Tensor, part: Part, source: Tensor) -> None:
+    """Refuse what a user's part returned if its argument has a gradient and it has none: nothing would be learned."""
+    if part.piece.built_in or given.requires_grad or not (source.requires_grad and torch.is_grad_enabled()):
+        return
+    argument = "values" if part.piece.kind == "reduce" else "batch.logps or the ratio"
+    raise ObjectiveOutputError(
+        f"{_called(part)} returned a tensor without a gradient, so nothing would be learned: compute it from "
+        f"{argument} without detach, item or no_grad."
+    )
+
+
+def _called(part: Part) -> str:
+    words = {"loss": "objective", "kl": "KL estimator", "reduce": "reduction"}
+    return f"the {words.get(part.piece.kind, part.piece.kind)} {part.piece.name!r}"
 
 
 def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:

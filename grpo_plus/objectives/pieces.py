@@ -55,6 +55,11 @@ class Piece:
     weighs_kl: bool = False
     takes_ratio: bool = True
 
+    @property
+    def built_in(self) -> bool:
+        """Whether the function is one of this package."""
+        return str(getattr(self.fn, "__module__", "")).startswith("grpo_plus.objectives.")
+
     def keywords(self) -> dict[str, inspect.Parameter]:
         """The keywords that may be set."""
         return keywords_of(self.fn, self._called_with())

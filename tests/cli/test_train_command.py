@@ -277,6 +277,13 @@ WRONG = {
     "no step": ({"max_steps": 0}, (), "max_steps is 0, expected at least 1"),
     "no rows": ({"dataset_name": "./empty.jsonl"}, (), "empty.jsonl holds no rows"),
     "nothing to resume": ({"resume_from_checkpoint": True}, (), "there is nothing to resume"),
+    "a folder with a character that no path holds": ({"output_dir": "a\0b"}, (), "output_dir is 'a\\x00b'"),
+    "a keyword that the model does not take": ({"model_init_kwargs": {"a": 1}}, (), "model_init_kwargs has a: 1"),
+    "a keyword that the schedule does not take": (
+        {"lr_scheduler_kwargs": {"a": 1}},
+        (),
+        "lr_scheduler_kwargs ({'a': 1})",
+    ),
     "a value that the host refuses": ({"num_generations": 3}, (), "divisible"),
 }
 
