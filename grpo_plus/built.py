@@ -26,7 +26,13 @@ _LONG = 100_000
 def built_problems(config: Any) -> list[str]:
     """What cannot be built from a config's values."""
     checks = (_generation_problems, _schedule_problems, _optimizer_problems, _checkpointing_problems, _liger_problems)
-    return [problem for check in checks for problem in check(config)]
+    problems: list[str] = []
+    for check in checks:
+        try:
+            problems += check(config)
+        except ValueError as error:  # a mapping whose keys are no texts
+            problems.append(str(error))
+    return problems
 
 
 def _raised(build: Callable[[], object]) -> str | None:

@@ -27,6 +27,8 @@ REFUSED = [
         {"lr_scheduler_type": "reduce_lr_on_plateau", "lr_scheduler_kwargs": {"factor": 2.0}, "eval_strategy": "steps"},
         "lr_scheduler_kwargs ({'factor': 2.0})",
     ),
+    ({"generation_kwargs": {1: 2}}, "generation_kwargs is {1: 2}, expected a mapping"),
+    ({"gradient_checkpointing_kwargs": {1: 2}}, "gradient_checkpointing_kwargs is {1: 2}"),
     ({"optim_args": "a"}, "optim_args is 'a', expected pairs"),
     ({"optim_args": "a=1=2"}, "expected pairs"),
     ({"gradient_checkpointing_kwargs": {"a": 1}}, "gradient_checkpointing_kwargs has a: 1"),
