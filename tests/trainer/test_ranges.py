@@ -241,7 +241,7 @@ def test_each_wrong_value_says_what_is_allowed(values, expected):
         {"num_generations": np.int64(4)},
         {"log_completions": np.bool_(True)},
         {"scale_rewards": False},
-        {"lr_scheduler_kwargs": '{"num_cycles": 2}'},
+        {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": '{"num_cycles": 2}'},
         {"pad_to_multiple_of": "8"},
         {"fsdp": False},
         {"report_to": ["none"]},
