@@ -254,6 +254,9 @@ def test_each_wrong_value_says_what_is_allowed(values, expected):
     ids=str,
 )
 def test_what_the_host_takes_is_taken(values):
+    annotation = GRPOConfig.__dataclass_fields__["pad_to_multiple_of"].type
+    if "pad_to_multiple_of" in values and "str" not in str(annotation):
+        pytest.skip("an older host takes a number only")
     GRPOConfig(**BASE | values)
     GRPOPlusConfig(**BASE | values)
 
