@@ -171,10 +171,16 @@ def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
     """Rewards that all weigh 0: the trainer would say so too, but only once the model is there."""
     from grpo_plus.verification import Verification
 
-    functions = [*filter(None, [script.reward_model_name_or_path]), *(script.reward_funcs or [])]
     return Verification.of(training).idle_problems(
-        training.reward_weights, functions or None, steps=step_sources(training) is not None
+        training.reward_weights, reward_names(script) or None, steps=step_sources(training) is not None
     )
+
+
+def reward_names(script: Any) -> list[str]:
+    """The names of what rewards completions beside the verifiers, in the trainer's order."""
+    model = script.reward_model_name_or_path
+    names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
+    return [*([model] if model else []), *names]
 
 
 def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:

@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
     options, rest = parser.parse_known_args(list(arguments))
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-    from grpo_plus.cli._arguments import parse
+    from grpo_plus.cli._arguments import parse, reward_names
     from grpo_plus.cli._notes import command_notes
     from grpo_plus.options import mapping
     from grpo_plus.resolve import running_advantage, step_givers
@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps"))
     config = parsed.training
-    functions = _functions(parsed.script)
+    functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)
     chosen, ignored = running_advantage(config, step_givers(config), functions)
     if ignored:
@@ -79,13 +79,6 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     if problems:
         raise UserError(" ".join(problems))
     return verification.named_weights(given, functions or None)
-
-
-def _functions(script: Any) -> list[str]:
-    """The names of what rewards completions beside the verifiers."""
-    model = script.reward_model_name_or_path
-    names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
-    return [*([model] if model else []), *names]
 
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
