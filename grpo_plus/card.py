@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.entries import read_entries
+from grpo_plus.files import write_whole
 from grpo_plus.record.about import installed
 from grpo_plus.resolve import equivalent_advantage
 
@@ -43,7 +44,7 @@ def complete(trainer: Any) -> None:
     for dead, told in _NOWHERE.items():  # what the host writes of models that are on no hub
         before = before.replace(dead, told)
     card.text = before.rstrip() + "\n\n" + section(trainer)
-    card.save(str(path))
+    write_whole(path, str(card))
 
 
 _NOWHERE = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}

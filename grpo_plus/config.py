@@ -16,6 +16,7 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
 from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: E402 - same
 from grpo_plus.entries import anchored_entry  # noqa: E402 - same
+from grpo_plus.files import write_whole  # noqa: E402 - same
 from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
 from grpo_plus.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_plus.processes import planned_processes  # noqa: E402 - same
@@ -209,7 +210,7 @@ class GRPOPlusConfig(GRPOConfig):
             for name, value in self.to_dict().items()
             if not (isinstance(value, str) and value.startswith("<") and value.endswith("_TOKEN>"))
         }
-        Path(path).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        write_whole(Path(path), json.dumps(values, indent=2, sort_keys=True) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "GRPOPlusConfig":

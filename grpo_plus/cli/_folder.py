@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
 from grpo_plus.cli import UserError
+from grpo_plus.files import open_own
 
 LOCK = "_grpo_plus.lock"
 """Uploads to the hub leave out what begins like this."""
@@ -77,7 +78,7 @@ class FolderLock:
     def _opened(self) -> Any:
         """The lock file, locked; None when another process holds it."""
         while True:
-            file = self.path.open("a+", encoding="utf-8")
+            file = open_own(self.path, "a+", encoding="utf-8")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -8,6 +8,7 @@ from pathlib import Path
 import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.files import write_whole
 from grpo_verifiers._suggest import unknown
 
 PROG = "grpo-plus init"
@@ -123,9 +124,8 @@ def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[st
     for path, text in texts.items():
         same = path.is_file() and path.read_bytes() == text
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             if not same:
-                path.write_bytes(text)
+                write_whole(path, text)
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error}.") from error
         lines.append(f"{path} is there already" if same else f"wrote {path}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.files import open_own
 from grpo_verifiers._plain import readable
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
@@ -105,7 +106,8 @@ def _score(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> int:
     total = 0.0
     scored = 0
     try:
-        file = out.open("w", encoding="utf-8")
+        # A path that the user names may be a link, or /dev/stdout; the one beside the data is our choice.
+        file = (open if options.out else open_own)(out, "w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"the results file {out} cannot be written: {error}.") from error
     with file:

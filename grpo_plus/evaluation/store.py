@@ -5,12 +5,12 @@ results. A file is taken up again only by an evaluation that asks for the same; 
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
+from grpo_plus.files import open_own, write_whole
 
 
 class StoreError(ValueError):
@@ -46,9 +46,9 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not overwrite and (path.exists() or self.beside.exists()):
                 self.done = self._taken_up()
-            self._replace(path, "".join(_line(sample) for sample in self.done))
-            self._replace(self.beside, self._text(None))
-            self._file = path.open("a", encoding="utf-8")
+            write_whole(path, "".join(_line(sample) for sample in self.done))
+            write_whole(self.beside, self._text(None))
+            self._file = open_own(path, "a", encoding="utf-8")
         except OSError as error:
             raise StoreError(f"the samples file {path} cannot be written: {error}.") from error
 
@@ -68,7 +68,7 @@ class Store:
         self._file.close()
         results = {label: found.as_json() for label, found in evaluation.results.items()}
         rest = {"cut_off": evaluation.cut_off, "tokens": evaluation.tokens, "notes": list(evaluation.notes)}
-        self._replace(self.beside, self._text({"verifiers": results, **rest}))
+        write_whole(self.beside, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:
         """Let go of the file."""
@@ -109,13 +109,6 @@ class Store:
 
     def _text(self, results: Mapping[str, Any] | None) -> str:
         return json.dumps({"settings": self._settings, "results": results}, indent=2, ensure_ascii=False) + "\n"
-
-    @staticmethod
-    def _replace(path: Path, text: str) -> None:
-        """All of it or nothing."""
-        draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
 
 
 def _line(sample: Sample) -> str:

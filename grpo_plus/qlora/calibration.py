@@ -8,12 +8,12 @@ import importlib.metadata
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.files import write_whole
 from grpo_plus.qlora.memory import ASSUMED, GIB, Line, Slack
 
 logger = logging.getLogger(__name__)
@@ -132,11 +132,7 @@ def store(found: Calibration) -> Path:
     """Keep a measurement beside those of other cards and versions; a file that cannot be read is replaced."""
     path = cache_file()
     entries = {**(_entries(path) or {}), found.key: asdict(found)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".json")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump({"measurements": entries}, file, indent=2, sort_keys=True)
-    Path(name).replace(path)
+    write_whole(path, json.dumps({"measurements": entries}, indent=2, sort_keys=True))
     return path
 
 

@@ -3,14 +3,19 @@
 import json
 import os
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
+
+from grpo_verifiers.http_client import MAX_REPLY, TooLargeError, exchange
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each further try of a request that did not reach the server, or met a busy one."""
 BUSY = (429, 502, 503, 504)
+REDIRECTS = (301, 302, 303, 307, 308)
+TOKEN_BYTES = 512
+"""Most bytes of an answer that one token may take: its id, its log-probability, its text in three fields."""
 
 
 class ServerError(RuntimeError):
@@ -23,13 +28,19 @@ class Client:
     Args:
         url: where it listens, like ``http://localhost:8000``.
         patience: seconds to wait for a server that is still starting.
-        timeout: seconds that one request may take.
+        timeout: seconds that one request may take, to the last byte of its answer.
+
+    The key in ``VLLM_API_KEY`` goes to this address only: redirects are not followed.
     """
 
     def __init__(self, url: str, *, patience: float, timeout: float = 1800.0) -> None:
         url = url.rstrip("/").removesuffix("/v1")
         if not url.startswith(("http://", "https://")):
             raise ServerError(f"vllm_server_base_url is {url!r}, expected something like http://localhost:8000.")
+        if "@" in urllib.parse.urlsplit(url).netloc:
+            raise ServerError(
+                "vllm_server_base_url holds a user or password: leave them out, and put a key into VLLM_API_KEY."
+            )
         self.url = url
         self._patience = patience
         self._timeout = timeout
@@ -89,13 +100,18 @@ class Client:
 
     def complete(self, payload: dict[str, Any]) -> list[dict[str, Any]]:
         """The choices of a completion request, in their order."""
-        choices = self._json("POST", "/v1/completions", payload).get("choices")
+        choices = self._json("POST", "/v1/completions", payload, limit=largest_answer(payload)).get("choices")
         if not isinstance(choices, list) or len(choices) != payload["n"]:
             raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {choices!r:.200}")
         return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
 
-    def _json(self, method: str, path: str, body: Any) -> dict[str, Any]:
-        status, text = self.request(method, path, body)
+    def _json(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> dict[str, Any]:
+        status, text = self.request(method, path, body, limit=limit)
+        if status in REDIRECTS:
+            raise ServerError(
+                f"{self.url}{path} redirects (HTTP {status}), which is not followed: set vllm_server_base_url to the "
+                "final address."
+            )
         if status != 200:
             raise ServerError(f"{self.url}{path} answered HTTP {status}: {_message(text)}")
         try:
@@ -106,16 +122,16 @@ class Client:
             raise ServerError(f"{self.url}{path} answered {text[:200]!r}, expected an object.")
         return found
 
-    def request(self, method: str, path: str, body: Any) -> tuple[int, str]:
+    def request(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> tuple[int, str]:
         """Status and text of an answer, trying again while the server is busy or cannot be reached."""
         for pause in (*PAUSES, None):
             try:
-                status, text = self._once(method, path, body, timeout=self._timeout)
+                status, text = self._once(method, path, body, timeout=self._timeout, limit=limit)
             except TimeoutError as error:
                 raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
+            except TooLargeError as error:
+                raise ServerError(f"{self.url}{path}: {error}, which is more than was asked for.") from error
             except (OSError, HTTPException) as error:
-                if isinstance(getattr(error, "reason", None), TimeoutError):
-                    raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
                 if pause is None:
                     why = getattr(error, "reason", error)
                     raise ServerError(f"{self.url}{path} cannot be reached any more: {why}.") from error
@@ -125,18 +141,19 @@ class Client:
             time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _once(self, method: str, path: str, body: Any, *, timeout: float) -> tuple[int, str]:
+    def _once(self, method: str, path: str, body: Any, *, timeout: float, limit: int = MAX_REPLY) -> tuple[int, str]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         if os.environ.get("VLLM_API_KEY"):
             headers["Authorization"] = f"Bearer {os.environ['VLLM_API_KEY']}"
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - http(s): checked
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as reply:  # noqa: S310 - same
-                return reply.status, reply.read().decode("utf-8", "replace")
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode("utf-8", "replace")
+        status, _, reply = exchange(self.url + path, data, headers, timeout, method=method, limit=limit)
+        return status, reply.decode("utf-8", "replace")
+
+
+def largest_answer(payload: Mapping[str, Any]) -> int:
+    """The most bytes that the answer to a completion request can sensibly have."""
+    tokens = int(payload.get("max_tokens") or 16) + len(payload.get("prompt") or ())  # 16: the protocol's default
+    return MAX_REPLY + TOKEN_BYTES * int(payload["n"]) * tokens
 
 
 def _message(text: str) -> str:

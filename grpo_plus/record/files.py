@@ -5,7 +5,9 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from grpo_plus.files import open_own, write_whole
 
 SCHEMA = 1
 """Version of the files' layout; raised when an older reader would misread them."""
@@ -44,31 +46,19 @@ def dump(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file in one go: a reader sees the old or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def append_line(path: Path, value: Any) -> int:
     """Add one line; gives its bytes. A line that a kill cut in half gets its end first."""
     line = dump(value) + "\n"
-    with path.open("ab") as file:
-        if file.tell() and not _ends_line(path):
+    with open_own(path, "a+b") as file:
+        if file.tell() and not _ends_line(file):
             line = "\n" + line
         file.write(line.encode("ascii"))
     return len(line)
 
 
-def _ends_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+def _ends_line(file: IO[bytes]) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:

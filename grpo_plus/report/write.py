@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.record.files import RunError, write_whole
+from grpo_plus.files import write_whole
+from grpo_plus.record.files import RunError
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.chunks import BUDGET, pack
 from grpo_plus.report.compare import compared, lines_of, table

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from grpo_plus.files import open_own, write_whole
 from grpo_plus.record.about import without_secrets
-from grpo_plus.record.files import plain, write_whole
+from grpo_plus.record.files import plain
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.vary import SweepError
 
@@ -110,7 +111,7 @@ def locked(folder: Path) -> Iterator[int]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a")
+        file = open_own(folder / LOCK, "a")
     except OSError as error:
         raise SweepError(f"the sweep's folder {folder} cannot be written: {error}.") from error
     with file:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from grpo_plus.checkpoints import last_checkpoint, read_json
+from grpo_plus.files import open_own
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
@@ -174,7 +175,7 @@ def _start(plan: Plan, manifest: Manifest, run: Run, slot: Mapping[str, str], pl
     entry.flags = list(run.flags)
     entry.attempts += 1
     manifest.save()  # before the run starts: nothing may fail once it has
-    log = run.log.open("ab" if found else "wb")
+    log = open_own(run.log, "ab" if found else "wb")
     try:
         process = subprocess.Popen(  # noqa: S603 - this interpreter and the user's own options
             command,

@@ -4,6 +4,10 @@ import importlib.util
 import json
 import socket
 import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -291,3 +295,85 @@ def test_what_the_server_draws_takes_no_memory_here(tmp_path):
         AutoConfig.for_model("qwen3", num_hidden_layers=4), "m", settings_of(args, None, bits=4), 2**33, 4
     )
     assert "rollout" not in text
+
+
+class TestHostileServers:
+    """Servers that send away, trickle, or never end."""
+
+    @staticmethod
+    @contextmanager
+    def answering(script):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                with suppress(OSError):
+                    script(self)
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            server.server_close()
+
+    @pytest.mark.parametrize("status", vllm_http.REDIRECTS)
+    def test_a_redirect_is_refused_and_nobody_else_is_asked(self, status, monkeypatch):
+        monkeypatch.setenv("VLLM_API_KEY", "secret")
+        asked = []
+
+        def other(handler):
+            asked.append(handler.headers.get("Authorization"))
+            handler.send_response(200)
+            handler.end_headers()
+
+        with self.answering(other) as elsewhere:
+
+            def away(handler):
+                handler.send_response(status)
+                handler.send_header("Location", f"{elsewhere}/v1/models")
+                handler.end_headers()
+
+            with self.answering(away) as url, pytest.raises(ServerError, match="vllm_server_base_url to the final"):
+                Client(url, patience=1).models()
+        assert asked == []
+
+    def test_an_answer_that_trickles_ends_at_the_deadline(self):
+        sent = []
+
+        def trickle(handler):
+            handler.send_response(200)
+            handler.end_headers()
+            while len(sent) < 600:
+                handler.wfile.write(b" ")
+                sent.append(1)
+                time.sleep(0.05)
+
+        with self.answering(trickle) as url, pytest.raises(ServerError, match=r"gave no answer within 0\.5 s"):
+            Client(url, patience=1, timeout=0.5).models()
+        assert len(sent) < 300
+
+    def test_an_endless_answer_is_left_after_what_was_asked_for(self):
+        sent = []
+
+        def endless(handler):
+            handler.send_response(200)
+            handler.end_headers()
+            while len(sent) < 4000:
+                handler.wfile.write(b" " * (1 << 20))
+                sent.append(1)
+
+        wanted = {"n": 2, "max_tokens": 1000, "prompt": [1] * 24}
+        assert vllm_http.largest_answer(wanted) == (4 << 20) + 512 * 2 * 1024
+        with self.answering(endless) as url, pytest.raises(ServerError, match=r"5 MiB.*more than was asked for"):
+            Client(url, patience=1).complete(wanted)
+        assert len(sent) < 100
+
+    def test_a_password_in_the_address_is_refused_and_not_repeated(self):
+        with pytest.raises(ServerError, match="VLLM_API_KEY") as caught:
+            Client("http://user:hunter2@localhost:8000", patience=1)
+        assert "hunter2" not in str(caught.value)

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump, write_whole
+from grpo_plus.files import write_whole
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 
 STATUSES = ("correct", "wrong", "unparsable")
 INFO = {

@@ -13,10 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from grpo_verifiers import get_verifier
+from grpo_verifiers import get_verifier, http_client
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.judge import OPTIONS_CHECKS, JudgeConfigurationError, judge
-from grpo_verifiers.judge import _http as http_module
 from grpo_verifiers.judge import _request as request_module
 from grpo_verifiers.judge._prompt import clean, messages, shorten
 from grpo_verifiers.judge._request import JudgeRefusalError
@@ -454,14 +453,14 @@ def test_tls_is_checked_and_its_failure_stops_the_run(serve, tmp_path, monkeypat
     server.url = server.url.replace("http:", "https:")
     with pytest.raises(JudgeConfigurationError, match="certificate"):
         ask(server)
-    http_module._context.cache_clear()
+    http_client._context.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     try:
         assert ask(server).score == 0.7
         server.script = lambda number, body: hang(server)
         assert ask(server, "slow", retries=0, request_timeout=0.4).status == Status.ERROR
     finally:
-        http_module._context.cache_clear()
+        http_client._context.cache_clear()
 
 
 def test_prompts_may_be_messages_with_parts(serve):

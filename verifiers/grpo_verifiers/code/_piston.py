@@ -20,7 +20,7 @@ from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._results import Result, said
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.code.languages import Language
-from grpo_verifiers.judge._http import post
+from grpo_verifiers.http_client import exchange
 from grpo_verifiers.judge._request import retry_after
 
 _AGAIN = frozenset({408, 425, 429})
@@ -159,7 +159,7 @@ def _asked(server: Server, data: bytes, wall: float) -> dict[str, Any]:
     for attempt in range(server.retries + 1):
         wait = 0.0
         try:
-            status, reply_headers, reply = post(url, data, headers, server.timeout + wall)
+            status, reply_headers, reply = exchange(url, data, headers, server.timeout + wall)
             if status == 200:
                 found = json.loads(reply)
                 if isinstance(found, dict):

@@ -13,7 +13,7 @@ from typing import Any
 
 from grpo_verifiers._show import show
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.judge._http import post
+from grpo_verifiers.http_client import exchange
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {
@@ -89,7 +89,7 @@ def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
         if left <= 0:
             raise JudgeRequestError("its time was up before its turn")
         try:
-            status, reply_headers, reply = post(endpoint.url, data, headers, min(endpoint.timeout, left))
+            status, reply_headers, reply = exchange(endpoint.url, data, headers, min(endpoint.timeout, left))
         except (OSError, http.client.HTTPException) as error:
             if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
                 raise JudgeConfigurationError(f"judge: {endpoint.url} has no certificate to trust: {error}.") from error

@@ -1,0 +1,129 @@
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import grpo_plus
+from grpo_plus.cli import UserError
+from grpo_plus.cli._folder import FolderLock
+from grpo_plus.evaluation.store import Store, StoreError
+from grpo_plus.files import open_own, write_whole
+from grpo_plus.record.files import append_line
+from grpo_plus.report import write_report
+
+
+@pytest.fixture
+def victim(tmp_path):
+    file = tmp_path / "elsewhere" / "settings"
+    file.parent.mkdir()
+    file.write_text("mine\n")
+    return file
+
+
+class TestWhole:
+    def test_a_link_is_replaced_and_its_target_stays(self, tmp_path, victim):
+        (tmp_path / "run.json").symlink_to(victim)
+        write_whole(tmp_path / "run.json", "new")
+        assert victim.read_text() == "mine\n"
+        assert (tmp_path / "run.json").read_text() == "new"
+        assert not (tmp_path / "run.json").is_symlink()
+
+    def test_no_name_that_was_used_once_is_used_again(self, tmp_path):
+        program = (
+            "import sys, pathlib; from grpo_plus.files import write_whole\n"
+            "sys.addaudithook(lambda e, a: e == 'open' and '.tmp' in str(a[0]) and print(a[0]))\n"
+            "for _ in range(50): write_whole(pathlib.Path(sys.argv[1]) / 'x', 'y')"
+        )
+        done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+        names = done.stdout.split()
+        assert len(names) == len(set(names)) == 50
+        assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+    def test_a_draft_that_fails_leaves_nothing(self, tmp_path):
+        (tmp_path / "taken" / "by").mkdir(parents=True)
+        with pytest.raises(OSError, match="taken"):
+            write_whole(tmp_path / "taken", "text")
+        assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+    def test_its_rights_follow_the_umask_and_its_name_may_be_as_long_as_names_get(self, tmp_path):
+        old = os.umask(0o027)
+        try:
+            write_whole(tmp_path / ("n" * 255), b"\x00\xff")
+        finally:
+            os.umask(old)
+        assert (tmp_path / ("n" * 255)).read_bytes() == b"\x00\xff"
+        assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("mode", ["a", "w", "a+b", "wb"])
+def test_nothing_is_opened_through_a_link(tmp_path, victim, mode):
+    for target in (victim, tmp_path / "elsewhere" / "missing"):
+        (tmp_path / "link").symlink_to(target)
+        with pytest.raises(OSError, match="symbolic links"):
+            open_own(tmp_path / "link", mode)
+        (tmp_path / "link").unlink()
+    assert victim.read_text() == "mine\n"
+    assert [path.name for path in victim.parent.iterdir()] == ["settings"]
+
+
+class TestPlanted:
+    def test_lines_of_a_record(self, tmp_path, victim):
+        (tmp_path / "metrics.jsonl").symlink_to(victim)
+        with pytest.raises(OSError, match="symbolic links"):
+            append_line(tmp_path / "metrics.jsonl", {"step": 1})
+        assert victim.read_text() == "mine\n"
+
+    def test_a_lock_of_a_folder(self, tmp_path, victim):
+        lock = FolderLock(tmp_path / "out")
+        lock.path.parent.mkdir(parents=True)
+        lock.path.symlink_to(victim)
+        with pytest.raises(UserError, match="nothing can be written there"):
+            lock.__enter__()
+        assert victim.read_text() == "mine\n"
+
+    def test_samples_and_results_of_an_evaluation(self, tmp_path, victim):
+        for name in ("s.jsonl", "s.json"):
+            (tmp_path / name).symlink_to(victim)
+        with pytest.raises(StoreError, match="does not say of which evaluation"):
+            Store(tmp_path / "s.jsonl", {})
+        Store(tmp_path / "s.jsonl", {}, overwrite=True).close()
+        assert victim.read_text() == "mine\n"
+
+    def test_the_report_of_a_folder_full_of_links(self, tmp_path, victim):
+        run = tmp_path / "run"
+        append_line_folder = run / "grpo_plus"
+        append_line_folder.mkdir(parents=True)
+        append_line(append_line_folder / "metrics.jsonl", {"kind": "train", "step": 1, "values": {"reward": 1.0}})
+        here = os.getpid()
+        for name in ("report.html", *(f".report.html.{pid}.tmp" for pid in range(here - 5, here + 5))):
+            (run / name).symlink_to(victim)
+        assert write_report([run]) == run / "report.html"
+        assert victim.read_text() == "mine\n"
+
+
+def test_every_writer_of_the_package_goes_through_these_two():
+    """Calls that create or truncate files under a name of our choosing."""
+    allowed = {
+        ("files.py", "open"),
+        ("quickstart.py", "write_text"),  # in a folder with a random name that was made a moment before
+        ("check.py", "write_text"),  # in a temporary folder
+        ("verify.py", "open"),  # with a name that the user gave; without one, `open_own`
+    }
+    found = set()
+    for path in Path(grpo_plus.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            words = [
+                one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
+            writes = any(word in {"w", "a", "x", "wb", "ab", "a+", "w+", "a+b", "xb"} for word in words)
+            if name in {"write_text", "write_bytes", "mkstemp", "touch"} or (name in {"open", ""} and writes):
+                found.add((path.name, name or "open"))
+            if isinstance(node.func, ast.Name) and name == "open" and any(k.arg == "opener" for k in node.keywords):
+                found.add((path.name, name))
+    assert found <= allowed
