@@ -2,13 +2,19 @@
 
 import json
 import math
+import re
 import time
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import grpo_verifiers
 from grpo_verifiers import Status, get_verifier
+from grpo_verifiers.code import _compare
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._inside.values import NoValueError, check, decode, encode
 from grpo_verifiers.code._judging import judge_value
@@ -96,6 +102,8 @@ def test_a_value_survives_the_crossing_and_equals_itself(value):
         (math.inf, -math.inf, False),
         (math.inf, 1.7e308, False),
         (1e300, 10**300, True),
+        (0.5, [0.5], False),
+        ([0.5], 0.5, False),
         (1.0, 10**400, False),
         (10**400, 10**400, True),
         (10**400, 10**400 + 1, False),
@@ -118,6 +126,61 @@ def test_a_value_survives_the_crossing_and_equals_itself(value):
 )
 def test_values_are_compared_by_type_and_value(wanted, got, equal):
     assert same_value(encode(wanted), encode(got), 1e-6) is equal
+
+
+RULES = [line for line in _compare.__doc__.splitlines() if line.startswith("| ")][1:]
+VALUE = r"`[^`]*`|(?:[^,\[{(]|\([^)]*\)|\[[^]]*\]|\{[^}]*\})+"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_row_of_the_table_of_equality_holds(rule):
+    columns = [re.findall(VALUE, cell) for cell in rule.strip("| ").split(" | ")[:3]]
+    (wanted,), equal, unequal = ([each.strip() for each in column] for column in columns)
+    for answers, verdict in ((equal, True), (unequal, False)):
+        for answer in answers:
+            if wanted.startswith("`"):
+                assert same_output(wanted[1:-1], answer[1:-1], 1e-6) is verdict, answer
+            else:
+                known = {"inf": math.inf, "nan": math.nan}
+                a, b = (encode(eval(text, known)) for text in (wanted, answer))
+                assert judge_value(CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
+                    "pass" if verdict else "wrong"
+                ), answer
+
+
+def test_the_manual_has_the_table_of_equality_as_it_is():
+    manual = (Path(grpo_verifiers.__file__).parents[1] / "README.md").read_text()
+    assert [rule for rule in RULES if rule not in manual] == []
+    assert len(RULES) > 20
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_is_equal_within_the_tolerance_only_and_to_what_its_computation_could_have_given(wanted, got):
+    equal = same_value(encode(wanted), encode(got), 1e-6)
+    gap = abs(Fraction(wanted) - Fraction(got))
+    if wanted == 0:
+        assert equal is (gap <= Fraction(1e-13))
+    elif equal:
+        assert gap <= Fraction(1e-6) * abs(Fraction(wanted)) * Fraction(1.000001)
+    for near in (wanted, math.nextafter(wanted, math.inf), math.nextafter(wanted, -math.inf)):
+        if math.isfinite(near) and abs(wanted) > 1e-300:
+            assert same_value(encode(wanted), encode(near), 1e-6)
+    assert same_value(encode(wanted), encode(got), 0) is (wanted == got)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(-(10**9), 10**9), st.integers(1, 5), st.integers(-(10**4), 10**4))
+def test_a_printed_decimal_is_met_up_to_half_a_unit_of_its_last_place(units, places, thousandths):
+    stated = Decimal(units).scaleb(-places)
+    answer = stated + Decimal(thousandths).scaleb(-places - 3)
+    gap = abs(answer - stated)
+    equal = same_output(f"{stated:.{places}f}", f"{answer:.{places + 3}f}", 1e-6)
+    if equal:
+        assert gap <= Decimal(1).scaleb(-places) / 2
+        assert gap <= abs(stated) * Decimal("1e-6") or gap <= Decimal("1e-13")
+    elif str(f"{stated:.{places}f}")[-1] != "0":
+        assert gap > min(Decimal(1).scaleb(-places) / 2, abs(stated) * Decimal("1e-6") * Decimal("0.999999"))
 
 
 @pytest.mark.parametrize("wanted", [3, 0.5, [1], {1}, {frozenset({1})}, {1: 2}, {(1,): 2}])
@@ -216,6 +279,12 @@ def test_a_forged_tree_is_found_out(tree):
         ("0.5 x", "0.5000000001   x", True),
         ("0.5", "0.51", False),
         ("0.5", "nan", False),
+        ("0.50", ".50", True),
+        ("1.5e-10", "1.50000001e-10", True),
+        ("1.5e-10", "0.00000000015", True),
+        ("1e-10", "1.0e-10", False),
+        ("3.10", "3.1", False),
+        ("inf", "Infinity", False),
         ("5", "5.0", False),
         ("5.0", "5", True),
         ("1e400", "1e500", False),

@@ -59,7 +59,7 @@ async def code(
         memory: GiB for a run and all its processes.
         processes: processes and threads of a run at a time.
         disk: MiB of its private folder.
-        float_tolerance: relative; 0 compares floats exactly.
+        float_tolerance: relative, for floats and printed decimals; 0 compares their values exactly.
         assert_mode: ``"apart"``: test code runs in a box of its own and calls the program over a pipe, with exact
             built-in values only; ``"in_process"``: beside the program, which can then fool it.
         level: the least confinement to run under: ``"full"`` (namespaces, Landlock, seccomp), ``"process"`` (the last

@@ -1,41 +1,86 @@
-"""Comparing what a program answered with what was expected; both are data here, and nothing of a program's runs."""
+r"""Comparing what a program answered with what was expected; both are data here, and nothing of a program's runs.
+
+The whole rule, with ``float_tolerance`` 1e-6. Values are written as in Python, words of an output in backticks:
+
+| expected | equal to it | not equal to it | because |
+|---|---|---|---|
+| 3 | 3 | 3.0, True, "3", 4 | integers and everything that is no float: same type, exactly equal |
+| True | True | 1, 1.0 | a bool is no number |
+| "0.5" | "0.5" | 0.5, "0.50" | a string is compared as a string, whatever stands in it |
+| (1, [2]) | [1, (2,)] | {1, 2}, [1] | a list matches a tuple, a set a frozenset |
+| 2.0 | 2, 2.000001 | 2.00001, True, "2.0" | floats within the relative tolerance; an integer answers for a float |
+| 6.62607015e-34 | 6.626070151e-34 | 0, 1e-34 | nothing absolute is added: small numbers are numbers |
+| 5000000.01 | 5000000.012 | 5000000.99, 5000000 | under 15 digits: never more than half a unit of the last place |
+| 1234567.0123456789 | 1234567.5 | 1234570.0 | 15 digits and more are a float's noise: the tolerance alone |
+| 0.0 | 0, -0.0, 5.5e-17 | 1e-12, 1e-9 | 0 is met by noise up to 1e-13 |
+| [0.0, 1e-20] | [1e-34, 1e-20] | [1e-20, 1e-20] | of the largest float expected with it, where that is below 1 |
+| inf | inf | -inf, 1.7e308 | infinities and nan are equal to themselves only |
+| nan | nan | 0.0, inf | the same |
+| (-1+0j) | (-1+1.2e-16j) | -1.0, (-1+1e-9j) | both parts as floats |
+| {0.5} | {0.5} | {0.5000000001} | members of sets and keys exactly |
+| {1: 0.5} | {1: 0.5000000001} | {True: 0.5}, {1: 0.6} | the same, and values of a mapping as above |
+| `7` | `7` | `7.0`, `07`, `+7` | lines are split at blanks; words to the letter, but for decimals: |
+| `0.3333333333333333` | `0.3333333333`, `.3333333333` | `0.333`, `1/3` | digits, a point, digits: as the float above |
+| `5000000.01` | `5000000.012` | `5000000.99`, `5000000` | the same half unit of the last place |
+| `0.0` | `0`, `-0.0`, `5.5e-17` | `1e-9` | the same noise |
+| `6.626e-34` | `6.6260000001e-34` | `0`, `6.627e-34` | with an exponent of two digits and a sign, too |
+| `2.0` | `2`, `2.00`, `2.0000001` | `2.1`, `2,0` | one 0 is how Python writes a whole float |
+| `2.50` | `2.50` | `2.5`, `2.500`, `2.5000000001` | other zeros at the end state how many decimals, up to six |
+| `2.5000000000` | `2.5`, `2.49999999999` | `2.4999999` | more than six only state how exact it is |
+| `12e5` | `12e5` | `1200000`, `1.2e6` | no point, leading zeros, a plus: no decimal, but a name or a code |
+| `007.5` | `007.5` | `7.5` | the same |
+| `1.2.3` | `1.2.3` | `1.2.30` | the same |
+| `[0.30000000000000004]` | `[0.30000000000000004]` | `[0.3]` | the same |
+
+With tolerance 0 two numbers are equal where they are the same number, and nothing else changes.
+"""
 
 import json
 import math
 import re
+from decimal import Context, Decimal
 from typing import Any
 
-_ABSOLUTE = 1e-9
 _CLASS = {"l": "sequence", "t": "sequence", "s": "set", "z": "set"}
-_FLOAT = re.compile(r"[+-]?(\d{1,400}\.\d{0,400}|\.\d{1,400}|\d{1,400}(?=[eE]))([eE][+-]?\d{1,4})?")
-_NUMBER = re.compile(r"[+-]?(\d{1,400}\.?\d{0,400}|\.\d{1,400})([eE][+-]?\d{1,4})?")
+_NOISE = 1e-13
+"""How far from an expected 0.0 the rounding of a computation may lead, next to numbers around 1."""
+_MEASURED = 15
+"""Significant digits from which on a number was not written by hand, but printed whole."""
+_FORMATTED = 6
+"""Decimals up to which zeros at the end are a format that was asked for."""
+_DECIMAL = re.compile(r"-?(?:(?:0|[1-9]\d{0,400})\.(?P<decimals>\d{1,400})|\d\.(?P<more>\d{1,400})[eE][+-]\d{2,3})")
+_NUMBER = re.compile(
+    r"[+-]?(?:\d{1,400}(?:\.(?P<decimals>\d{0,400}))?|\.(?P<alone>\d{1,400}))(?P<exponent>[eE][+-]?\d{1,4})?"
+)
+_WIDE = Context(prec=900, Emax=10**6, Emin=-(10**6), traps=[])
 
 
 def same_value(wanted: Any, got: Any, tolerance: float) -> bool:
-    """Whether two trees of values are equal, by type and value.
+    """Whether two trees of values are equal, as the table says; an array is what it has as a list."""
+    return _same(wanted, got, tolerance, min(1.0, _largest(wanted) or 1.0))
 
-    A list matches a tuple and a set a frozenset; an integer answers for an expected float, not the reverse; a bool
-    matches bools only, an array what it has as a list. Floats are equal within the tolerance, but as members of sets
-    and as keys exactly.
-    """
+
+def _same(wanted: Any, got: Any, tolerance: float, scale: float) -> bool:
     wanted, got = _listed(wanted), _listed(got)
     if isinstance(wanted, list):
         if not isinstance(got, list) or len(wanted) != len(got):
-            return _same_float(wanted, got, tolerance)
+            return False
         kind = _CLASS.get(wanted[0], wanted[0])
         if kind != _CLASS.get(got[0], got[0]):
             return False
         if kind == "sequence":
-            return all(same_value(a, b, tolerance) for a, b in zip(wanted[1:], got[1:], strict=True))
+            return all(_same(a, b, tolerance, scale) for a, b in zip(wanted[1:], got[1:], strict=True))
         if kind == "set":
             if _much_more(wanted, got):
                 return False
             return sorted(map(_canonical, wanted[1:])) == sorted(map(_canonical, got[1:]))
         if kind == "d":
-            return _same_mapping(wanted[1:], got[1:], tolerance)
+            return _same_mapping(wanted[1:], got[1:], tolerance, scale)
+        if kind == "c":
+            return _same_complex(wanted[1:], got[1:], tolerance)
         return bool(wanted == got)
     if type(wanted) is float:
-        return _same_float(wanted, got, tolerance)
+        return _same_float(wanted, got, tolerance, scale)
     return type(wanted) is type(got) and bool(wanted == got)
 
 
@@ -43,12 +88,12 @@ def _listed(tree: Any) -> Any:
     return tree[2] if isinstance(tree, list) and tree[0] == "n" else tree
 
 
-def _same_mapping(wanted: list[Any], got: list[Any], tolerance: float) -> bool:
+def _same_mapping(wanted: list[Any], got: list[Any], tolerance: float, scale: float) -> bool:
     if _much_more([key for key, _ in wanted], [key for key, _ in got]):
         return False
     there = {_canonical(key): value for key, value in got}
     return len(there) == len(wanted) and all(
-        (text := _canonical(key)) in there and same_value(value, there[text], tolerance) for key, value in wanted
+        (text := _canonical(key)) in there and _same(value, there[text], tolerance, scale) for key, value in wanted
     )
 
 
@@ -70,11 +115,48 @@ def _ordered(tree: Any) -> Any:
     return 0.0 if type(tree) is float and tree == 0 else tree
 
 
-def _same_float(wanted: Any, got: Any, tolerance: float) -> bool:
-    a, b = _number(wanted), _number(got)
-    if a is None or b is None or type(wanted) is not float:
+def _largest(tree: Any) -> float:
+    """The largest size of a float of a tree that is finite."""
+    if isinstance(tree, list):
+        if tree[0] == "d":
+            return max((_largest(item) for _, item in tree[1:]), default=0.0)
+        return max(map(_largest, tree[1:]), default=0.0)
+    return abs(tree) if type(tree) is float else 0.0
+
+
+def _same_float(wanted: float, got: Any, tolerance: float, scale: float) -> bool:
+    number = _number(got)
+    if number is None or not math.isfinite(number):
         return False
-    return math.isclose(a, b, rel_tol=tolerance, abs_tol=_ABSOLUTE if tolerance else 0.0)
+    if number == wanted or not tolerance:
+        return number == wanted
+    # What is not even near is told without the cost of exact arithmetic.
+    if wanted and not math.isclose(wanted, number, rel_tol=tolerance):
+        return False
+    return _near(Decimal(repr(wanted)), Decimal(number), tolerance, scale)
+
+
+def _same_complex(wanted: list[str], got: list[str], tolerance: float) -> bool:
+    a, b = ([float(part) for part in parts] for parts in (wanted, got))
+    scale = min(1.0, max((abs(part) for part in a if 0 < abs(part) < math.inf), default=1.0))
+    return all(
+        repr(x) == repr(y) or (math.isfinite(x) and math.isfinite(y) and _same_float(x, y, tolerance, scale))
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def _near(wanted: Decimal, got: Decimal, tolerance: float, scale: float) -> bool:
+    """Whether a number is near enough to the expected one, as that was written."""
+    gap = _WIDE.abs(_WIDE.subtract(wanted, got))
+    if not gap or not tolerance:
+        return not gap
+    if not wanted:
+        return gap <= Decimal(_NOISE * scale)
+    room = _WIDE.multiply(Decimal(tolerance), _WIDE.abs(wanted))
+    _, digits, exponent = wanted.as_tuple()
+    if len(digits) < _MEASURED:
+        room = min(room, Decimal((0, (5,), int(exponent) - 1)))
+    return gap <= room
 
 
 def _number(tree: Any) -> float | None:
@@ -102,18 +184,22 @@ def _lines(text: str) -> list[str]:
 
 
 def _same_line(wanted: str, got: str, tolerance: float) -> bool:
-    """Word by word, where an expected decimal fraction may be met within the tolerance."""
+    """Word by word, where an expected decimal may be met within the tolerance."""
     a, b = wanted.split(), got.split()
     return (
         len(a) == len(b)
         and wanted[: len(wanted) - len(wanted.lstrip())] == got[: len(got) - len(got.lstrip())]
         and all(x == y or _same_word(x, y, tolerance) for x, y in zip(a, b, strict=True))
-        and any(_FLOAT.fullmatch(x) for x in a)
+        and any(_DECIMAL.fullmatch(x) for x in a)
     )
 
 
 def _same_word(wanted: str, got: str, tolerance: float) -> bool:
-    if not _FLOAT.fullmatch(wanted) or not _NUMBER.fullmatch(got):
+    decimal, number = _DECIMAL.fullmatch(wanted), _NUMBER.fullmatch(got)
+    if not decimal or not number:
         return False
-    a, b = float(wanted), float(got)
-    return math.isfinite(a) and math.isclose(a, b, rel_tol=tolerance, abs_tol=_ABSOLUTE if tolerance else 0.0)
+    stated = decimal["decimals"] or decimal["more"]
+    given = number["decimals"] or number["alone"] or ""
+    if stated.endswith("0") and stated != "0" and len(stated) <= _FORMATTED and len(given) != len(stated):
+        return False
+    return _near(Decimal(wanted), Decimal(got), tolerance, 1.0)
