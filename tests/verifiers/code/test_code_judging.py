@@ -198,7 +198,7 @@ def test_no_answer_holds_the_comparison_up(wanted):
     test = CallTest("f", ["l"], ["d"], encode(wanted))
     for text in crafted:
         started = time.process_time()
-        assert judge_value(test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
+        assert judge_value(0, test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
         assert time.process_time() - started < 1.5
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_verifiers.code._box import Plan
+from grpo_verifiers.code._box import BoxError, Plan
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._inside.values import check, dump
 from grpo_verifiers.code._levels import SandboxError
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot
 from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._results import Result, said, spelled
+from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, Unseen, said, spelled
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test
 from grpo_verifiers.code.languages import Language
 
@@ -44,39 +44,38 @@ def judge(question: Question, slot: Slot) -> list[Result]:
         BoxError: the box failed.
         BadTestsError: a test that cannot be run, whatever the program.
     """
-    results: dict[int, Result] = {}
+    sheet = Sheet(len(question.tests))
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
-    results |= each_input(question, lambda test: _stdio(question, slot, test))
-    results |= zip((at for at, _ in calls), _calls(question, slot, [test for _, test in calls]), strict=True)
-    run = _in_process if question.in_process else _apart
-    results |= zip((at for at, _ in codes), run(question, slot, [test.code for _, test in codes]), strict=True)
-    return [results[at] for at in range(len(question.tests))]
+    each_input(question, sheet, lambda at, test: _stdio(question, slot, at, test))
+    if calls:
+        _calls(question, slot, sheet, calls)
+    if codes:
+        (_in_process if question.in_process else _apart)(question, slot, sheet, codes)
+    return sheet.results()
 
 
-def each_input(question: Question, run: Callable[[StdioTest], Result]) -> dict[int, Result]:
-    """A run for each input, by the place of the test, until runs that fail have taken too long."""
-    results: dict[int, Result] = {}
-    last = Result("pass")
+def each_input(question: Question, sheet: Sheet, run: Callable[[int, StdioTest], Result]) -> None:
+    """A run for each input, until runs that fail have taken too long."""
     patience = question.limits.wall * (1 if question.whole else 3)
     for at, test in enumerate(question.tests):
         if not isinstance(test, StdioTest):
             continue
         if patience <= 0:
-            results[at] = Result(last.kind, "left out: runs before it failed, and took long")
+            sheet.note(at, Unseen("left out: runs before it failed, and took long"))
             continue
         started = time.monotonic()
-        last = results[at] = run(test)
-        if last.kind == "timeout":
+        result = run(at, test)
+        sheet.note(at, result)
+        if result.kind == "timeout":
             patience -= question.limits.wall
-        elif last.kind != "pass" and question.whole:
+        elif result.kind != "pass" and question.whole:
             patience -= time.monotonic() - started
-    return results
 
 
-def _stdio(question: Question, slot: Slot, test: StdioTest) -> Result:
+def _stdio(question: Question, slot: Slot, at: int, test: StdioTest) -> Result:
     language, limits = question.language, question.limits
     message: dict[str, Any] = {"mode": "main", "source": question.source}
     if language.commands:
@@ -96,12 +95,12 @@ def _stdio(question: Question, slot: Slot, test: StdioTest) -> Result:
     words = _words(told)
     note = f" ({said(words)})" if words else ""
     if words and told[0] == "syntax":
-        return Result("syntax", f"does not compile{note}")
+        return Failed("syntax", f"does not compile{note}")
     output = program.output.decode("utf-8", "replace")
     # A program that ends in an error has printed nothing by mistake rather than because it should.
     if same_output(test.stdout, output, question.tolerance) and (output.strip() or not words):
-        return Result("pass")
-    return Result("wrong", f"printed {said(output)}, expected {said(test.stdout)}{note}")
+        return Passed(at)
+    return Failed("wrong", f"printed {said(output)}, expected {said(test.stdout)}{note}")
 
 
 def _words(reply: Any) -> str:
@@ -111,8 +110,8 @@ def _words(reply: Any) -> str:
     return reply[-1] + (f"; {_PRELOAD}" if reply[-1].startswith("ModuleNotFoundError") else "")
 
 
-def _load(program: Program) -> Result | None:
-    """What became of loading a program to be called; the result of all its tests where that failed."""
+def _load(program: Program) -> Failed | None:
+    """How loading a program to be called failed; None where it is loaded."""
     reply = program.receive()
     if reply == ["loaded"]:
         return None
@@ -120,44 +119,37 @@ def _load(program: Program) -> Result | None:
     if not words:
         return _ended(program)
     if reply[0] == "syntax":
-        return Result("syntax", f"does not compile ({said(words)})")
-    return Result("raised", f"raised when it was loaded ({said(words)})")
+        return Failed("syntax", f"does not compile ({said(words)})")
+    return Failed("raised", f"raised when it was loaded ({said(words)})")
 
 
-def _calls(question: Question, slot: Slot, tests: Sequence[CallTest]) -> list[Result]:
-    if not tests:
-        return []
-    results: list[Result] = []
-    asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for test in tests]
+def _calls(question: Question, slot: Slot, sheet: Sheet, tests: Sequence[tuple[int, CallTest]]) -> None:
+    asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
-    room = max(question.limits.message, *(2 * len(dump(test.expected)) for test in tests))
-    messages = [{"mode": "calls", "source": question.source, "room": room}, *asked]
+    room = max(question.limits.message, *(2 * len(dump(test.expected)) for _, test in tests))
+    loading = [{"mode": "calls", "source": question.source, "room": room}]
     limits = replace(question.limits, message=room)
-    with Program(slot.box(question.plan), limits, messages, last=True) as program:
+    with Program(slot.box(question.plan), limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
-        for test in tests:
-            if failed is None:
-                reply = program.receive()
-                if reply is None:
-                    failed = _ended(program)
-                else:
-                    results.append(judge_value(test, reply, question.tolerance))
-            if failed is not None:
-                results.append(failed)
-    return results
+        for at, test in tests:
+            reply = None if failed else program.answer()
+            if reply is None:
+                sheet.note(at, failed or _ended(program))
+                return
+            sheet.note(at, judge_value(at, test, reply, question.tolerance))
 
 
-def judge_value(test: CallTest, reply: Any, tolerance: float) -> Result:
+def judge_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result:
     """What a program's answer to a call is worth; the answer may be anything."""
     value, problem, _ = _value(reply)
     if problem:
-        return Result("wrong", f"{test.function} {problem}")
+        return Failed("wrong", f"{test.function} {problem}")
     try:
         if same_value(test.expected, value, tolerance):
-            return Result("pass")
+            return Passed(at)
     except Exception:  # noqa: BLE001 - a stranger's data must never become a failure of ours, which would score None
-        return Result("wrong", f"{test.function} returned what cannot be compared")
-    return Result("wrong", f"{test.function} returned {spelled(value)}, expected {spelled(test.expected)}")
+        return Failed("wrong", f"{test.function} returned what cannot be compared")
+    return Failed("wrong", f"{test.function} returned {spelled(value)}, expected {spelled(test.expected)}")
 
 
 def _value(reply: Any) -> tuple[Any, str, list[Any]]:
@@ -185,44 +177,42 @@ def _is_tree(value: Any) -> bool:
     return True
 
 
-def _ended(program: Program) -> Result:
+def _ended(program: Program) -> Failed:
     if program.end == "timeout":
-        return Result("timeout", program.why)
-    return Result(
-        "limit" if program.end in {"memory", "processes", "disk", "output", "killed"} else "ended", program.why
-    )
+        return Failed("timeout", program.why)
+    limits = {"memory", "processes", "disk", "output", "killed"}
+    return Failed("limit" if program.end in limits else "ended", program.why)
 
 
-def _apart(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]:
+def _apart(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]]) -> None:
     """Run test code in a second box, where the program's functions are stubs; every call passes through here."""
-    if not codes:
-        return []
-    results: list[Result] = []
     limits = replace(question.limits, wall=2 * question.limits.wall + 1, cpu=2 * question.limits.cpu + 1)
     beside = slot.box(question.plan, "tests")  # before the program's time begins: it may have to be started
     loading = [{"mode": "calls", "source": question.source}]
     with Program(slot.box(question.plan), question.limits, loading) as program:
         failed = _load(program)
         if failed is not None:
-            return [failed] * len(codes)
-        with Program(beside, limits, [{"mode": "tests", "tests": list(codes)}]) as tests:
-            for at, _ in enumerate(codes, 1):
-                results.append(_one_apart(at, tests, program))
+            sheet.note(codes[0][0], failed)
+            return
+        message = {"mode": "tests", "tests": [[at, test.code] for at, test in codes]}
+        with Program(beside, limits, [message]) as tests:
+            for at, _ in codes:
+                sheet.note(at, _one_apart(at, tests, program))
                 if tests.end or program.end:
-                    break
-    last = results[-1]
-    return results + [last] * (len(codes) - len(results))
+                    return
 
 
 def _one_apart(at: int, tests: Program, program: Program) -> Result:
-    refused: Result | None = None
+    refused: Failed | None = None
     for _ in range(_CALLS_IN_TESTS):
         message = tests.receive()
         if message is None:
             # The tests only wait or compute on the program's values: whatever it is, the program had its part in it.
-            return _ended(program) if program.end else Result(_ended(tests).kind, f"the test {tests.why}")
+            return _ended(program) if program.end else Failed(_ended(tests).kind, f"the test {tests.why}")
         if message[0] == "test":
-            return refused or _outcome(at, message[1], message[2])
+            if message[1] != at:
+                raise BoxError(f"the tests' box answered test {message[1] + 1} in place of test {at + 1}")
+            return refused or _outcome(at, *message[2:])
         name, args, kwargs = message[1:]
         reply = program.ask({"name": name, "args": args, "kwargs": kwargs})
         if reply is None:
@@ -234,44 +224,38 @@ def _one_apart(at: int, tests: Program, program: Program) -> Result:
             tests.send(["raised", *error])
         else:
             # Remembered here: whatever the test makes of it, what did not cross passes nothing.
-            refused = refused or Result("refused", f"{name} {problem} ({_HINT})")
+            refused = refused or Failed("refused", f"{name} {problem} ({_HINT})")
             tests.send(["refused", problem])
-    return Result("limit", f"more than {_CALLS_IN_TESTS} calls")
+    return Failed("limit", f"more than {_CALLS_IN_TESTS} calls")
 
 
 def _outcome(at: int, kind: str, why: str) -> Result:
     if kind == "pass":
-        return Result("pass")
+        return Passed(at)
     if kind == "fail":
-        return Result("wrong", f"failed ({said(why)})")
+        return Failed("wrong", f"failed ({said(why)})")
+    if kind == "refused":
+        return Failed("refused", f"{said(why)} ({_HINT})")
     if kind == "uncrossable":
         raise BadTestsError(
-            f"test {at} {why}, which cannot cross to the program: rewrite it, or choose assert_mode='in_process', "
+            f"test {at + 1} {why}, which cannot cross to the program: rewrite it, or choose assert_mode='in_process', "
             "which trusts the program"
         )
     if kind == "idle":
-        raise BadTestsError(f"test {at} never calls the program: anything would pass it")
+        raise BadTestsError(f"test {at + 1} never calls the program: anything would pass it")
     hint = f" ({_PRELOAD}; functions of the program need no import)" if why.startswith("ModuleNotFoundError") else ""
-    raise BadTestsError(f"test {at} is broken: {said(why)}{hint}")
+    raise BadTestsError(f"test {at + 1} is broken: {said(why)}{hint}")
 
 
-def _in_process(question: Question, slot: Slot, codes: Sequence[str]) -> list[Result]:
+def _in_process(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]]) -> None:
     """Run test code inside the program, and believe it."""
-    if not codes:
-        return []
-    results: list[Result] = []
-    messages = [{"mode": "calls", "source": question.source}, *({"code": code} for code in codes)]
-    with Program(slot.box(question.plan), question.limits, messages, last=True) as program:
+    loading = [{"mode": "calls", "source": question.source}]
+    asked = [{"code": test.code} for _, test in codes]
+    with Program(slot.box(question.plan), question.limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
-        for _ in codes:
-            if failed is None:
-                reply = program.receive()
-                if reply is None:
-                    failed = _ended(program)
-                elif reply == ["pass"]:
-                    results.append(Result("pass"))
-                else:
-                    results.append(Result("wrong", f"failed ({said(_words(reply))})"))
-            if failed is not None:
-                results.append(failed)
-    return results
+        for at, _ in codes:
+            reply = None if failed else program.answer()
+            if reply is None:
+                sheet.note(at, failed or _ended(program))
+                return
+            sheet.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({said(_words(reply))})"))

@@ -17,7 +17,7 @@ from grpo_verifiers.code._compare import same_output
 from grpo_verifiers.code._inside import names, values
 from grpo_verifiers.code._judging import Question, each_input, judge_value
 from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._results import Result, said
+from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, said
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.code.languages import Language
 from grpo_verifiers.http_client import exchange
@@ -89,42 +89,46 @@ def judge_remote(question: Question, server: Server) -> list[Result]:
     """
     if any(isinstance(test, CodeTest) for test in question.tests):
         raise BadTestsError("test code needs the local sandbox: leave piston out, or write tests as calls")
-    calls = [test for test in question.tests if isinstance(test, CallTest)]
+    calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     if calls and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
-    answers = iter(_calls(question, server, calls) if calls else ())
-    runs = each_input(question, lambda test: _stdio(question, server, test))
-    return [runs[at] if at in runs else next(answers) for at in range(len(question.tests))]
+    sheet = Sheet(len(question.tests))
+    if calls:
+        _calls(question, server, sheet, calls)
+    each_input(question, sheet, lambda at, test: _stdio(question, server, at, test))
+    return sheet.results()
 
 
-def _stdio(question: Question, server: Server, test: StdioTest) -> Result:
+def _stdio(question: Question, server: Server, at: int, test: StdioTest) -> Result:
     output, failed = execute(server, question.language, question.source, test.stdin, question.limits)
     if failed is not None:
         return failed
     if same_output(test.stdout, output, question.tolerance):
-        return Result("pass")
-    return Result("wrong", f"printed {said(output)}, expected {said(test.stdout)}")
+        return Passed(at)
+    return Failed("wrong", f"printed {said(output)}, expected {said(test.stdout)}")
 
 
-def _calls(question: Question, server: Server, tests: list[CallTest]) -> list[Result]:
+def _calls(question: Question, server: Server, sheet: Sheet, tests: list[tuple[int, CallTest]]) -> None:
     mark = secrets.token_hex(16)
-    asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for t in tests]}
+    asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for _, t in tests]}
     driver = "".join(Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, values)) + _DRIVER
     output, failed = execute(server, question.language, driver, json.dumps(asked), question.limits)
-    if failed is not None:
-        return [failed] * len(tests)
     # The program can write this line too: then that is its answer, and compared like any other.
     line = next((line for line in reversed(output.split("\n")) if line.startswith(mark)), "")
     try:
         replies = json.loads(line[len(mark) :])
     except (ValueError, RecursionError):
         replies = None
-    if not isinstance(replies, list) or len(replies) != len(tests):
-        return [Result("ended", "ended before it answered")] * len(tests)
-    return [judge_value(test, reply, question.tolerance) for test, reply in zip(tests, replies, strict=True)]
+    if failed is None and (not isinstance(replies, list) or len(replies) != len(tests)):
+        failed = Failed("ended", "ended before it answered")
+    if failed is not None:
+        sheet.note(tests[0][0], failed)
+        return
+    for (at, test), reply in zip(tests, replies, strict=True):
+        sheet.note(at, judge_value(at, test, reply, question.tolerance))
 
 
-def execute(server: Server, language: Language, source: str, stdin: str, limits: Limits) -> tuple[str, Result | None]:
+def execute(server: Server, language: Language, source: str, stdin: str, limits: Limits) -> tuple[str, Failed | None]:
     """Run one program; its output, and how it failed where it did.
 
     Raises:
@@ -144,11 +148,11 @@ def execute(server: Server, language: Language, source: str, stdin: str, limits:
         raise ServerError(f"an answer without run.stdout: {show(reply, 200)}")
     status, output = run.get("status"), run["stdout"]
     if status in _LATE or (status is None and run.get("signal") == "SIGKILL"):
-        return output, Result("timeout", "out of time, or killed by its limits")
+        return output, Failed("timeout", "out of time, or killed by its limits")
     if status in _BROKEN or run.get("signal") is not None:
-        return output, Result("limit", f"ended by {show(run.get('message') or run.get('signal') or status)}")
+        return output, Failed("limit", f"ended by {show(run.get('message') or run.get('signal') or status)}")
     if len(output) > limits.output:
-        return "", Result("limit", "printed too much")
+        return "", Failed("limit", "printed too much")
     return output, None
 
 

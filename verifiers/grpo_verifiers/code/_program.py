@@ -4,9 +4,11 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -20,6 +22,8 @@ GRACE = 10.0
 """Seconds past a program's wall limit after which its zygote must be broken."""
 _TICK = 0.05
 _ADD_SEALS, _ALL_SEALS = 1033, 15
+_ENVELOPE = 64
+"""Bytes around an answer: the number of its question, and brackets."""
 _WHY = {
     "timeout": "out of time",
     "killed": "killed by its limits",
@@ -28,6 +32,7 @@ _WHY = {
     "disk": "filled its folder",
     "output": "printed too much",
     "protocol": "sent what is no answer",
+    "number": "answered a question that it was not asked",
     "exit": "ended before it answered",
     "stopped": "ended",
 }
@@ -42,6 +47,7 @@ class Program:
         limits: Limits,
         messages: Sequence[Any],
         *,
+        questions: Sequence[dict[str, Any]] = (),
         last: bool = False,
         stdin: bytes | None = None,
         capture: bool = False,
@@ -52,6 +58,7 @@ class Program:
             box: where; it holds one program at a time.
             limits: what it may use.
             messages: what to tell it first: they are there when it starts.
+            questions: what to ask it after that; ``answer`` takes the answers, in order.
             last: nothing will be sent after those.
             stdin: bytes of its standard input; None for an empty one.
             capture: collect its standard output.
@@ -59,7 +66,8 @@ class Program:
         self.end = ""
         self.output = bytearray()
         self._box, self._limits = box, limits
-        self._out = bytearray(b"".join(map(dump, messages)))
+        self._asked: deque[str] = deque()
+        self._out = bytearray(b"".join(map(dump, [*messages, *map(self._numbered, questions)])))
         self._last = last
         self._in = bytearray()
         self._started = time.monotonic()
@@ -117,7 +125,7 @@ class Program:
         while True:
             if len(self._in) >= 4:
                 size = int.from_bytes(self._in[:4], "big")
-                if size > self._limits.message:
+                if size > self._limits.message + _ENVELOPE:
                     return self._broken()
                 if len(self._in) >= 4 + size:
                     data = bytes(self._in[4 : 4 + size])
@@ -135,11 +143,29 @@ class Program:
                 continue
             self._pump()
 
-    def ask(self, message: Any) -> Any:
-        """Send, and receive."""
-        self.send(message)
+    def _numbered(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A question with a number that nobody can tell before reading it: no answer is written ahead of it."""
+        self._asked.append(secrets.token_hex(8))
+        return {**question, "id": self._asked[-1]}
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """The answer to one more question, as of ``answer``."""
+        self.send(self._numbered(question))
         self._push()
-        return self.receive()
+        return self.answer()
+
+    def answer(self) -> Any:
+        """The answer to the next question; None where it ended, or answered anything else.
+
+        Raises:
+            BoxError: the box failed, not the program.
+        """
+        number, reply = self._asked.popleft(), self.receive()
+        if reply is None:
+            return None
+        if not isinstance(reply, list) or len(reply) != 2 or reply[0] != number or reply[1] is None:
+            return self._broken("number")
+        return reply[1]
 
     def wait(self) -> None:
         """Until it has ended, by itself or by its limits; its output is complete then."""
@@ -157,10 +183,10 @@ class Program:
         """How it ended, in words."""
         return _WHY.get(self.end, self.end)
 
-    def _broken(self) -> None:
-        self._fault = self._fault or "protocol"
+    def _broken(self, how: str = "protocol") -> None:
+        self._fault = self._fault or how
         self.finish()
-        self.end = "protocol"
+        self.end = how
 
     def _pump(self) -> None:
         """Move bytes until something has happened or a moment has passed."""
@@ -233,7 +259,7 @@ class Program:
                     self._channel.close()
                     return
                 self._in += data
-            if int.from_bytes(self._in[:4], "big") > self._limits.message:
+            if int.from_bytes(self._in[:4], "big") > self._limits.message + _ENVELOPE:
                 self._stop_for("protocol")
         except BlockingIOError:
             pass
@@ -242,7 +268,7 @@ class Program:
 
     @property
     def _full(self) -> bool:
-        return len(self._in) > self._limits.message + 4
+        return len(self._in) > self._limits.message + _ENVELOPE + 4
 
     def _push(self) -> None:
         """Send as much as the channel takes."""

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from grpo_verifiers._show import show
 from grpo_verifiers.verdict import Status, Verdict
 
-Kind = Literal["pass", "wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]
-_MARKS = {"pass": "+", "timeout": "t", "limit": "l"}
+Kind = Literal["wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]
+KINDS: tuple[str, ...] = get_args(Kind)
+_MARKS = {"pass": "+", "timeout": "t", "limit": "l", "unseen": "?"}
 _SHOWN = 200
 _BRACKETS = {
     "l": "[]",
@@ -22,11 +23,54 @@ _BRACKETS = {
 
 
 @dataclass(frozen=True)
-class Result:
-    """The outcome of one test, and why."""
+class Passed:
+    """A test that was seen to pass.
+
+    Attributes:
+        test: its place among the tests. A pass counts at that place only: copied to another one it is worth nothing.
+    """
+
+    test: int
+    kind: ClassVar[str] = "pass"
+    why: ClassVar[str] = ""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A test that was seen to fail, and why."""
 
     kind: Kind
     why: str = ""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A test without an answer."""
+
+    why: str = ""
+    kind: ClassVar[str] = "unseen"
+
+
+Result = Passed | Failed | Unseen
+
+
+class Sheet:
+    """The outcome of each test: unseen until its own outcome is noted, once."""
+
+    def __init__(self, tests: int) -> None:
+        self._results: list[Result] = [Unseen()] * tests
+
+    def note(self, test: int, result: Result) -> None:
+        """Write down the outcome of one test."""
+        if (there := self._results[test].kind) != "unseen":
+            raise ValueError(f"test {test} has the outcome {there} already")
+        if isinstance(result, Passed) and result.test != test:
+            raise ValueError(f"a pass of test {result.test} is noted for test {test}")
+        self._results[test] = result
+
+    def results(self) -> list[Result]:
+        """The outcomes, in the order of the tests."""
+        return list(self._results)
 
 
 def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdict:
@@ -37,18 +81,25 @@ def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdi
         scoring: ``"all"`` for 1 where every test passed and else 0, ``"share"`` for the share that passed.
         note: what people should know about how it was judged.
     """
-    passed = sum(result.kind == "pass" for result in results)
-    every = passed == len(results)
-    score = float(every) if scoring == "all" else passed / len(results)
+    passes = [isinstance(result, Passed) and result.test == at for at, result in enumerate(results)]
+    passed = sum(passes)
+    every = bool(results) and all(passes)
+    score = float(every) if scoring == "all" else passed / max(1, len(results))
     marks = "".join(_MARKS.get(result.kind, "-") for result in results[:_SHOWN])
     detail = f"{passed} of {len(results)} tests passed [{marks}{'…' if len(results) > _SHOWN else ''}]"
-    failed = next(((at, result) for at, result in enumerate(results, 1) if result.kind != "pass"), None)
+    failed = [(at, result) for at, result in enumerate(results, 1) if not passes[at - 1]]
+    seen = [(at, result) for at, result in failed if isinstance(result, Failed)]
+    unseen = [result for _, result in failed if isinstance(result, Unseen)]
     status = None
-    if failed is not None:
-        detail += f"; test {failed[0]}: {failed[1].why}"
-        kinds = Counter(result.kind for result in results if result.kind != "pass")
-        if not passed or scoring == "all":
-            status = {"timeout": Status.TIMEOUT, "syntax": Status.UNPARSABLE}.get(kinds.most_common(1)[0][0])
+    if failed:
+        at, first = (seen or failed)[0]
+        detail += f"; test {at}: {first.why or 'no answer'}"
+        if seen and unseen:
+            reason = next((result.why for result in unseen if result.why), "")
+            detail += f"; {len(unseen)} not reached" + (f": {reason}" if reason else "")
+        if seen and (not passed or scoring == "all"):
+            common = Counter(result.kind for _, result in seen).most_common(1)[0][0]
+            status = {"timeout": Status.TIMEOUT, "syntax": Status.UNPARSABLE}.get(common)
     return Verdict(score, status, detail + (f" ({note})" if note else ""))  # type: ignore[arg-type]  # None: by score
 
 

@@ -93,7 +93,7 @@ def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
     _send(channel, ["loaded"])
     while (message := _receive(channel)) is not None:
         reply = _checked(module, message["code"]) if "code" in message else _called(module, message)
-        _send(channel, reply, room)
+        _send(channel, reply, room, message.get("id"))
 
 
 def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:
@@ -143,27 +143,49 @@ def _checked(module: types.ModuleType, code: str) -> list[Any]:
     return ["pass"]
 
 
-def _run_tests(channel: socket.socket, tests: list[str]) -> None:
+def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
     """Run trusted test code; names that it uses and does not define call the program through the parent."""
-    for source in tests:
-        calls = [0]
-        try:
-            tree = ast.parse(source, "<test>")
-            space: dict[str, Any] = {"__name__": "__test__"}
-            for name in _unknown_names(tree):
-                space[name] = _stub(channel, name, calls)
-            code = compile(tree, "<test>", "exec", dont_inherit=True)
-        except Exception as error:  # noqa: BLE001 - the test is broken, not the program
-            _send(channel, ["test", "broken", _told(error)])
-            continue
-        try:
-            exec(code, space)  # noqa: S102 - the test, in a box of its own
-        except _UncrossableError as error:
-            _send(channel, ["test", "uncrossable", str(error)])
-        except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
-            _send(channel, ["test", "fail" if calls[0] else "broken", _told(error)])
-        else:
-            _send(channel, ["test", "pass" if calls[0] else "idle", ""])
+    for at, source in tests:
+        _send(channel, ["test", at, *_tested(channel, source)])
+
+
+def _tested(channel: socket.socket, source: str) -> tuple[str, str]:
+    """The outcome of one test, and why."""
+    seen = _Seen()
+    try:
+        tree = ast.parse(source, "<test>")
+        space: dict[str, Any] = {"__name__": "__test__"}
+        for name in _unknown_names(tree):
+            space[name] = _stub(channel, name, seen)
+        code = compile(tree, "<test>", "exec", dont_inherit=True)
+    except Exception as error:  # noqa: BLE001 - the test is broken, not the program
+        return "broken", _told(error)
+    try:
+        exec(code, space)  # noqa: S102 - the test, in a box of its own
+        kind, why = "pass" if seen.calls else "idle", ""
+    except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
+        kind, why = "fail" if seen.calls else "broken", _told(error)
+    return seen.uncrossed or (kind, why)  # noted when it happened: a test may have swallowed the exception
+
+
+class _Seen:
+    """What passed between a test and the program.
+
+    Attributes:
+        calls: how many calls were begun.
+        answers: how many answers of the program the test was given.
+        uncrossed: the first value that could not cross, as an outcome: "uncrossable" where it is the test's doing,
+            "refused" where it is the program's.
+    """
+
+    def __init__(self) -> None:
+        self.calls = self.answers = 0
+        self.uncrossed: tuple[str, str] | None = None
+
+    def refuse(self, why: str) -> BaseException:
+        """Note that the program is to blame; what to raise."""
+        self.uncrossed = self.uncrossed or ("refused", why)
+        return _RefusedError(why)
 
 
 class _UncrossableError(BaseException):
@@ -178,17 +200,20 @@ class ProgramError(Exception):
     """Stands in the tests for an exception that the program raised and that has no built-in class."""
 
 
-def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., Any]:
+def _stub(channel: socket.socket, name: str, seen: _Seen) -> Callable[..., Any]:
     def stub(*args: Any, **kwargs: Any) -> Any:
         try:
             message = dump(["call", name, encode(args), encode(kwargs)])
         except TooLargeError:
             raise  # only values of the program's own making are like that
         except NoValueError as error:
-            raise _UncrossableError(f"passes {error} to {name}") from None
+            if seen.answers and error.data:
+                raise seen.refuse(f"an answer led to {error}, which cannot be passed to {name}") from None
+            seen.uncrossed = seen.uncrossed or ("uncrossable", f"passes {error} to {name}")
+            raise _UncrossableError from None
         if len(message) > MAX_MESSAGE:
             raise TooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
-        calls[0] += 1
+        seen.calls += 1
         try:
             channel.sendall(message)
             reply = _receive(channel)
@@ -196,12 +221,15 @@ def _stub(channel: socket.socket, name: str, calls: list[int]) -> Callable[..., 
             reply = None
         if reply is None:
             os._exit(1)
+        seen.answers += 1
         if reply[0] == "value":
-            check(reply[1])
-            return decode(reply[1])
+            try:
+                return decode(reply[1])
+            except Exception as error:  # noqa: BLE001 - no honest program's value is like that
+                raise seen.refuse(f"{name} returned what is no value ({_told(error)})") from None
         if reply[0] == "raised":
             raise _exception(*reply[1:])
-        raise _RefusedError(reply[1])
+        raise seen.refuse(reply[1])
 
     stub.__name__ = stub.__qualname__ = name
     return stub
@@ -266,13 +294,15 @@ def _told(error: BaseException) -> str:
         return "an exception that cannot be shown"
 
 
-def _send(channel: socket.socket, message: Any, room: int = MAX_MESSAGE) -> None:
+def _send(channel: socket.socket, message: Any, room: int = MAX_MESSAGE, number: str | None = None) -> None:
+    """Send a message; the answer to a question that has a number begins with that."""
+    wrapped = (lambda reply: reply) if number is None else lambda reply: [number, reply]
     try:
-        data = dump(message)
+        data = dump(wrapped(message))
     except (ValueError, RecursionError):
-        data = dump(["refused", "a value that cannot be written down"])
-    if len(data) - 4 > room:
-        data = dump(["refused", f"a value of more than {room} bytes"])
+        data = dump(wrapped(["refused", "a value that cannot be written down"]))
+    if len(data) - 4 - (len(number) + 5 if number else 0) > room:
+        data = dump(wrapped(["refused", f"a value of more than {room} bytes"]))
     try:
         channel.sendall(data)
     except OSError:

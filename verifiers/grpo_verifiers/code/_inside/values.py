@@ -18,12 +18,21 @@ _WIDE = 1 << 63
 _SEQUENCES: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
 _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
 _MAKERS: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "s": set, "z": frozenset, "g": iter}
-_DTYPE = re.compile(r"[<>|=][biufcSU]\d{1,4}")
-"""Types of arrays whose members are built-in values."""
+_DTYPE = re.compile(r"\|(?:b1|[iu]1|S\d{1,4})|[<>](?:[iu][248]|f[248]|c(?:8|16)|U\d{1,4})")
+"""Types of arrays whose members are built-in values, as numpy writes them: no long doubles, which are none."""
 
 
 class NoValueError(ValueError):
-    """Something that is no exact built-in value, or no encoding of one."""
+    """Something that is no exact built-in value, or no encoding of one.
+
+    Attributes:
+        data: it is of a type that plain data can turn into by computing with it; not a function, nor an object of a
+            class that somebody wrote.
+    """
+
+    def __init__(self, message: str, *, data: bool = False) -> None:
+        super().__init__(message)
+        self.data = data
 
 
 class TooLargeError(NoValueError):
@@ -63,7 +72,9 @@ def encode(value: Any, depth: int = 0) -> Any:
         return ["g", *_taken(value, depth)]
     if kind.__module__ == "numpy" and "numpy" in sys.modules:
         return _of_numpy(value, depth)
-    raise NoValueError(f"a value of type {kind.__name__[:60]}")
+    raise NoValueError(
+        f"a value of type {kind.__name__[:60]}", data=kind.__module__ == "builtins" and not callable(value)
+    )
 
 
 def _taken(iterator: Any, depth: int) -> list[Any]:
@@ -87,7 +98,7 @@ def _of_numpy(value: Any, depth: int) -> Any:
         if value.size > MAX_ITEMS:
             raise TooLargeError(f"an array of more than {MAX_ITEMS} members")
         return ["n", value.dtype.str, encode(value.tolist(), depth + 1)]
-    raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}")
+    raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}", data=not callable(value))
 
 
 def decode(tree: Any) -> Any:
