@@ -143,7 +143,7 @@ def test_every_row_of_the_table_of_equality_holds(rule):
             else:
                 known = {"inf": math.inf, "nan": math.nan}
                 a, b = (encode(eval(text, known)) for text in (wanted, answer))
-                assert judge_value(CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
+                assert judge_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
                     "pass" if verdict else "wrong"
                 ), answer
 
