@@ -77,7 +77,7 @@ ANSWERS_WRONG = [
     ("14-5i", r"\boxed{(3-2i)(4+i)}"), (r"\begin{pmatrix}2\end{pmatrix}", r"\boxed{\begin{pmatrix}1\end{pmatrix}+\begin{pmatrix}1\end{pmatrix}}"),
     # near misses
     ("42", r"\boxed{4 2}"), ("42", r"\boxed{4200}"), ("42", r"\boxed{0.42}"), ("0.42", r"\boxed{42}"), ("10000", r"\boxed{10001}"),
-    ("1000000", r"\boxed{999999.9999}"), ("1/3", r"\boxed{0.3333}"), ("0.0000001", r"\boxed{0}"), (".0000672", r"\boxed{0.0000671}"),
+    ("1000000", r"\boxed{999999.9999}"), ("1/3", r"\boxed{0.333}"), ("0.0000001", r"\boxed{0}"), (".0000672", r"\boxed{0.0000671}"),
     (r"3\frac12", r"\boxed{3\cdot\frac12}"), ("1,234", r"\boxed{\{1,234\}}"), ("1,234", r"\boxed{1, 234}"), (r"4", r"\boxed{4\sqrt(2)}"),
     ("42", r"\boxed{42x}"), ("42", r"\boxed{42i}"), ("42", r"\boxed{-42}"), ("42", r"\boxed{42!}"), (r"\pi", r"\boxed{3.14}"),
     (r"\sqrt{2}", r"\boxed{-\sqrt2}"), ("p-q", r"\boxed{q-p}"), ("x+1", r"\boxed{y+1}"), ("x=3", r"\boxed{y=3}"), ("f(x)", r"\boxed{f(y)}"),

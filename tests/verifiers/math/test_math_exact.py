@@ -78,17 +78,41 @@ def test_a_percentage_is_its_hundredth_or_a_unit_and_nothing_else(gold, answer):
     assert (verdict.score == 1) == (gold in {answer, answer / 100})
 
 
+def written(scaled, places):
+    """An integer as a decimal of so many places."""
+    digits = str(abs(scaled)).rjust(places + 1, "0")
+    return f"{'-' if scaled < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+
+
 @quickly
-@given(st.fractions(-100, 100, max_denominator=997), st.integers(6, 12), st.integers(-3, 3))
-def test_decimals_of_repeating_fractions_need_six_right_digits(value, places, shift):
+@given(st.fractions(-100, 100, max_denominator=997), st.integers(1, 12), st.integers(-3, 3))
+def test_decimals_of_repeating_fractions_are_rounded_or_cut_to_four_digits_or_more(value, places, shift):
     assume(digits_of(value) is None)
-    rounded = round(value * 10**places) + shift
-    text = digits_of(Fraction(rounded, 10**places))
-    significant = text.replace(".", "").replace("-", "").lstrip("0")
-    assume("." in text and len(text.partition(".")[2]) == places and len(significant) >= 6)
-    near = abs(Fraction(rounded, 10**places) - value) < Fraction(1, 10**places)
-    verdict = fast("\\boxed{" + text + "}", spellings(value)[0])
-    assert (verdict.score == 1) == near
+    scaled = value * 10**places
+    answer = round(scaled) + shift
+    right = answer in {round(scaled), int(scaled)} and abs(answer) >= 1000
+    for gold, text in ((spellings(value)[0], written(answer, places)), (written(answer, places), spellings(value)[0])):
+        verdict = fast("\\boxed{" + text + "}", gold)
+        assert (verdict.score == 1) == right, (gold, text)
+
+
+@quickly
+@given(
+    st.integers(2, 5000), st.integers(1, 13), st.integers(-2, 2), st.sampled_from(["\\sqrt{%d}", "%d\\pi", "\\ln %d"])
+)
+def test_decimals_of_irrational_values_are_rounded_or_cut_to_four_digits_or_more(number, places, shift, form):
+    """Against fifty digits of mpmath."""
+    import mpmath
+
+    with mpmath.workdps(50):
+        value = {"\\s": mpmath.sqrt, "%d": lambda n: n * mpmath.pi, "\\l": mpmath.log}[form[:2]](number)
+        assume(abs(value - mpmath.nint(value)) > 1e-9)  # not the root of a square
+        scaled = value * 10**places
+        rounded, cut = int(mpmath.nint(scaled)), int(mpmath.floor(scaled))
+    answer = rounded + shift
+    assume(4 <= len(str(answer)) <= 13)
+    text = written(answer, places)
+    assert (math("\\boxed{" + text + "}", form % number).score == 1) == (answer in {rounded, cut}), (form, number, text)
 
 
 EXPRESSIONS = st.recursive(

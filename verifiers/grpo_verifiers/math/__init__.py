@@ -28,7 +28,9 @@ a list, set or tuple for a single gold         wrong                    none
 words beside a value that are no unit          wrong                    none
 ``204`` or ``204_6`` for ``204_5``             wrong                    ``bases="ignore"`` (first of the two)
 ``[1, 2]`` for ``(1, 2)``, items in wrong order wrong                   none
-``0.333`` for ``\frac13``                      wrong                    none; ``decimals=0`` also rejects 0.333333
+``0.333`` or ``0.3334`` for ``\frac13``         wrong                    ``decimals=3`` (first of the two)
+``0.3333`` for ``\frac13``, ``3.1416`` for pi  correct                  ``decimals=0``
+``0.12`` or ``0.1251`` for ``\frac18``          wrong                    none
 ``y = 3`` for ``x = 3``                        wrong                    none
 ``2x + 4 = 8`` for ``x = 2``, ``3x - 6 > 0``   wrong                    none
 for ``x > 2``, ``|x| < 1`` for ``-1 < x < 1``
@@ -71,7 +73,7 @@ def math(
     units: "Matching" = "match",
     bases: "Matching" = "match",
     percent: "Percent" = "either",
-    decimals: int = 6,
+    decimals: int = 4,
     decimal_comma: bool = True,
     think: str | None = "think",
 ) -> Verdict:
@@ -90,8 +92,8 @@ def math(
         units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
         bases: ``"match"``: a number with a base needs the same base. ``"ignore"``: the subscript may be left out.
         percent: ``"either"``: 10% is both 10 and 0.1. ``"value"``: it is 0.1 only.
-        decimals: a decimal of six significant digits or more that is right to this many decimals may stand for an
-            exact value; 0 asks for exact values.
+        decimals: a decimal of this many significant digits or more, rounded or cut correctly, may stand for an
+            irrational or repeating value; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """

@@ -1,17 +1,15 @@
 """Equality of two expressions as far as it can be decided exactly and at once."""
 
-import re
 from collections.abc import Callable
-from fractions import Fraction
 
 from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.decimals import stands_for
 from grpo_verifiers.math.form import is_final, is_reduced, undone
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
-from grpo_verifiers.math.numeric import real_value, refuted
+from grpo_verifiers.math.numeric import refuted
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, walk
 
-MIN_SIGNIFICANT = 6
 Outcome = tuple[bool | None, str]
 Leaf = Callable[[Node, Node, Options], Outcome]
 
@@ -102,43 +100,13 @@ def _has_percent(node: Node) -> bool:
 
 def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
     try:
-        forms = canon(gold), canon(answer)
-        decided = same(*forms)
+        decided = same(canon(gold), canon(answer))
     except (NotAlgebraicError, UndefinedError, TooBigError):
-        decided, forms = None, None
+        decided = None
     if decided:
         return True
-    if options.decimals and (places := _precise(gold, answer)) is not None:
-        values: list[Fraction | None] = [rational(form) for form in forms] if forms else [None, None]
-        if close(gold, answer, values, places, options):
-            return True
+    if options.decimals and stands_for(gold, answer, options.decimals):
+        return True
     if decided is None and refuted(gold, answer):
         return False
     return decided
-
-
-def _precise(gold: Node, answer: Node) -> int | None:
-    """Decimal places of the coarser decimal of the two, if it has enough digits to stand for an exact value."""
-    found = []
-    for node in (gold, answer):
-        inner = node[1] if node[0] in {"-", "%"} else node
-        if inner[0] == "n" and inner[2] is not None:
-            digits = re.sub(r"^0+", "", str(abs(inner[1].numerator * 10 ** inner[2] // inner[1].denominator)))
-            if len(digits) < MIN_SIGNIFICANT:
-                return None
-            found.append(inner[2] + (2 if node[0] == "%" else 0))
-    return min(found) if found else None
-
-
-def close(gold: Node, answer: Node, values: list[Fraction | None], places: int, options: Options) -> bool:
-    """Whether a decimal is the rounding or truncation of the other value, right to the decimals asked for."""
-    exact: list[Fraction] = []
-    for node, value in zip((gold, answer), values, strict=True):
-        if value is None:
-            number = real_value(node)
-            if number is None:
-                return False
-            value = Fraction(number)  # noqa: PLW2901 - the float stands in for the exact value
-        exact.append(value)
-    gap = abs(exact[0] - exact[1])
-    return gap < Fraction(1, 10**places) and gap <= Fraction(1, 10**options.decimals)

@@ -25,8 +25,8 @@ class Options:
         bases: ``"match"``: a number written with a base subscript needs the same base and digits. ``"ignore"``: the
             subscript may be left out.
         percent: ``"either"``: ``10\%`` is both 10 and 0.1. ``"value"``: it is 0.1 only.
-        decimals: an irrational or repeating value may be given as a decimal of six significant digits or more that is
-            right to this many decimals; 0 asks for exact values.
+        decimals: an irrational or repeating value may be given as a decimal of this many significant digits or more,
+            rounded or cut correctly; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
         think: name of a thinking tag beside those of known models; None takes the completion as it is.
     """
@@ -38,7 +38,7 @@ class Options:
     units: Matching = "match"
     bases: Matching = "match"
     percent: Percent = "either"
-    decimals: int = 6
+    decimals: int = 4
     decimal_comma: bool = True
     think: str | None = "think"
 
