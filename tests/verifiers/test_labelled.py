@@ -1,0 +1,48 @@
+"""The labelled sets: every label follows from its source, and the verifiers keep to the labels."""
+
+from collections import Counter
+
+import pytest
+
+from benchmarks import labelled
+from tests.cases.truth import label
+
+MATHS = labelled.rows_of("maths")
+
+
+def text(row):
+    return row["gold"], row.get("answer"), row.get("completion")
+
+
+@pytest.mark.parametrize("kind", sorted({row["kind"] for row in MATHS}))
+def test_every_label_of_maths_follows_from_its_source(kind):
+    assert [row["line"] for row in MATHS if row["kind"] == kind and label(row) is not row["right"]] == []
+
+
+def test_the_maths_rows_are_many_distinct_and_about_half_of_them_right():
+    rights = sum(row["right"] for row in MATHS)
+    assert len(MATHS) >= 400
+    assert 0.4 < rights / len(MATHS) < 0.6
+    assert [key for key, count in Counter(map(text, MATHS)).items() if count > 1] == []
+    assert len({row["kind"] for row in MATHS}) >= 40
+
+
+def test_conventions_give_a_reason_and_are_the_smaller_part():
+    conventions = [row for row in MATHS if row["source"][0] == "convention"]
+    assert all(len(row["source"]) == 2 and len(row["source"][1]) > 5 for row in conventions)
+    assert len(conventions) < len(MATHS) / 5
+
+
+def test_what_is_judged_against_its_label_is_counted_and_named():
+    rows = [
+        {"line": 1, "kind": "k", "gold": "5", "answer": "5", "right": True},
+        {"line": 2, "kind": "k", "gold": "5", "answer": "6", "right": False},
+        {"line": 3, "kind": "k", "gold": "5", "answer": "7", "right": False},
+    ]
+    assert labelled.rates(rows, [False, True, False]) == (2, 1, 1, 1)
+    named = labelled.against_label(rows, [False, True, False])
+    assert [line.split(":")[0] + line.split(":")[1] for line in named] == [
+        "line 1, k right refused",
+        "line 2, k wrong accepted",
+    ]
+    assert labelled.line("all", rows, {"one": [False, True, False]}).split() == ["all", "3", "500.0", "100.0%"]
