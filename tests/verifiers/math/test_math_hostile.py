@@ -1,5 +1,9 @@
 """Bounded on any input: junk, towers, nests, long texts, patterns made for regular expressions to choke on."""
 
+import fractions
+import random
+import sys
+import threading
 import time
 
 import pytest
@@ -7,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
+from grpo_verifiers.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.math import check_gold, fast, math
+from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.extract import Found
+from grpo_verifiers.math.gold import gold_of
+from grpo_verifiers.math.judge import combine, decide, judge, judge_or_shorten
+from grpo_verifiers.math.options import DEFAULTS
+from grpo_verifiers.math.parse import parse
+from grpo_verifiers.math.read import read
+from grpo_verifiers.reading.tags import tagged
 
 SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :
 \text{cm} \text{or} and \sin \log \binom ^\circ $ \\ & \begin{pmatrix} \end{pmatrix} \boxed{ answer is #### <think> </think>
@@ -126,3 +139,183 @@ def test_a_long_completion_is_read_from_its_end():
     long = text * 25_000 + "\\boxed{42}"
     assert bounded(fast, long, "42").status is Status.CORRECT
     assert bounded(fast, long, "43").status is Status.WRONG
+
+
+# --- work is counted: a budget of units for what one completion may ask of the trainer's thread
+
+RNG = random.Random(3)
+
+
+def digits(count):
+    return str(RNG.randrange(10 ** (count - 1), 10**count) | 1)
+
+
+def joined(part, sign="+", length=3900):
+    """As many parts as fit into an answer."""
+    parts, size = [], 0
+    for k in range(length):
+        parts.append(part(k))
+        size += len(parts[-1]) + len(sign)
+        if size > length:
+            return sign.join(parts[:-1])
+    return sign.join(parts)
+
+
+HEAVY = {
+    "integer powers": joined(lambda k: f"({digits(9)}x+{digits(9)})^{{23}}({digits(9)}x+{digits(9)})^{{24}}"),
+    "powers of fractions": joined(lambda k: f"({digits(9)}/{digits(9)}x+{digits(9)})^{{23}}"),
+    "a power of long numbers": f"({digits(70)}x+{digits(70)})^{{24}}",
+    "reciprocals": joined(lambda k: f"\\frac{{1}}{{x+{digits(14)}}}", length=700),
+    "fractions": joined(lambda k: f"{digits(16)}/{digits(16)}"),
+    "square roots": joined(lambda k: f"\\sqrt{{{9999991 - 2 * k}}}"),
+    "roots in denominators": joined(lambda k: f"\\frac{{1}}{{\\sqrt{{{k + 2}}}+1}}", length=300),
+    "factorials below": joined(lambda k: f"\\frac1{{{400 - k}!}}", length=1000),
+    "variables": joined(lambda k: f"{chr(97 + k % 26)}_{{{k}}}", "", 1500),
+    "sines": joined(lambda k: f"\\sin({k}+x)", length=1700),
+    "a chain": joined(lambda k: f"1+{k}-{k}", "="),
+    "approximations": joined(lambda k: f"\\sin{k}+1", "\\approx ", 2500),
+    "quotients": "1/" * 78 + "1",
+    "signs": joined(lambda k: "\\pm1\\pm2\\pm3", ",", 2500),
+    "a matrix": "\\begin{pmatrix}" + "\\\\".join("&".join("1" * 24) for _ in range(24)) + "\\end{pmatrix}",
+    "a union": "\\cup".join(f"({2 * k},{2 * k + 1})" for k in range(63)),
+    "a set": "\\{" + ",".join(f"\\sin{k}" for k in range(63)) + "\\}",
+    "decimals": joined(lambda k: "0." + "3" * 200),
+}
+
+
+def many(text):
+    return " ".join(f"\\boxed{{{text[: 3990 - 9]}+{k}-{k}}}" for k in range(64))
+
+
+def cold():
+    for cache in (canon, decide, gold_of, parse, read):
+        cache.cache_clear()
+
+
+def counted(call, *args):
+    """How many lines of the package and how many bits of fractions (squared, as a gcd costs) a call takes."""
+    lines = bits = 0
+
+    def local(_frame, event, _arg):
+        nonlocal lines
+        lines += event == "line"
+        return local
+
+    def trace(frame, _event, _arg):
+        nonlocal bits
+        if frame.f_code.co_filename == fractions.__file__ and frame.f_code.co_name in {"_add", "_sub", "_mul", "_div"}:
+            sides = frame.f_locals.values()
+            bits += max(side.denominator.bit_length() + side.numerator.bit_length() for side in sides) ** 2
+        return local if "grpo_verifiers" in frame.f_code.co_filename else None
+
+    cold()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call(*args)
+    finally:
+        sys.settrace(before)
+    return lines, bits
+
+
+@pytest.mark.parametrize("kind", HEAVY)
+def test_the_work_on_the_trainers_thread_is_bounded_whatever_is_stated(kind):
+    for completion, gold in (
+        (f"\\boxed{{{HEAVY[kind]}}}", "x+1"),
+        (f"\\boxed{{{HEAVY[kind]}+0}}", HEAVY[kind]),
+        (many(HEAVY[kind]), "x+1"),
+        (many(HEAVY[kind]), HEAVY[kind]),
+    ):
+        lines, bits = counted(fast, completion, gold)
+        assert lines < 20 * INLINE
+        assert bits < 2**22 * INLINE // 8
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
+    assert counted(fast, GROWING[kind](1_000_000), "42")[0] < 20 * INLINE
+
+
+@settings(max_examples=300, deadline=None)
+@given(SOUP, st.one_of(GOLDS, SOUP), st.integers(0, 2000))
+def test_a_budget_leaves_undecided_and_never_decides_otherwise(answer, gold, units):
+    completion = "so \\boxed{" + answer + "}"
+    cold()
+    bounded_verdict = judge_or_shorten(completion, gold, DEFAULTS, units)
+    cold()
+    whole = judge_or_shorten(completion, gold, DEFAULTS, 10**9)
+    assert bounded_verdict == whole or bounded_verdict is None or isinstance(bounded_verdict, dict)
+    assert judge_or_shorten(completion, gold, DEFAULTS, 10**9) == whole  # nothing half done is kept
+
+
+def test_what_the_budget_leaves_open_is_decided_by_the_full_check():
+    items = [f"\\sin{k}+\\cos{k}" for k in range(2, 64)]
+    completion = "\\boxed{" + ",".join(items) + "}"
+    turned = ",".join(f"\\cos{k}+\\sin{k}+0.1-0.1" for k in range(63, 1, -1))
+    cold()
+    assert not isinstance(fast(completion, turned), Verdict)
+    assert math(completion, turned).status is Status.CORRECT
+    assert math(completion, turned + "+1").status is Status.WRONG
+
+
+def test_the_first_statement_that_is_wrong_decides():
+    asked = []
+
+    def decide_one(text, gold, options):
+        asked.append(text)
+        return decide(text, gold, options)
+
+    verdict = combine(gold_of("3"), Found(("3", "6/2", "4", "5", HEAVY["fractions"])), DEFAULTS, decide_one)
+    assert (verdict.status, asked) == (Status.WRONG, ["3", "6/2"])
+    asked.clear()
+    assert combine(gold_of("3"), Found(("\\oops", "5")), DEFAULTS, decide_one).status is Status.WRONG
+    assert asked == ["\\oops"]
+    assert combine(gold_of("3"), Found(("\\oops",)), DEFAULTS, decide_one).status is Status.UNPARSABLE
+
+
+def test_answers_as_people_write_them_take_a_fraction_of_the_budget():
+    for text in ("\\frac{-3+2\\sqrt{5}}{4}", "(x-1)^2(x+3)", "\\begin{pmatrix}1&2&3\\\\4&5&6\\\\7&8&9\\end{pmatrix}", "(-\\infty,2)\\cup(3,5]",
+                 "1,2,3,4,5,6,7,8,9,10", "\\frac{\\pi}{6}+2\\pi n"):  # fmt: skip
+        cold()
+        with limited() as budget:
+            judge(f"So it is \\boxed{{{text}}}.", text.replace("2", "4/2"), DEFAULTS)
+        assert budget.left > INLINE * 0.8
+
+
+def test_a_thread_spends_its_own_budget_only():
+    raised = []
+
+    def work():
+        try:
+            spend(10**9)  # without a budget of its own
+            with limited(5):
+                spend(6)
+        except OverBudgetError as error:
+            raised.append(str(error))
+
+    with limited(10) as budget:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        spend(1)
+    assert (budget.left, raised) == (9, ["more work than 5 units"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(["<answer>", "</answer>", "<ANSWER>", "</Answer>", "<b>", "x", "\n", "<", "</"])).map(
+        "".join
+    )
+)
+def test_tagged_sections_end_at_their_closing_tag_the_next_opening_one_or_the_end(text):
+    import re
+
+    plain = re.compile(r"<answer>(.*?)(?:</answer>|(?=<answer>)|\Z)", re.DOTALL | re.IGNORECASE)
+    assert [(tag.start, tag.content) for tag in tagged(text, "answer")] == [
+        (match.start(), match[1]) for match in plain.finditer(text)
+    ]
+
+
+def test_an_integer_that_no_text_holds_is_refused_in_words():
+    verdict = math("\\boxed{1}", 10**5000)
+    assert (verdict.score, "store it as text" in verdict.detail) == (None, True)

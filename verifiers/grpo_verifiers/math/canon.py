@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb, factorial, gcd, lcm
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math.forms import (
     Form,
     NotAlgebraicError,
@@ -37,6 +38,7 @@ def canon(node: Node) -> Form:
         UndefinedError: no value.
         NotAlgebraicError: no single value, or too many terms.
     """
+    spend(2)
     kind = node[0]
     if kind == "n":
         return constant(node[1])

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tree import STRUCTURES, Node, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, walk, weight
 from grpo_verifiers.math.units import changes_value, normal_unit, same_unit
 from grpo_verifiers.math.wording import texts
 
@@ -32,6 +33,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     """
     if gold == answer:
         return True, ""
+    spend(20 + 4 * (weight(gold) + weight(answer)))
     gold, answer = expand_signs(gold), expand_signs(answer)
     if "pm" in {top[0] for node in (gold, answer) for top in walk(node)}:
         return False, "too many plus-or-minus signs"

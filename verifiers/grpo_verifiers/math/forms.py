@@ -9,6 +9,8 @@ from fractions import Fraction
 from hashlib import blake2b
 from math import gcd
 
+from grpo_verifiers.budget import spend
+
 MAX_TERMS = 150
 MAX_BITS = 6000
 MAX_DEGREE = 120
@@ -48,6 +50,7 @@ def rational(form: Form) -> Fraction | None:
         if mono == below:
             return coefficient / divisor
     if len(top) == len(bottom) and top.keys() == bottom.keys():
+        spend(sum(_cost(value) for value in top.values()))
         ratios = {top[mono] / bottom[mono] for mono in top}
         if len(ratios) == 1:
             return ratios.pop()
@@ -69,6 +72,7 @@ def key(form: Form) -> str:
     if not top:
         return "0"
     lead = bottom[max(bottom)]
+    spend(sum(2 * _cost(value) for part in form for value in part.values()))
     return "|".join(
         ";".join(f"{coefficient / lead}*{mono}" for mono, coefficient in sorted(part.items())) for part in (top, bottom)
     )
@@ -111,6 +115,7 @@ def _add(left: Poly, right: Poly, sign: int = 1) -> Poly:
     total = dict(left)
     for mono, value in right.items():
         new = total.get(mono, Fraction(0)) + sign * value
+        spend(_cost(new))
         if new:
             total[mono] = new
         else:
@@ -129,6 +134,7 @@ def _mul(left: Poly, right: Poly) -> Poly:
             common = gcd(rad_a, rad_b)
             value = a * b * common
             check_size(value)
+            spend(2 + 2 * _cost(value))
             if im_a and im_b:
                 value = -value
             mono = ((rad_a // common) * (rad_b // common), im_a ^ im_b, _merge(gens_a, gens_b))
@@ -142,9 +148,16 @@ def _mul(left: Poly, right: Poly) -> Poly:
     return total
 
 
+def _cost(value: Fraction) -> int:
+    """Units of one operation that gives this fraction: greatest common divisors are quadratic in the bits."""
+    bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+    return 1 + (bits >> 7) + (bits * bits >> 19)
+
+
 def _merge(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     if not left or not right:
         return left or right
+    spend((len(left) + len(right)) >> 2)
     exponents = dict(left)
     for name, exponent in right:
         exponents[name] = exponents.get(name, 0) + exponent

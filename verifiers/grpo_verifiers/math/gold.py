@@ -10,6 +10,7 @@ from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.read import read, undelimited
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.words import MAX_DIGITS
 from grpo_verifiers.reading.boxes import Box, boxes, unnested
 from grpo_verifiers.reading.phrases import hashed, phrases
 
@@ -17,6 +18,7 @@ from grpo_verifiers.reading.phrases import hashed, phrases
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
 _WORD = re.compile(r"[A-Za-z]+")
 MAX_BETWEEN = 80
+MAX_INTEGER = 10**MAX_DIGITS
 MAX_GOLD = 600  # characters of a gold that is left to an algebra system
 
 
@@ -43,12 +45,14 @@ def as_text(answer: Any) -> str:
     """A gold cell as text; datasets store numbers, too.
 
     Raises:
-        TypeError: it is neither text nor a number.
+        TypeError: it is neither text nor a number of reasonable size.
     """
     if isinstance(answer, str):
         return answer
     if answer is None or answer != answer:  # noqa: PLR0124 - a missing cell of a table is NaN
         return ""
+    if isinstance(answer, Integral) and not -MAX_INTEGER < answer < MAX_INTEGER:
+        raise TypeError("a gold answer as an integer of more than 300 digits: store it as text.")
     if isinstance(answer, bool) or not isinstance(answer, Integral | float):
         raise TypeError(
             f"a gold answer must be text or a number, not {type(answer).__name__}: {str(answer)[:60]!r}. "

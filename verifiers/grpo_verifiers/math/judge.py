@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from grpo_verifiers.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.math.compare import compare
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.form import is_final, open_to_algebra
@@ -11,7 +12,7 @@ from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
 from grpo_verifiers.math.leaf import Leaf, Outcome, quick
 from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.read import read, read_prose, undelimited, with_decimal_point
+from grpo_verifiers.math.read import MAX_LONG, read, read_prose, undelimited, with_decimal_point
 from grpo_verifiers.math.relations import may_be_solved
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
@@ -24,60 +25,79 @@ Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's
 
 def judge(completion: str, answer: Any, options: Options) -> Verdict | None:
     """The verdict if exact arithmetic decides it; None where an algebra system has to."""
-    return _judged(completion, answer, options)[0]
+    opened = _opened(completion, answer, options)
+    return opened if isinstance(opened, Verdict) else _compared(*opened, options)
 
 
-def judge_or_shorten(completion: str, answer: Any, options: Options) -> Verdict | dict[str, str] | None:
-    """The verdict; or arguments with a completion that states the same answer and nothing else; or neither."""
-    verdict, found = _judged(completion, answer, options)
-    if verdict is not None or found is None or len(found.answers) != 1:
-        return verdict
-    boxed = "\\boxed{" + found.answers[0] + "}"
-    if len(boxed) >= len(completion) or extract(boxed, options) != Found(found.answers):
+def judge_or_shorten(
+    completion: str, answer: Any, options: Options, units: int = INLINE
+) -> Verdict | dict[str, str] | None:
+    """The verdict within a budget; or arguments with a completion that states the same answer only; or None.
+
+    A budget that is used up leaves the answer undecided, never wrong or right.
+    """
+    found = Found()
+    try:
+        with limited(units):
+            opened = _opened(completion, answer, options)
+            if isinstance(opened, Verdict):
+                return opened
+            found = opened[1]
+            if (verdict := _compared(*opened, options)) is not None:
+                return verdict
+    except OverBudgetError:
+        pass
+    boxed = "\\boxed{" + "".join(found.answers) + "}"
+    if len(found.answers) != 1 or len(boxed) >= min(len(completion), MAX_LONG):
         return None
-    return {"completion": boxed, "answer": as_text(answer)}
+    return {"completion": boxed, "answer": as_text(answer)} if extract(boxed, options) == Found(found.answers) else None
 
 
-def _judged(completion: str, answer: Any, options: Options) -> tuple[Verdict | None, Found | None]:
+def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:
+    """What is asked and what is stated; a verdict where either leaves nothing to compare."""
     try:
         gold = gold_of(as_text(answer))
     except TypeError as error:
-        return Verdict(None, Status.NOT_APPLICABLE, str(error)), None
+        return Verdict(None, Status.NOT_APPLICABLE, str(error))
     if gold.empty:
-        return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty"), None
+        return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
     if gold.node is None and len(gold.text) > MAX_GOLD:
-        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"), None
+        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}")
     found = extract(completion, options)
-    if gold.node is None:
-        return None, found  # an algebra system may read it
-    if found.problem:
-        return _verdict(Status.UNPARSABLE, found.problem), found
-    return combine(gold, found, options, decide), found
+    if gold.node is not None and found.problem:
+        return _verdict(Status.UNPARSABLE, found.problem)
+    return gold, found
+
+
+def _compared(gold: Gold, found: Found, options: Options) -> Verdict | None:
+    """The verdict on what is stated; None for a gold that only an algebra system can read."""
+    return None if gold.node is None else combine(gold, found, options, decide)
 
 
 def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
-    """The verdict over all statements of a completion: every one has to be right."""
+    """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
     if len(found.answers) > 1 and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
         parts = _parts(found.answers, gold, options, decide_one)
         if parts is None:
             return None
         found = Found(parts, found.asides)
-    outcomes: list[tuple[Outcome | None, str]] = []
+    undecided = False
     for text in found.answers:
+        spend(20 + len(text) // 128)
         try:
-            outcomes.append((decide_one(text, gold.text, options), ""))
+            outcome, reason = decide_one(text, gold.text, options)
         except ParseError as error:
-            outcomes.append((None, str(error)))
-    wrong = [outcome[1] for outcome, _ in outcomes if outcome is not None and outcome[0] is False]
-    broken = [problem for outcome, problem in outcomes if outcome is None]
-    if (wrong or broken) and len(outcomes) > 1:
-        return _verdict(Status.WRONG, f"{len(outcomes)} different answers are stated")
-    if wrong:
-        return _verdict(Status.WRONG, wrong[0])
-    if broken:
-        return _verdict(Status.UNPARSABLE, f"the answer cannot be read: {broken[0]}")
-    undecided = any(outcome is not None and outcome[0] is None for outcome, _ in outcomes)
+            outcome, reason = False, f"the answer cannot be read: {error}"
+            status = Status.UNPARSABLE
+        else:
+            status = Status.WRONG
+        if outcome is False and len(found.answers) > 1:
+            return _verdict(Status.WRONG, f"{len(found.answers)} different answers are stated")
+        if outcome is False:
+            return _verdict(status, reason)
+        undecided = undecided or outcome is None
     for text in found.asides:
+        spend(20 + len(text) // 128)
         if _contradicts(text, gold, options):
             return _verdict(Status.WRONG, f"another answer is stated beside it: {text[:40]}")
     return None if undecided else _verdict(Status.CORRECT, "")
@@ -100,6 +120,8 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
     gold = gold_of(gold_text)
     if gold.node is None:
         return None, gold.problem
+    if len(text) > MAX_LONG:
+        raise ParseError(f"an answer of more than {MAX_LONG} characters")
     if _squeezed(text) == _squeezed(gold.text):
         return True, ""
     if gold.node[0] == "v" or gold.option:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math.tree import Node, names
 from grpo_verifiers.math.words import FUNCTIONS
 
@@ -66,6 +67,7 @@ def real_value(node: Node) -> float | None:
 
 
 def _value(node: Node, at: Mapping[str, float]) -> Value:
+    spend(3)
     kind = node[0]
     if kind == "n":
         return _rounded(complex(float(node[1])))

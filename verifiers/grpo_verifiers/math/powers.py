@@ -3,6 +3,7 @@
 from fractions import Fraction
 from math import isqrt
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math.forms import (
     MAX_BITS,
     ONE,
@@ -118,6 +119,7 @@ def _square_free(value: int) -> tuple[int, int]:
         outside *= prime ** (count // 2)
         inside *= prime ** (count % 2)
         prime += 1 if prime == 2 else 2
+    spend(prime >> 3)
     return outside, inside * value
 
 

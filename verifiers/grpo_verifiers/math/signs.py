@@ -1,6 +1,7 @@
 """Plus-or-minus signs written out."""
 
-from grpo_verifiers.math.tree import Node, rebuilt, walk
+from grpo_verifiers.budget import spend
+from grpo_verifiers.math.tree import Node, rebuilt, walk, weight
 
 MAX_SIGNS = 3
 
@@ -16,6 +17,7 @@ def expand_signs(node: Node) -> Node:
     signs = sum(top[0] == "pm" for top in walk(node))
     if not 0 < signs <= MAX_SIGNS:
         return node
+    spend(2**signs * weight(node))
     variants = [node]
     for _ in range(signs):
         variants = [_sign(each, plus=plus) for each in variants for plus in (True, False)]

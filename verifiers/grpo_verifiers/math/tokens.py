@@ -3,6 +3,7 @@
 import re
 from typing import NamedTuple
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math.clean import ascii_latex
 
 MAX_CHARS = 4000
@@ -71,6 +72,7 @@ def tokenize(text: str) -> list[Token]:
     """
     if len(text) > MAX_CHARS:
         raise ParseError(f"longer than {MAX_CHARS} characters")
+    spend(len(text))
     text = ascii_latex(text)
     tokens: list[Token] = []
     at, depth, spaced = 0, 0, False

@@ -68,6 +68,16 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(children(top))
 
 
+def weight(node: Node) -> int:
+    """The sizes of all subtrees added up: work that looks at a tree again from every one of its nodes."""
+    total, waiting = 0, [(node, 1)]
+    while waiting:
+        top, level = waiting.pop()
+        total += level
+        waiting.extend((part, level + 1) for part in children(top))
+    return total
+
+
 def is_deeper(node: Node, limit: int) -> bool:
     """Whether a tree has more levels than that."""
     waiting = [(node, 1)]

@@ -3,6 +3,8 @@ r"""The contents of ``\boxed{...}`` and ``\fbox{...}``, in one linear pass."""
 import re
 from typing import NamedTuple
 
+from grpo_verifiers.budget import spend
+
 MAX_BOXES = 1000
 _OPEN = re.compile(r"\\(?:boxed|fbox)\b\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -30,7 +32,9 @@ class Boxes(NamedTuple):
 def closing(text: str, start: int) -> int:
     """Where the brace that was opened right before ``start`` closes, or -1."""
     depth = 1
-    for match in _BRACES.finditer(text, start):
+    for number, match in enumerate(_BRACES.finditer(text, start)):
+        if not number % 64:
+            spend(8)
         char = match.group()
         if char == "{":
             depth += 1
@@ -48,6 +52,7 @@ def boxes(text: str) -> Boxes:
     if "\\boxed" not in text and "\\fbox" not in text:
         return Boxes(found, open=False)
     while len(found) < MAX_BOXES and (match := _OPEN.search(text, at)) is not None:
+        spend(4)
         at = match.end()
         if text[at : at + 1] != "{":
             bare = _BARE.match(text, at)

@@ -2,6 +2,8 @@
 
 import re
 
+from grpo_verifiers.budget import spend
+
 MAX_PHRASES = 16
 MAX_LENGTH = 300
 
@@ -32,7 +34,7 @@ _ALTERNATIVE = re.compile(
 _DOUBT = re.compile(r"\b(?:or|not|maybe|either|neither|no|wait|but|isn't|than|least|most)\b", re.IGNORECASE)
 _SIGN = re.compile(r"[=+*/^_<>|\\]")
 _HASHES = re.compile(
-    r"(?<!#)####(?!#)[ \t]*([-+]?[ \t]*[$€£]?[ \t]*[-+]?[\d.][\d.,/ \t]*+%?)[ \t]*+\.?[ \t]*+$", re.MULTILINE
+    r"(?<!#)####(?!#)[ \t]*([-+]?[ \t]*+[$€£]?[ \t]*+[-+]?[\d.][\d.,/ \t]*+%?)[ \t]*+\.?[ \t]*+$", re.MULTILINE
 )
 _RETRACTED = re.compile(
     r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d",
@@ -53,6 +55,7 @@ def phrases(text: str) -> list[tuple[str, int]]:
     spots: list[int] = []
     at = len(lower)
     while len(spots) < MAX_PHRASES and (at := lower.rfind("answer", 0, at)) >= 0:
+        spend(20)
         spots.append(at)
     return [stated for spot in reversed(spots) if (stated := _stated(text, spot)) is not None]
 
@@ -104,7 +107,11 @@ def hashed(text: str) -> list[str]:
     """Numbers after ``####`` that end their line; headings with words are none."""
     if "####" not in text:
         return []
-    return [match.group(1).strip() for match in _HASHES.finditer(text)]
+    found = []
+    for match in _HASHES.finditer(text):
+        spend(1)
+        found.append(match.group(1).strip())
+    return found
 
 
 def retracted(tail: str) -> bool:

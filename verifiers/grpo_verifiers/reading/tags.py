@@ -4,6 +4,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from grpo_verifiers.budget import spend
+
 
 class Tag(NamedTuple):
     """One tagged section: where it begins, and its content."""
@@ -20,7 +22,16 @@ def tagged(text: str, tag: str) -> list[Tag]:
     """
     if f"<{tag}>".lower() not in text.lower():
         return []
-    return [Tag(match.start(), match.group(1)) for match in _sections(tag).finditer(text)]
+    found: list[Tag] = []
+    opened: re.Match[str] | None = None
+    for match in _marks(tag).finditer(text):
+        spend(2)
+        if opened is not None:
+            found.append(Tag(opened.start(), text[opened.end() : match.start()]))
+        opened = None if match[1] else match
+    if opened is not None:
+        found.append(Tag(opened.start(), text[opened.end() :]))
+    return found
 
 
 def answer_tags(text: str) -> list[Tag]:
@@ -30,6 +41,5 @@ def answer_tags(text: str) -> list[Tag]:
 
 
 @lru_cache(maxsize=64)
-def _sections(tag: str) -> re.Pattern[str]:
-    name = re.escape(tag)
-    return re.compile(rf"<{name}>(.*?)(?:</{name}>|(?=<{name}>)|\Z)", re.DOTALL | re.IGNORECASE)
+def _marks(tag: str) -> re.Pattern[str]:
+    return re.compile(rf"<(/?){re.escape(tag)}>", re.IGNORECASE)

@@ -14,6 +14,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
+from grpo_verifiers.budget import spend
+
 _NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
 # A tag in a text in lower case has one of these in it: far cheaper to look for than the pattern.
 _HINTS = ("think", "thought", "reasoning", "scratchpad", "reflection", "<|channel|>")
@@ -54,12 +56,17 @@ def blanked(completion: str, think: str | None = "think") -> str:
 
 def answer_spans(completion: str, think: str) -> list[Span]:
     """The answer part as ``(start, end)`` offsets: one span, or several around HTML comments."""
+    spend(len(completion) >> (6 if completion.isascii() else 5))
     lower = completion.lower()
     tagged = think.lower() in lower or any(hint in lower for hint in _HINTS)
     commented = "<!--" in completion
     if not tagged and not commented:
         return [(0, len(completion))]
-    fences = [match.start(1) for match in _FENCES.finditer(completion)]
+    spend(completion.count("<") >> 3)  # each may begin a tag
+    fences = []
+    for match in _FENCES.finditer(completion):
+        spend(1)
+        fences.append(match.start(1))
     start, end = _outside(completion, _tags(think), fences) if tagged else (0, len(completion))
     return _uncommented(completion, start, end, fences) if commented else [(start, end)]
 
@@ -79,6 +86,7 @@ def _tags(think: str) -> re.Pattern[str]:
 def _outside(text: str, tags: re.Pattern[str], fences: Sequence[int]) -> Span:
     start, end = 0, -1
     for match in tags.finditer(text):
+        spend(2)
         if _is_literal(text, match, start, fences):
             continue
         if any(match.groups()):
@@ -111,6 +119,7 @@ def _uncommented(text: str, start: int, end: int, fences: Sequence[int]) -> list
     """A span without HTML comments; in fenced blocks and in strings, ``<!--`` begins none."""
     spans, kept, at = [], start, start
     while (at := text.find("<!--", at, end)) >= 0:
+        spend(2)
         if _is_fenced(at, start, end, fences) or _line_before(text, at).count('"') % 2:
             at += 4
             continue
