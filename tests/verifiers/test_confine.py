@@ -18,6 +18,7 @@ def probe(completion):
     import os
     import signal
     import socket
+    import sys
     import tempfile
     from pathlib import Path
 
@@ -48,7 +49,8 @@ def probe(completion):
         elif completion == "core":
             import resource
 
-            return float(resource.getrlimit(resource.RLIMIT_CORE)[0] != 0)
+            filters = int(Path("/proc/self/coredump_filter").read_text(), 16) if sys.platform == "linux" else 0
+            return float(resource.getrlimit(resource.RLIMIT_CORE) != (1, 1) or filters != 0)
         elif completion == "threads":
             return float(os.environ.get("OMP_NUM_THREADS") != "1")
     except OSError:

@@ -1,7 +1,7 @@
 """What a worker gives up before it sees model text, as far as the machine allows; each level reached is reported.
 
-Every worker: its own session, no tokens in the environment, no GPU, capped memory, no core dumps. Workers of built-in
-checks also: no network, no writable files outside a private folder, no capabilities.
+Every worker: its own session, no tokens in the environment, no GPU, capped memory, no memory in core dumps. Workers of
+built-in checks also: no network, no writable files outside a private folder, no capabilities.
 """
 
 import contextlib
@@ -61,13 +61,21 @@ def adopt_orphans() -> bool:
 
 
 def limit(memory: int | None) -> None:
-    """Cap the address space and forbid core dumps."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Cap the address space and keep memory out of core dumps."""
+    _no_core_dumps()
     if memory is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         cap = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
         with contextlib.suppress(ValueError, OSError):  # macOS refuses
             resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
+
+
+def _no_core_dumps() -> None:
+    """A limit of 1 stops core dumps to files and, as no other does, to pipes; what goes elsewhere holds no memory."""
+    with contextlib.suppress(ValueError, OSError):  # a hard limit of 0, that only root may raise
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/coredump_filter").write_text("0", encoding="ascii")
 
 
 def confine(folder: str) -> dict[str, str]:

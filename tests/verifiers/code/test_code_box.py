@@ -243,6 +243,93 @@ def test_attributes_of_files_outside_cannot_be_changed(level, tmp_path, monkeypa
     assert (after.st_mode, after.st_size, after.st_mtime) == (before.st_mode, before.st_size, before.st_mtime)
 
 
+def test_what_others_do_with_files_cannot_be_watched(box):
+    source = """
+import fcntl
+def f(folder):
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    notice = [tried(lambda: fcntl.fcntl(fd, 1026, flags)) for flags in (1, 1 - (1 << 31))]
+    lease = [tried(lambda: fcntl.fcntl(os.open("own", os.O_CREAT | os.O_RDWR), command, 1)) for command in (1024, 1040)]
+    return notice + lease + [libc.inotify_init(), libc.inotify_init1(0), libc.inotify_add_watch(fd, b".", 1), libc.fanotify_init(0, 0), libc.syscall(451, fd, None, None, 0)]
+"""
+    folder = str(Path(re.__file__).resolve().parent)
+    assert answer(box, source, folder) == ["l", *["denied"] * 4, *[-1] * 5]
+
+
+CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
+CRASH = """
+def f():
+    ended = []
+    for dumpable in (False, True):
+        pid = os.fork()
+        if pid == 0:
+            if dumpable: libc.prctl(4, 1, 0, 0, 0)
+            held = bytearray(b"x") * (1 << 20)
+            ctypes.string_at(0)
+        ended.append(os.WTERMSIG(os.waitpid(pid, 0)[1]))
+    shell = os.spawnv(os.P_WAIT, "/bin/bash", ["bash", "-c", "ulimit -c 0; ulimit -c unlimited; kill -SEGV $$"])
+    return [*ended, -shell]
+"""
+
+
+@pytest.fixture(params=["pipe", "file"])
+def cores(request, tmp_path):
+    """A folder that every core dump of the machine goes to, for the moment of a test."""
+    tmp_path.chmod(0o777)
+    helper = tmp_path / "helper.sh"
+    helper.write_text(f"#!/bin/sh\n/bin/cat > {tmp_path}/core.$1\n")
+    helper.chmod(0o755)
+    before = CORE_PATTERN.read_text()
+    try:
+        CORE_PATTERN.write_text(f"|{helper} %P" if request.param == "pipe" else f"{tmp_path}/core.%P")
+    except OSError as error:
+        pytest.skip(f"the kernel's pattern of core dumps cannot be set here: {error}")
+    try:
+        yield tmp_path
+    finally:
+        CORE_PATTERN.write_text(before)
+
+
+def dumps(folder):
+    """Bytes of the core dumps that have arrived; helpers get a moment to write them."""
+    time.sleep(0.5)
+    found = [path.stat().st_size for path in folder.glob("core.*")]
+    for path in folder.glob("core.*"):
+        path.unlink()
+    return found
+
+
+def test_core_dumps_do_not_leave_the_box(any_box, cores):
+    seen_here = subprocess.run(["/bin/sh", "-c", "ulimit -c unlimited; kill -SEGV $$"], check=False)
+    assert seen_here.returncode == -signal.SIGSEGV
+    assert dumps(cores)[0] > 1 << 14
+    got = answer(any_box, CRASH)
+    assert got[:3] == ["l", 11, 11]
+    # Without confinement a program may lower its limit to 0, which does not stop a pipe.
+    assert dumps(cores) == [] or any_box.plan.level == "none"
+
+
+def test_a_core_dump_that_no_limit_stops_holds_no_memory():
+    """Where a limit of 1 counts for nothing, as with dumps to a socket."""
+    code = "from grpo_verifiers.code._inside.confine import Stage; import subprocess; Stage({'level': 'none', 'uid': None, 'tmp': ''}); print(subprocess.run(['cat', '/proc/self/coredump_filter', '/proc/self/limits'], capture_output=True, text=True).stdout)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(said.split()[0], 16) == 0
+    assert re.search(r"^Max core file size +1 +1 ", said, re.MULTILINE)
+
+
+def test_blocks_past_the_end_of_a_file_are_not_allocated(box):
+    source = """
+def f():
+    fd = os.open("x", os.O_CREAT | os.O_RDWR)
+    keep = libc.fallocate(fd, 1, ctypes.c_long(0), ctypes.c_long(1 << 30))
+    struct = __import__("struct")
+    ioctl = libc.ioctl(fd, 0x4030582A, struct.pack("hhqqiI4I", 0, 0, 0, 1 << 30, 0, 0, 0, 0, 0, 0))
+    plain = tried(lambda: os.posix_fallocate(fd, 0, 1 << 20))
+    return [keep, ioctl, plain, os.stat(fd).st_blocks * 512 >= 1 << 20, os.stat(fd).st_blocks * 512 < 2 << 20]
+"""
+    assert answer(box, source) == ["l", -1, -1, None, True, True]
+
+
 def test_a_chain_of_forks_ends_with_its_program(box):
     source = "def f():\n    if os.fork() == 0:\n        os.setsid()\n        while True:\n            if tried(os.fork) not in (0, 'denied'): os._exit(0)\n    return 1"
     before = descendants(box.pid)
@@ -320,6 +407,9 @@ def f():
     shared = together.replace('held = bytearray(b"x") * (120 << 20)', pages)
     assert pages in shared
     assert answer(box, shared, limits=small) == "memory"
+    work, thread = "def work():" + together.partition("def f():")[2], "threading.Thread(target=work, daemon=True)"
+    by_thread = f"import threading\n{work}\ndef f():\n    t = {thread}; t.start(); t.join(9); return 'held'"
+    assert answer(box, by_thread, limits=small) == "memory"
     assert overuse(box, Limits()) == ""
 
 
@@ -569,6 +659,8 @@ CELLS = {
     "SysV and POSIX IPC": test_the_kernels_far_corners_are_closed,
     "to leave": test_nothing_stays_for_the_next_program,
     "a fork bomb": test_a_fork_bomb_ends_with_its_program,
+    "to watch": test_what_others_do_with_files_cannot_be_watched,
+    "to have a core dump": test_core_dumps_do_not_leave_the_box,
     "memory": test_memory_is_bounded_for_one_and_for_all_together,
     "disk": test_disk_is_bounded_in_bytes_and_in_files,
     "output": test_output_is_bounded,

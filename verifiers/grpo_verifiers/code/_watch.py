@@ -4,6 +4,7 @@ The kernel's own limits bind one process each. What they multiply to is seen her
 """
 
 import contextlib
+import os
 import re
 import resource
 
@@ -55,18 +56,29 @@ def _below(root: int) -> set[int]:
     found: set[int] = set()
     left = [root]
     while left:
-        pid = left.pop()
         try:
-            with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123 - fast
-                children = [int(child) for child in file.read().split()]
+            children = _children(left.pop())
+        except FileNotFoundError:  # a kernel without these lists
+            return _proc.descendants(root)
+        left += [child for child in children if child not in found]
+        found.update(children)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process, any thread of it, has started."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - fast
+    except OSError:
+        return []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - fast
+                found += map(int, file.read().split())
         except FileNotFoundError:
-            if pid == root:
-                return _proc.descendants(root)
-            continue
+            if thread == str(pid) and os.path.exists(f"/proc/{pid}/task/{pid}"):  # noqa: PTH110 - fast
+                raise
         except OSError:
             continue
-        for child in children:
-            if child not in found:
-                found.add(child)
-                left.append(child)
     return found

@@ -42,6 +42,7 @@ class Stage:
             plan: ``level``, ``uid`` (None: stay who we are), ``read`` (what programs may read), ``tmp`` (a folder to
                 make private folders in; unused at level full).
         """
+        _no_core_dumps()
         self.level: str = plan["level"]
         self._uid: int | None = plan["uid"]
         self._tmp: str = plan["tmp"]
@@ -204,6 +205,18 @@ class Stage:
                 while True:
                     os.waitpid(-1, 0)  # children of the dead become ours, and are dead as well
         wipe(folder)
+
+
+def _no_core_dumps() -> None:
+    """No core dump of this process or its children holds memory, wherever the kernel sends it.
+
+    The limit stops files (too small) and pipes (1, and only 1, does); a dump to a socket, which ignores it, is left
+    without a single mapping.
+    """
+    with contextlib.suppress(OSError, ValueError):  # a hard limit of 0, that only root may raise
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    with contextlib.suppress(OSError), open("/proc/self/coredump_filter", "w", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
+        file.write("0")
 
 
 def _at_home(folder: str) -> None:

@@ -148,7 +148,6 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> N
             resource.RLIMIT_CPU: (job["cpu"], job["cpu"]),
             resource.RLIMIT_FSIZE: (job["disk"], job["disk"]),
             resource.RLIMIT_NOFILE: (job["files"], job["files"]),
-            resource.RLIMIT_CORE: (0, 0),
             resource.RLIMIT_MEMLOCK: (0, 0),
             resource.RLIMIT_MSGQUEUE: (0, 0),
         }
