@@ -671,9 +671,8 @@ CELLS = {
 
 def test_every_row_of_the_table_has_its_test():
     text = (Path(__file__).resolve().parents[3] / "verifiers" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| (?!a program tries|---)([^|]+) \|", text.partition("### Level against attack")[2], re.MULTILINE
-    )
+    section = text.partition("### Level against attack")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (?!a program tries|---)([^|]+) \|", section, re.MULTILINE)
     assert len(rows) == len(CELLS)
     for start in CELLS:
         assert len([row for row in rows if row.startswith(start)]) == 1, start
