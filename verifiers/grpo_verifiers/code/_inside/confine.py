@@ -201,9 +201,11 @@ class Stage:
                 _signal(fresh, signal.SIGSTOP)
                 frozen |= fresh
             _signal(frozen & _below(), signal.SIGKILL)  # looked up anew: a number may have passed on to another process
+            # Children of the dead become ours. What a fork under way has made by now was not seen above: look again.
             with contextlib.suppress(ChildProcessError):
-                while True:
-                    os.waitpid(-1, 0)  # children of the dead become ours, and are dead as well
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+                time.sleep(0.0002)
         wipe(folder)
 
 
