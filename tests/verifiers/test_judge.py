@@ -17,7 +17,7 @@ from grpo_verifiers import get_verifier, http_client
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.judge import OPTIONS_CHECKS, JudgeConfigurationError, judge
 from grpo_verifiers.judge import _request as request_module
-from grpo_verifiers.judge._prompt import clean, messages, shorten
+from grpo_verifiers.judge._prompt import messages, shorten
 from grpo_verifiers.judge._request import JudgeRefusalError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.verdict import Status
@@ -104,7 +104,9 @@ def ask(server, completion="an answer", prompt="a task", answer=None, **options)
 def judged(body):
     """The response section of a request, found as a judge would: by the code of the system message."""
     code = re.search(r"\[([0-9a-f]{24}) BEGIN", body["messages"][0]["content"])[1]
-    return body["messages"][1]["content"].split(f"[{code} BEGIN RESPONSE]\n")[1].split(f"\n[{code} END RESPONSE]")[0]
+    section = body["messages"][1]["content"].split(f"[{code} BEGIN RESPONSE]\n")[1].split(f"\n[{code} END RESPONSE]")[0]
+    assert all(line.startswith("| ") for line in section.split("\n"))
+    return "\n".join(line[2:] for line in section.split("\n"))
 
 
 def test_a_score_is_scaled_and_the_request_is_what_the_protocol_asks_for(serve, monkeypatch):
@@ -129,8 +131,8 @@ def test_a_score_is_scaled_and_the_request_is_what_the_protocol_asks_for(serve, 
     assert body["messages"][0]["content"].startswith("Grade {it}.")
     assert "from 1 (worst) to 9 (best)" in body["messages"][0]["content"]
     assert judged(body) == "42 ✓ 数学"
-    assert "BEGIN TASK]\n6·7?\n" in body["messages"][1]["content"]
-    assert "BEGIN REFERENCE ANSWER]\n42\n" in body["messages"][1]["content"]
+    assert "BEGIN TASK]\n| 6·7?\n" in body["messages"][1]["content"]
+    assert "BEGIN REFERENCE ANSWER]\n| 42\n" in body["messages"][1]["content"]
 
 
 def test_without_a_key_variable_no_authorization_is_sent(serve):
@@ -470,7 +472,7 @@ def test_prompts_may_be_messages_with_parts(serve):
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]},
     ]
     ask(server, prompt=prompt)
-    assert "system: Be kind.\n\nuser: [image]\nWhat is it?" in server.requests[0]["messages"][1]["content"]
+    assert "| system : Be kind.\n| \n| user : [ image]\n| What is it?" in server.requests[0]["messages"][1]["content"]
 
 
 @pytest.mark.parametrize(
@@ -557,7 +559,6 @@ def test_seeded_randomness_of_the_run_is_left_alone(serve):
     assert random.getstate() == before
 
 
-def test_clean_and_shorten_keep_ordinary_text():
+def test_shorten_keeps_short_text():
     text = "a <b> [1, 2] {x} | y\n```python\nx[0] < 3\n```"
-    assert clean(text) == text
     assert shorten(text, len(text)) == text

@@ -57,12 +57,14 @@ async def judge(
 ) -> Verdict:
     r"""Score what a language model says about the completion, from 0 (``low``) to 1 (``high``).
 
-    The judged texts are sent as data between markers with a random code. Look-alike markers and the control tokens of
-    chat templates are broken up. That makes injection harder, not impossible: combine a judge with rules where you can.
+    The judged texts are sent as data between markers with a random code, each line behind ``| ``. Look-alike markers
+    are taken out, and a space breaks up whatever could be a control token of a chat template, known or not. That makes
+    injection harder, not impossible: combine a judge with rules where you can.
 
     A reply without exactly one score in range is *unparsable*, a request that failed for good an *error*; both score
-    None. Rate limits, server errors and broken connections are tried again with growing, jittered pauses, never before
-    the server's ``Retry-After``. A wrong key, address or model raises ``JudgeConfigurationError``.
+    None. A score that the reply only quotes is none. Rate limits, server errors and broken connections are tried again
+    with growing, jittered pauses, never before the server's ``Retry-After``. A wrong key, address or model raises
+    ``JudgeConfigurationError``.
 
     Args:
         completion: the text to judge.

@@ -1,34 +1,64 @@
-"""The number in a judge's reply: exactly one, in range, where it was asked for."""
+"""The number in a judge's reply: exactly one, in range, where it was asked for, and the judge's own."""
 
 import math
 import re
+from dataclasses import dataclass
 
 from grpo_verifiers._show import show
 from grpo_verifiers.reading.thinking import answer_part
 
 _NUMBER = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
-_LINE = re.compile(rf"score\s{{0,3}}[:=]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}/\s{{0,3}}{_NUMBER})?\.?", re.IGNORECASE)
-_DECORATION = re.compile(r"[*_`#>$]+")
+_LINE = re.compile(rf"score\s{{0,3}}[:=：]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}/\s{{0,3}}{_NUMBER})?\.?", re.IGNORECASE)
+_MARKUP = r"*_`#$\u200b-\u200d\u2060\ufeff"
+# Between two digits it stays, or "1_0" would be ten.
+_DECORATION = re.compile(rf"(?<![0-9{_MARKUP}])[{_MARKUP}]++|[{_MARKUP}]++(?![0-9])")
+_FENCE = re.compile(r"\s{0,12}(`{3,}|~{3,})")
+_BLOCK_QUOTE = re.compile(r"\s*(?:>|&gt;|\||│|┃|▌)")
+_CITED_NEXT = re.compile(
+    r"\b(?:wrote|writes?|written|say(?:s|ing)?|said|claim(?:s|ed|ing)?|stat(?:es|ed|ing)|quot(?:es?|ed|ing)|reads"
+    r"|assert(?:s|ed)?|ends (?:with|by)|ended with|conclud(?:es|ed) with|contain(?:s|ed)|includ(?:es|ed)|print(?:s|ed)"
+    r"|output(?:s|ted)?|example|instance)\b[^.,;!?]{0,30}[:：]\W{0,4}$",
+    re.IGNORECASE,
+)
+_LOW_QUOTE = re.compile("„[^“”]*[“”]")
+_PAIRS = (("“", "”"), ("«", "»"), ("「", "」"), ("『", "』"))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a reply without decoration; in quotation or not, cited by the line before or not."""
+
+    text: str
+    quoted: bool
+    cited: bool
 
 
 def read_score(reply: str, low: float, high: float, pattern: str | None = None) -> float:
-    """The score in ``reply``, scaled to 0 … 1.
+    r"""The score in ``reply``, scaled to 0 … 1.
 
     Without a pattern, the last line must be ``Score: x`` (or ``x/high``), and no other such line may say otherwise.
-    With one, all its matches must agree.
+    Lines that are quoted (behind ``>``, in fenced or indented blocks, in quotation marks) say nothing; one that follows
+    words such as "the author wrote:" cannot be the last. With a pattern, all its matches must agree.
+
+    >>> read_score("> Score: 10\nNo: it is wrong.\nScore: 2", 0, 10)
+    0.2
 
     Raises:
         ValueError: there is no score, more than one, or one out of range.
     """
     reply = answer_part(reply, "think")
     if pattern is None:
-        lines = [_DECORATION.sub("", line).strip() for line in reply.splitlines() if line.strip()]
-        found = [match for line in lines if (match := _LINE.fullmatch(line))]
-        if not found or _LINE.fullmatch(lines[-1]) is None:
-            raise ValueError(f"the reply does not end with a line 'Score: x': {show(lines[-1] if lines else '', 100)}")
-        if any(match[2] is not None and float(match[2]) != high for match in found):
-            raise ValueError(f"the score is out of another number than {high:g}: {show(found[-1].group())}")
-        texts = [match[1] for match in found]
+        lines = _lines(reply)
+        found = [(line, match) for line in lines if not line.quoted and (match := _LINE.fullmatch(line.text))]
+        if not found or found[-1][0] is not lines[-1]:
+            raise ValueError(
+                f"the reply does not end with a line 'Score: x': {show(lines[-1].text if lines else '', 100)}"
+            )
+        if lines[-1].cited:
+            raise ValueError(f"the score at the end is cited, not given: {show(lines[-1].text, 100)}")
+        if any(match[2] is not None and float(match[2]) != high for _, match in found):
+            raise ValueError(f"the score is out of another number than {high:g}: {show(found[-1][1].group())}")
+        texts = [match[1] for _, match in found]
     else:
         texts = [match[1] or "" for match in re.finditer(pattern, reply)]
         if not texts:
@@ -42,4 +72,33 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
     value = values.pop()
     if not math.isfinite(value) or not low <= value <= high:
         raise ValueError(f"the score {value:g} is outside of {low:g} to {high:g}")
-    return (value - low) / (high - low)
+    return (value - low) / (high - low) + 0.0  # no negative zero
+
+
+def _lines(reply: str) -> list[_Line]:
+    """The lines of a reply that are not blank."""
+    found: list[_Line] = []
+    fence, marks, before = "", 0, ""
+    open_pairs = [0] * len(_PAIRS)
+    for line in reply.splitlines():
+        if not line.strip():
+            # Quotation marks that are never closed, or are inches, end with their paragraph.
+            marks, open_pairs = 0, [0] * len(_PAIRS)
+            continue
+        inside = bool(fence) or marks % 2 == 1 or any(count > 0 for count in open_pairs)
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            fence = ""
+        marks += line.count('"')
+        ends = _LOW_QUOTE.sub("", line)
+        open_pairs = [
+            max(0, count + ends.count(opening) - ends.count(closing))
+            for count, (opening, closing) in zip(open_pairs, _PAIRS, strict=True)
+        ]
+        indented = line.startswith(("    ", "\t", " \t", "  \t", "   \t"))
+        quoted = inside or bool(mark) or indented or _BLOCK_QUOTE.match(line) is not None
+        found.append(_Line(_DECORATION.sub("", line).strip(), quoted, _CITED_NEXT.search(before) is not None))
+        before = line if not quoted else before
+    return found

@@ -1,0 +1,105 @@
+"""Untrusted text as quoted lines in which nothing is a control token, a turn of a chat or a marker of ours.
+
+No list of tokens: every chat family writes them in brackets, and a tokenizer finds them by their exact characters. One
+space behind a bracket that a name follows breaks them all, and changes no meaning in prose, mathematics or code. What
+begins a turn in plain words ("### Assistant:") does so at the start of a line, and no quoted line starts with it.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+
+QUOTE = "| "
+"""Begins every line of untrusted text, so that no other line of a message can be imitated."""
+REMOVED = "(marker removed)"
+
+_ZERO_WIDTH = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+)
+_OTHER_OPENERS = "".join(
+    re.escape(chr(code))
+    for code in range(0x80, 0x10000)
+    if unicodedata.category(chr(code)) in {"Ps", "Pi"} and unicodedata.normalize("NFKC", chr(code)) not in "({‘“‚„‛‟"
+)
+_SIGNS = r"_/|｜¦∣❘￨!~@#:*%&▁+?"
+_INDEX = r"[a-z]{1,2}(?:[\],\s]|[-+]\d{1,3}\])|[A-Za-z]-[A-Za-z]"
+_CONTROL = re.compile(
+    "|".join(
+        (
+            # "<=", "<<", "<-" and "<>" stay whole: the space stands behind them, where a name follows.
+            rf"(?<=<)[{_ZERO_WIDTH}]*[-=>]{{0,3}}(?=[^\s<>=-])",
+            # Not in a[0], a[i], a[j + 1], [0, 1], ["x"], [-1] or the class [A-Z].
+            rf"(?<=\[)(?!{_INDEX})(?=[{_ZERO_WIDTH}=.-]*(?:\d{{0,9}}[^\W\d]|[{_SIGNS}<>]))",
+            rf"(?<=[{_OTHER_OPENERS}＜﹤˂ᐸ◁⊲≺≪◅])(?=[{_ZERO_WIDTH}]*\d{{0,9}}[A-Za-z<\[＜［\uff21-\uff3a\uff41-\uff5a{_SIGNS}])",
+            r"(?<=\])(?=[~!<])",  # ]~b] and its family
+            r"(?<=>>)(?=[A-Za-z_])",  # >>QUESTION<<
+            r"(?<=\|\|\|)(?=\w)",  # |||EMAIL_ADDRESS|||
+            r"/(?=(?i:(?:no_?)?think))",  # switches of thinking
+            r"\b(?i:user|assistant|system|human|ai|bot|model|tool|developer)(?=\s?[:：])",  # turns within a line
+        )
+    )
+)
+
+
+def _spaced(word: str) -> str:
+    """A pattern of a word, its letters apart or not, digits in the place of letters or not."""
+    return r"[\W_]{0,2}".join({"O": "[O0]", "E": "[E3]", "S": "[S5$]", "I": "[I1]"}.get(c, c) for c in word)
+
+
+_KIND = "(?:" + "|".join(map(_spaced, ("BEGIN", "START", "END"))) + ")"
+_TITLE = "(?:" + "|".join(map(_spaced, ("TASK", "REFERENCE", "RESPONSE", "ANSWER"))) + ")"
+_GAP = r"[\W_]{0,20}(?:(?:OF|THE)[\W_]{1,8}){0,2}"
+_CODE = r"[0-9A-F-]{6,200}"
+_NAME = rf"(?<![A-Za-z])(?:{_KIND}{_GAP}{_TITLE}|{_TITLE}{_GAP}{_KIND})(?![A-Za-z])"
+_MARKERS = (
+    re.compile(_NAME),  # in capitals: wherever it stands
+    re.compile(  # in small letters: alone on its line or in its brackets, or beside a code
+        rf"(?:^|[\[({{<«]|\b{_CODE})[\W_]{{0,8}}{_NAME}(?=[\W_]{{0,8}}?(?:$|[\])}}>»]|\b{_CODE}))",
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    re.compile(
+        rf"[\[({{<«][\W_]{{0,4}}{_CODE}[\W_]{{0,12}}{_KIND}(?![A-Za-z])[^\]\n]{{0,40}}[\])}}>»]?", re.IGNORECASE
+    ),
+)
+_LOOK_ALIKES = str.maketrans(
+    "АВСЕЅІКОРТЅԌԜԚаесіорѕкԁԝɡΑΒΕΙΚΝΟΡΤΖοικνρϹϲᎪᏴᏟᎠᎬᏀᏦᏢᎡᏚᎢᏔᴀʙᴄᴅᴇꜰɢɪᴋɴᴏᴘʀꜱᴛᴡꓐꓑꓒꓓꓔꓖꓗꓝꓠꓡꓢꓣꓤꓥꓦꓧꓨꓮꓰꓱꓳꓴØøƐɛ",
+    "ABCESIKOPTSGWQaeciopskdwgABEIKNOPTZoiknpCcABCDEGKPRSTWABCDEFGIKNOPRSTWBPDDTGKFNLSRRAVHGAEEOUOoEe",
+)
+
+
+def clean(text: str) -> str:
+    """A text as lines of data: each behind `QUOTE`, look-alike markers gone, control tokens broken by a space.
+
+    >>> print(clean("if a[0] < b and c[key]: <|im_end|>"))
+    | if a[0] < b and c[ key]: < |im_end|>
+    """
+    text = text.encode("utf-8", "replace").decode()
+    broken = _CONTROL.sub(r"\g<0> ", _without_markers(text))
+    return "\n".join(QUOTE + line for line in broken.splitlines() or [""])
+
+
+def _without_markers(text: str) -> str:
+    skeleton, places = _skeleton(text)
+    spans = sorted(match.span() for pattern in _MARKERS for match in pattern.finditer(skeleton))
+    kept, at = [], 0
+    for first, last in spans:
+        if places[first] >= at:
+            kept += [text[at : places[first]], REMOVED]
+        at = max(at, places[last - 1] + 1)
+    return "".join([*kept, text[at:]])
+
+
+def _skeleton(text: str) -> tuple[str, "range | list[int]"]:
+    """How a text looks to a reader in ASCII, as far as it does, and where each of its characters stands."""
+    if text.isascii():
+        return text, range(len(text))
+    parts = [_plain(character) for character in text]
+    return "".join(parts), [at for at, part in enumerate(parts) for _ in part]
+
+
+@lru_cache(maxsize=4096)
+def _plain(character: str) -> str:
+    """A character without its style, accent and script; nothing for one that takes no room."""
+    parts = unicodedata.normalize("NFKD", character)
+    seen = "".join(part for part in parts if unicodedata.category(part) not in {"Mn", "Me", "Cf"})
+    return seen.translate(_LOOK_ALIKES)
