@@ -2,10 +2,23 @@
 
 from fractions import Fraction
 
-from grpo_verifiers.math.brackets import Brackets, spell
+from grpo_verifiers.math.brackets import Brackets, spell, subscript_name
 from grpo_verifiers.math.tokens import ParseError, Token
 from grpo_verifiers.math.tree import Node, number
-from grpo_verifiers.math.words import ACCENTS, CONNECTIVES, FUNCTIONS, GREEK, MAX_DIGITS, is_unit_word, is_word
+from grpo_verifiers.math.words import (
+    ACCENTS,
+    CONNECTIVES,
+    FUNCTIONS,
+    GREEK,
+    INVERSES,
+    MAX_DIGITS,
+    SPELLINGS,
+    is_unit_word,
+    is_word,
+)
+
+# Letters before a bracket that multiply it; any other calls a function.
+_FACTORS = frozenset({"e", "i", "pi", "x", "y", "z", "n", "k", "a", "b", "c", "m", "r", "t"})
 
 
 class Atoms(Brackets):
@@ -129,18 +142,56 @@ class Atoms(Brackets):
 
     def variable(self, name: str) -> Node:
         """A name with its subscript, or a call of an unknown function."""
-        if self.is_op("_"):
-            self.at += 1
-            name += "_" + spell(self.subscript())
-        following = self.peek()
-        if (
-            name[0].isalpha() and name not in {"e", "i", "pi", "x", "y", "z", "n", "k", "a", "b", "c", "m", "r", "t"}
-            and following.kind == "op" and following.text == "(" and not following.spaced
-        ):  # fmt: skip
-            self.at += 1
-            inner = self.bracketed("(")
-            return ("f", name, (inner,))
-        return ("v", name)
+        while True:
+            if self.take("_"):
+                name += "_" + subscript_name(self.subscript())
+            elif primes := self.primes():
+                name += "'" * primes
+            else:
+                break
+        if name in _FACTORS or not name[0].isalpha():
+            return ("v", name)
+        if self.spells("^", "{", "-", "1", "}", "("):
+            self.at += 5
+            name += "^{-1}"
+        if not self.is_op("(") or self.peek().spaced:
+            return ("v", name)
+        self.at += 1
+        return ("f", name, (self.condition() or self.bracketed("("),))
+
+    def spells(self, *texts: str) -> bool:
+        """Whether the next tokens say this."""
+        return all(self.peek(ahead).text == text for ahead, text in enumerate(texts))
+
+    def primes(self) -> int:
+        r"""Take the primes of a derivative: ``'``, ``^\prime``, ``^{\prime\prime}``; how many there were."""
+        count = 0
+        while True:
+            if self.take("'"):
+                count += 1
+            elif self.spells("^", "prime"):
+                self.at += 2
+                count += 1
+            elif self.is_op("^") and self.peek(1).text == "{" and self.peek(2).text in {"'", "prime"}:
+                self.at += 2
+                while self.peek().text in {"'", "prime"}:
+                    self.at += 1
+                    count += 1
+                self.expect("}")
+            else:
+                return count
+
+    def condition(self) -> Node | None:
+        """What stands in the brackets of ``P(A|B)``, as a name; None where there is no bar."""
+        level, end = 1, self.at
+        while level and end < len(self.tokens):
+            level += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
+            end += 1
+        inside = self.tokens[self.at : end - 1]
+        if level or sum(token.text == "|" for token in inside) != 1:
+            return None
+        self.at = end
+        return ("v", spell(inside))
 
     def command(self, name: str) -> Node:
         """A command with its arguments."""
@@ -159,7 +210,7 @@ class Atoms(Brackets):
         if name in GREEK:
             return self.variable(name)
         if name in ACCENTS:
-            return ("v", f"{name} " + spell(self.subscript_like()))
+            return ("v", f"{SPELLINGS.get(name, name)} " + spell(self.subscript_like()))
         if name in {"log", "lg"}:
             base = number(10) if name == "lg" else None
             if self.take("_"):
@@ -181,9 +232,13 @@ class Atoms(Brackets):
         if name in {"angle", "triangle"}:
             return ("v", f"{name} " + spell(self.subscript_like()))
         if name in FUNCTIONS:
-            power = None
+            name, power = SPELLINGS.get(name, name), None
             if self.take("^"):
                 power = self.argument()
+            if power == ("-", number(1)):
+                if name not in INVERSES:
+                    raise ParseError(f"\\{name}^{{-1}}, which may be an inverse or a reciprocal")
+                name, power = INVERSES[name], None
             args = self.operand()
             call: Node = ("f", name, args[1:] if args[0] == "paren" else (args,))
             return call if power is None else ("^", call, power)

@@ -122,4 +122,16 @@ class Brackets(Cursor):
 
 def spell(tokens: list[Token]) -> str:
     """Tokens as one string."""
-    return "".join(token.text for token in tokens)
+    return "".join(token.text.strip() for token in tokens)
+
+
+def subscript_name(tokens: list[Token]) -> str:
+    """A subscript as a part of a name: in braces if it is longer than a word, the terms of a sum in one order."""
+    if len(tokens) == 1:
+        return spell(tokens)
+    signs = [index for index, token in enumerate(tokens) if token.kind == "op" and token.text in {"+", "-"}]
+    if any(token.text in {"(", "{", "^", "_", "/"} for token in tokens) or not signs:
+        return f"{{{spell(tokens)}}}"
+    starts = sorted({0, *signs})
+    terms = [spell(tokens[start:end]) for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True)]
+    return "{" + "".join(sorted(term if term[:1] in {"+", "-"} else f"+{term}" for term in terms if term)) + "}"

@@ -48,6 +48,8 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
             lambda g, a: compare(g, a, options, leaf),
             lambda left, right: compare(left, right, as_it_stands(options), leaf),
         )
+    if (turned := _angles(gold, answer)) is not None:
+        return leaf(*turned, options)
     gold, gold_unit = quantity(gold)
     answer, unit = quantity(answer)
     if (wrong := _unit_problem(gold_unit, unit, options)) is not None:
@@ -86,6 +88,23 @@ def quantity(node: Node) -> tuple[Node, str]:
         value, unit = quantity(node[1])
         return ("-", value), unit
     return node, ""
+
+
+def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
+    """Two angles of which one is in degrees and the other in radians, as numbers; None for all others.
+
+    A value with pi in it is in radians unless it says degrees, and then the sign cannot be left out.
+    """
+    units = {"", "rad", "degree"}
+    values, names = zip(*(quantity(node) for node in (gold, answer)), strict=True)
+    normal = [normal_unit(name) for name in names]
+    if "degree" not in normal or not set(normal) <= units or any(value[0] in STRUCTURES for value in values):
+        return None
+    circular = [any(top == ("v", "pi") for top in walk(value)) for value in values]
+    if not any(circular) and "rad" not in normal:
+        return None
+    left, right = (("deg", value) if unit == "degree" else value for value, unit in zip(values, normal, strict=True))
+    return left, right
 
 
 def _unit_problem(gold: str, answer: str, options: Options) -> str | None:
@@ -213,7 +232,7 @@ def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
         same = str(plain[1]) == based[1]
         return same, "" if same else "other digits"
-    if based[2] == 10 and plain[0] == "n":
+    if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
         same = plain[1] == int(based[1])
         return same, "" if same else "other digits"
     return False, f"base {based[2]} on one side only"

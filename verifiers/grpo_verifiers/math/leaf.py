@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from grpo_verifiers.math.canon import canon
-from grpo_verifiers.math.decimals import stands_for
+from grpo_verifiers.math.decimals import decimal_of, stands_for
 from grpo_verifiers.math.form import is_final, is_reduced, undone
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
 from grpo_verifiers.math.numeric import refuted
@@ -69,7 +69,7 @@ def _with_base_ten(node: Node) -> Node:
 def form_problem(gold: Node, answer: Node, options: Options) -> str:
     """Why an answer of the right value is not in the form the options ask for; empty when it is."""
     if options.evaluated and not undone(gold):
-        if is_final(gold) and not is_final(answer):
+        if is_final(gold) and not is_final(answer) and not decimal_of(gold):
             return undone(answer) or "the gold is a number, the answer an expression"
         if left := undone(answer):
             return left

@@ -16,6 +16,7 @@ _MARGIN = 1e4
 _FUNCTIONS = {
     "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sinh": cmath.sinh, "cosh": cmath.cosh, "tanh": cmath.tanh,
     "exp": cmath.exp, "ln": cmath.log, "arcsin": cmath.asin, "arccos": cmath.acos, "arctan": cmath.atan,
+    "arcsinh": cmath.asinh, "arccosh": cmath.acosh, "arctanh": cmath.atanh,
 }  # fmt: skip
 _RECIPROCAL = {"cot": "tan", "sec": "cos", "csc": "sin"}
 _CONSTANTS = {"pi": complex(cmath.pi), "e": complex(math.e), "i": 1j}
@@ -187,7 +188,7 @@ def _call(name: str, args: list[Value]) -> Value:
         value = _FUNCTIONS[name](argument.at)
         # at least as steep as the derivative of any of them away from its poles and branch points
         slope = 1 + abs(value) ** 2 if name in {"tan", "tanh"} else 1e3 if name.startswith("arc") else 1 + abs(value)
-        if name in {"arcsin", "arccos"} and abs(abs(argument.at) - 1) < 1e-5:
+        if name in {"arcsin", "arccos", "arccosh", "arctanh"} and abs(abs(argument.at) - 1) < 1e-5:
             raise ValueError(name)
         return _rounded(value, slope * (argument.error + _EPSILON))
     if name in FUNCTIONS:

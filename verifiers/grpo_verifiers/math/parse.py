@@ -6,6 +6,7 @@ The grammar takes the whole text or nothing: a text of which only a beginning ma
 from functools import lru_cache
 
 from grpo_verifiers.math.atoms import Atoms, plain_number
+from grpo_verifiers.math.bases import based_number
 from grpo_verifiers.math.cursor import END
 from grpo_verifiers.math.tokens import ParseError, Token, tokenize
 from grpo_verifiers.math.tree import Node, is_deeper, number
@@ -21,7 +22,7 @@ def parse(text: str) -> Node:
     Raises:
         ParseError: not an answer of this grammar; the message says why.
     """
-    node = _Parser(tokenize(text)).answer()
+    node = based_number(text) or _Parser(tokenize(text)).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
@@ -32,6 +33,8 @@ class _Parser(Atoms):
     def answer(self) -> Node:
         if not self.tokens:
             raise ParseError("empty")
+        while self.peek().kind == "cmd" and self.peek().text in {"therefore", "implies", "Rightarrow"}:
+            self.at += 1
         node = self.items()
         if self.peek() is not END:
             raise ParseError(f"unexpected {self.peek().text!r}")
@@ -62,19 +65,26 @@ class _Parser(Atoms):
     def statement(self) -> Node:
         terms, ops = [self.sets()], []
         while True:
+            self.at += self.defines()
             token = self.peek()
             if token.kind == "op" and token.text in RELATIONS:
                 op = token.text
             elif token.kind == "cmd" and token.text in {"in", "equiv", "to", "Rightarrow", "implies"}:
                 if token.text not in {"in", "equiv"}:
                     raise ParseError(f"\\{token.text} in an answer")
-                op = "in" if token.text == "in" else "="
+                op = token.text
             else:
                 break
             self.at += 1
             ops.append(op)
             terms.append(self.sets())
+        if "equiv" in ops and terms[-1][:2] == ("f", "mod"):
+            ops = ["=" if op == "equiv" else op for op in ops]
         return ("rel", tuple(terms), " ".join(ops)) if ops else terms[0]
+
+    def defines(self) -> bool:
+        """Whether ``:=`` follows."""
+        return self.is_op(":") and self.peek(1).text == "="
 
     def sets(self) -> Node:
         node = self.ratio()
@@ -89,7 +99,7 @@ class _Parser(Atoms):
 
     def ratio(self) -> Node:
         parts = [self.sum()]
-        while not self.bars and self.take(":"):
+        while not self.bars and not self.defines() and self.take(":"):
             parts = [_no_words(part) for part in (*parts, self.sum())]
         return parts[0] if len(parts) == 1 else ("ratio", *parts)
 
@@ -111,8 +121,19 @@ class _Parser(Atoms):
             elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
                 self.at += 1
                 node = ("f", "mod", (node, self.argument() if token.text == "pmod" else self.power()))
+            elif self.takes_modulus(0):
+                self.at += 1
+                node = ("f", "mod", (node, self.power()))
+            elif self.is_op("(") and self.takes_modulus(1):
+                self.at += 2
+                node = ("f", "mod", (node, self.sum()))
+                self.expect(")")
             else:
                 return node
+
+    def takes_modulus(self, ahead: int) -> bool:
+        """Whether the word "mod" stands there."""
+        return self.peek(ahead).kind in {"text", "word", "cmd"} and self.peek(ahead).text.strip().lower() == "mod"
 
     def term(self) -> Node:
         """A product after a plus or minus; it may carry a sign of its own."""
@@ -141,7 +162,7 @@ class _Parser(Atoms):
             elif self.take("/"):
                 left = factors[0] if len(factors) == 1 else ("*", *factors)
                 factors = [("/", left, self.factor())]
-            elif token.kind == "op" and token.text == "\\{":
+            elif token.text == "\\{" or self.takes_modulus(self.is_op("(")):
                 break
             elif self.starts_plain_fraction(factors[-1]):
                 top, _, bottom = (self.next() for _ in range(3))
@@ -233,9 +254,6 @@ class _Parser(Atoms):
                 node = ("!", node)
             elif self.take("%"):
                 node = ("%", node)
-            elif self.is_op("'") and node[0] == "v":
-                self.at += 1
-                node = ("v", node[1] + "'")
             elif token.kind == "cmd" and token.text == "circ":
                 self.at += 1
                 node = ("deg", node)
@@ -256,7 +274,7 @@ class _Parser(Atoms):
         if self.is_op("{") and self.peek(1).text == "circ" and self.peek(2).text == "}":
             self.at += 3
             return ("deg", node)
-        if self.is_op("{") and self.peek(1).text in {"'", "prime"}:
+        if token.text == "prime" or (self.is_op("{") and self.peek(1).text in {"'", "prime"}):
             raise ParseError("a derivative")
         # x^10 typesets as x to the 1 times 0, but whoever writes it means 10
         exponent = self.atom() if self.peek().kind == "num" else self.argument()

@@ -122,7 +122,8 @@ _ARITHMETIC: dict[str, Callable[[list[Any], Any], Any]] = {
     "binom": lambda parts, mp: mp.binomial(parts[0], parts[1]),
 }
 _NAMES = {
-    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "ln": "log", "Re": "re", "Im": "im",
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
+    "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "ln": "log", "Re": "re", "Im": "im",
     "sgn": "sign",
 }  # fmt: skip
 

@@ -8,26 +8,29 @@ from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
 from grpo_verifiers.math.leaf import Outcome, show
 from grpo_verifiers.math.numeric import real_value
-from grpo_verifiers.math.tree import INFINITY, Node, names
+from grpo_verifiers.math.tree import INFINITY, Node, names, number, rebuilt
 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _SIGNS = re.compile(r"[<>=]|\\(?:leq?|geq?|lt|gt|neq?|[lg]eqslant)(?![a-zA-Z])")
 _COMMANDS = re.compile(r"\\[a-zA-Z]+")
 Equal = Callable[[Node, Node], Outcome]
 APPROXIMATELY = 0.01
+IMAGINARY: Node = ("v", "i")  # alone on a side of an equation it is an index
 
 
 def is_name(node: Node) -> bool:
     """Whether a node names something rather than being its value: ``x``, ``f(x)``, ``AB``, ``|AB|``, ``(p, q)``."""
     kind = node[0]
     if kind == "v":
-        return node[1] not in {"pi", "i", "inf"}
+        return node[1] not in {"pi", "inf"}
     if kind == "text":
         return True
     if kind == "f":
-        return len(node[1]) == 1 or node[1][1:2] in {"_", "'"}
+        return len(node[1]) == 1 or node[1][1:2] in {"_", "'", "^"}
+    if kind == "^":  # the inverse and the transpose of a matrix
+        return node[1][0] == "v" and node[1][1].isupper() and node[2] in {("-", number(1)), ("v", "T")}
     if kind in {"*", "/", "abs", "paren", "ratio"}:
-        return all(is_name(part) for part in node[1:])
+        return all(is_name(part) and part != IMAGINARY for part in node[1:])
     return kind == "deg" and is_name(node[1])
 
 
@@ -58,7 +61,8 @@ def fronted(node: Node) -> Node:
     if node[0] != "rel" or node[2] not in _FLIPPED:
         return node
     (left, right), op = node[1], node[2]
-    if not _is_signed(left) and _is_signed(right) and (names(right) or right[0] == "f"):
+    named = _is_signed(left) and left != IMAGINARY
+    if not named and _is_signed(right) and (names(right) or right[0] == "f"):
         left, right, op = right, left, _FLIPPED[op]
     if left[0] == "-" and _is_signed(left):
         left, right, op = left[1], right[1] if right[0] == "-" else ("-", right), _FLIPPED[op]
@@ -127,6 +131,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         equal: compares parts by all policies.
         same_value: compares the members of a chain, which may be left as they are.
     """
+    answer = renamed(answer, gold)
     stated, given = solved(gold), solved(answer)
     gold, answer = stated or gold, given or answer
     if gold[0] != "rel":
@@ -184,9 +189,43 @@ def _both(first: Outcome, second: Outcome) -> Outcome:
 
 
 def _names(left: Node, right: Node) -> Outcome:
-    if left == right or (left[0] == right[0] == "f" and left[1] == right[1]):
+    """Whether two names are one: the same, a function of a variable by any name, and ``y`` for ``f(x)``."""
+    if left == right:
         return True, ""
+    if left[0] == right[0] == "f" and left[1] == right[1]:
+        if parameter(left) and parameter(right):
+            return True, ""
+        try:
+            if all(canon(a) == canon(b) for a, b in zip(left[2], right[2], strict=True)):
+                return True, ""
+        except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
+            pass
+    for function, name in ((left, right), (right, left)):
+        if name == ("v", "y") and parameter(function) and "'" not in function[1]:
+            return True, ""
     return False, "another variable"
+
+
+def parameter(node: Node) -> str:
+    """The variable of ``f(x)``; empty for anything else."""
+    return node[2][0][1] if node[0] == "f" and len(node[2]) == 1 and node[2][0][0] == "v" and names(node) else ""
+
+
+def renamed(node: Node, gold: Node) -> Node:
+    """A definition ``f(t) = ...`` with the gold's variable in place of its own."""
+    pair = assignment(node)
+    if pair is None or not (old := parameter(pair[0])):
+        return node
+    stated = assignment(gold)
+    known = {parameter(stated[0])} if stated else names(gold) - set(parameter(gold))
+    new = known.pop() if len(known) == 1 else ""
+    if not new or new == old or new in names(pair[1]) or old in names(gold):
+        return node
+
+    def change(part: Node) -> Node:
+        return ("v", new) if part == ("v", old) else rebuilt(part, change)
+
+    return change(node)
 
 
 def _stated(node: Node) -> tuple[Node | None, str]:
@@ -292,7 +331,7 @@ def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if left and right and _names(left[0], right[0])[0]:
         return equal(left[1], right[1])
     if len(gold[1]) == 2:
-        return _single(gold, answer)
+        return _single(gold, answer, equal)
     outcomes = []
     for candidate in (answer, reverse):
         if candidate[2] == gold[2]:
@@ -304,12 +343,16 @@ def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     return (None, "") if None in outcomes else (False, "another chain of relations")
 
 
-def _single(gold: Node, answer: Node) -> Outcome:
+def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
     """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
     forms: list[Form] = []
     ops = [gold[2], answer[2]]
-    if "in" in ops or "~=" in ops:
-        return False, "another relation"
+    if not set(ops) <= set(_FLIPPED):
+        if ops[0] != ops[1]:
+            return False, "another relation"
+        return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
+    if {gold[1][0][0], answer[1][0][0]} == {"f"} and ops == ["=", "="]:
+        return False, "another function"
     try:
         for node in (gold, answer):
             difference: Node = ("+", node[1][0], ("-", node[1][1]))

@@ -4,10 +4,13 @@ MAX_DEPTH = 30
 MAX_DIGITS = 300
 RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~="})
 _FUNCTIONS_LIST = """
-sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth exp ln lg min max arg det gcd lcm Re Im deg
-dim floor ceil sgn
+sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth arcsinh arccosh arctanh arsinh
+arcosh artanh exp ln lg min max arg det gcd lcm Re Im deg dim floor ceil sgn
 """
 FUNCTIONS = frozenset(_FUNCTIONS_LIST.split())
+INVERSES = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+SPELLINGS = {"arsinh": "arcsinh", "arcosh": "arccosh", "artanh": "arctanh", "overline": "bar",
+             "widehat": "hat", "overrightarrow": "vec"}  # fmt: skip
 _GREEK_LIST = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon
 phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar
@@ -40,7 +43,7 @@ _UNITS = frozenset(_UNITS_LIST.split())
 
 def is_word(text: str) -> bool:
     """Whether two or three letters that are a whole answer are a word, a name or a sequence and no product."""
-    return text.lower() in SHORT_WORDS or (len(text) == 3 and (text.isupper() or (text.istitle() and text.isalpha())))
+    return text.lower() in SHORT_WORDS or (len(text) == 3 and text.istitle()) or (len(text) > 1 and text.isupper())
 
 
 def is_unit_word(text: str) -> bool:
