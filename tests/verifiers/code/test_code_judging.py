@@ -58,11 +58,6 @@ def test_the_last_closed_block_of_the_language_is_the_program(text, expected):
     assert last_block(text, PYTHON) == expected
 
 
-def test_finding_a_block_takes_linear_time():
-    for text in ("```" * 300_000, "```py\n" * 200_000, "`" * 1_000_000, ("```py\n" + " " * 50 + "\n") * 20_000):
-        last_block(text, PYTHON)
-
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),

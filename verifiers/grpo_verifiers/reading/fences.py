@@ -1,10 +1,86 @@
-"""The last fenced block of a wanted language: a program, or JSON."""
+"""Fenced blocks: the last one of a wanted language is a program, or JSON."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from grpo_verifiers.reading.strings import open_string
 
 _FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^\n]*)$", re.MULTILINE)
 _LANGUAGE = re.compile(r"[{. \t]*([^\s{}:,;]*)")
+_MINOR = re.compile(r"(?<=\d)(?:\.\d{1,3}){1,3}\Z")
+_AHEAD = 200_000
+"""Characters of a text that are read, some again, in search of the end of strings with fences in them."""
+
+
+class Block(NamedTuple):
+    """A fenced block.
+
+    Attributes:
+        start: where its content starts.
+        end: where it ends.
+        indent: white space before its fence.
+        language: what it is called, in lower case; empty where it is called nothing.
+        closed: not cut off.
+    """
+
+    start: int
+    end: int
+    indent: str
+    language: str
+    closed: bool
+
+
+def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
+    """All fenced blocks, in order.
+
+    A fence inside a long string (in three quotes) of a block of the language closes nothing, if one after that string
+    does. Where strings cannot be followed so, the first fence closes.
+
+    Args:
+        text: the completion.
+        names: what the language is called after a fence, in lower case.
+    """
+    fences = list(_FENCE.finditer(text))
+    budget = _AHEAD
+    at = 0
+    while at < len(fences):
+        opening = fences[at]
+        at += 1
+        if "`" in opening[3]:
+            continue  # code inside a line
+        start = opening.end() + 1
+        language = _LANGUAGE.match(opening[3].strip().lower())[1]  # type: ignore[index]  # matches everything
+        first = closing = -1
+        place = start
+        for number in range(at, len(fences)):
+            fence = fences[number]
+            if first >= 0:
+                budget -= fence.start() - place
+                if budget < 0:
+                    break
+            if not fence[2].startswith(opening[2]) or fence[3].strip():
+                continue
+            if first < 0:
+                first = number
+                if not is_named(language, names):
+                    break
+            place = open_string(text, place, fence.start())
+            if place == fence.start():
+                closing = number
+                break
+        closing = first if closing < 0 else closing
+        if closing < 0:
+            if start <= len(text):
+                yield Block(start, len(text), opening[1], language, closed=False)
+            return
+        yield Block(start, fences[closing].start(), opening[1], language, closed=True)
+        at = closing + 1
+
+
+def is_named(language: str, names: Collection[str]) -> bool:
+    """Whether a block of that language is one of the wanted, or called nothing; ``python3.11`` is a ``python3``."""
+    return not language or language in names or _MINOR.sub("", language) in names
 
 
 def last_block(text: str, names: Collection[str]) -> str | None:
@@ -29,24 +105,14 @@ def last_block_at(text: str, names: Collection[str], *, unclosed: bool = False) 
         names: what the language is called after a fence, in lower case.
         unclosed: a block that is cut off counts, too.
     """
-    named: tuple[int, int, str] | None = None
-    bare: tuple[int, int, str] | None = None
-    fence, indent, language, start = "", "", "", 0
-    for match in _FENCE.finditer(text):
-        marks, rest = match[2], match[3].strip()
-        if not fence:
-            if "`" not in rest:  # else it is code inside a line
-                fence, indent, start = marks, match[1], match.end() + 1
-                language = _LANGUAGE.match(rest.lower())[1]  # type: ignore[index]  # matches everything
-        elif marks.startswith(fence) and not rest:
-            if language in names or not language:
-                place = start, match.start(), indent
-                named, bare = (place, bare) if language else (named, place)
-            fence = ""
-    if unclosed and fence and start <= len(text) and (language in names or not language):
-        place = start, len(text), indent
-        named, bare = (place, bare) if language else (named, place)
-    return named if named is not None else bare
+    found = wanted_blocks(text, names, unclosed=unclosed)
+    return (found[-1].start, found[-1].end, found[-1].indent) if found else None
+
+
+def wanted_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
+    """The blocks that name the language, or, where none does, those that name none."""
+    found = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
+    return [block for block in found if block.language] or found
 
 
 def dedented(content: str, indent: str) -> str:

@@ -5,8 +5,9 @@ closing tag alone is enough, for chat templates put the opening one into the pro
 reaches to the end, so a completion that opens one first has no answer.
 
 A tag is literal text, and no tag, between equal quotes or backticks (``"<think>"``) and inside a closed fenced block,
-unless its line begins with it. "Inside" means an odd number of fences both before the tag, counted from the last
-closing tag, and after it: thinking that leaves a block open must not swallow the tag that ends it.
+unless its line begins with it outside of a string in three quotes that begins and ends between the same two fences.
+"Inside" means an odd number of fences both before the tag, counted from the last closing tag, and after it: thinking
+that leaves a block open must not swallow the tag that ends it.
 """
 
 import re
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.strings import long_strings
 
 _NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
 # A tag in a text in lower case has one of these in it: far cheaper to look for than the pattern.
@@ -85,9 +87,10 @@ def _tags(think: str) -> re.Pattern[str]:
 
 def _outside(text: str, tags: re.Pattern[str], fences: Sequence[int]) -> Span:
     start, end = 0, -1
+    strings: dict[int, list[Span]] = {}
     for match in tags.finditer(text):
         spend(2)
-        if _is_literal(text, match, start, fences):
+        if _is_literal(text, match, start, fences, strings):
             continue
         if any(match.groups()):
             start, end = match.end(), -1
@@ -96,11 +99,27 @@ def _outside(text: str, tags: re.Pattern[str], fences: Sequence[int]) -> Span:
     return start, len(text) if end < 0 else end
 
 
-def _is_literal(text: str, tag: re.Match[str], since: int, fences: Sequence[int]) -> bool:
+def _is_literal(
+    text: str, tag: re.Match[str], since: int, fences: Sequence[int], strings: dict[int, list[Span]]
+) -> bool:
     at, after = tag.span()
     if at > 0 and after < len(text) and text[at - 1] == text[after] in _QUOTES:
         return True
-    return _is_fenced(at, since, len(text), fences) and bool(_line_before(text, at).strip())
+    if not _is_fenced(at, since, len(text), fences):
+        return False
+    return bool(_line_before(text, at).strip()) or _is_quoted(text, at, fences, strings)
+
+
+def _is_quoted(text: str, at: int, fences: Sequence[int], strings: dict[int, list[Span]]) -> bool:
+    """Whether a string in three quotes is around an offset between two fences; looked for once between any two."""
+    place = bisect_left(fences, at)
+    if place not in strings:
+        begin, end = text.find("\n", fences[place - 1]) + 1, fences[place]
+        spend((end - begin) >> 3)
+        strings[place] = long_strings(text, begin, end)
+    found = strings[place]
+    nearest = bisect_left(found, (at, at)) - 1
+    return nearest >= 0 and at < found[nearest][1]
 
 
 def _line_before(text: str, at: int) -> str:

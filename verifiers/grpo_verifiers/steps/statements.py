@@ -2,12 +2,13 @@
 
 import re
 
+from grpo_verifiers.code.languages.python import LANGUAGE
 from grpo_verifiers.reading.fences import last_block_at
+from grpo_verifiers.reading.strings import MARK, after_string
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
-PYTHON = ("python", "py", "python3")
+PYTHON = LANGUAGE.names
 _CONTINUES = re.compile(r"(?:else|elif|except|finally)\b")
-_MARK = re.compile(r"\"\"\"|'''|[\"'#()\[\]{}\\\n]")
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
@@ -41,7 +42,7 @@ def _logical_lines(text: str, at: int, end: int) -> list[int]:
     """Where the lines begin that lie in no bracket or string and continue no other, in one pass."""
     found = [at] if at < end else []
     depth = 0
-    while (match := _MARK.search(text, at, end)) is not None:
+    while (match := MARK.search(text, at, end)) is not None:
         mark = match.group()
         at = match.end()
         if mark == "#":
@@ -50,23 +51,10 @@ def _logical_lines(text: str, at: int, end: int) -> list[int]:
         elif mark == "\\":
             at += 1 + (text.startswith("\r\n", at))  # what it escapes: a line end, most of the time
         elif mark[0] in "\"'":
-            at = _after_string(text, at, end, mark)
+            at = after_string(text, at, end, mark)
         elif mark == "\n":
             if depth == 0 and at < end:
                 found.append(at)
         else:
             depth = depth + 1 if mark in _OPEN else max(0, depth - 1)
     return found
-
-
-_QUOTES = {quote: re.compile(rf"\\.|{quote}" if len(quote) == 3 else rf"\\.|{quote}|\n", re.DOTALL) for quote in
-           ("'", '"', "'''", '"""')}  # fmt: skip
-
-
-def _after_string(text: str, at: int, end: int, quote: str) -> int:
-    """Where a string that began before ``at`` ends; one in single quotes ends with its line at the latest."""
-    while (match := _QUOTES[quote].search(text, at, end)) is not None:
-        at = match.end()
-        if not match.group().startswith("\\"):
-            return at - 1 if match.group() == "\n" else at
-    return end

@@ -2,4 +2,6 @@
 
 from grpo_verifiers.code.languages import Language
 
-LANGUAGE = Language(names=("python", "py", "python3"), file="main.py", piston="python")
+LANGUAGE = Language(
+    names=("python", "py", "python3", "py3", "ipython", "ipython3", "pypy", "pypy3"), file="main.py", piston="python"
+)
