@@ -5,21 +5,27 @@ Every comparison gives True, False or None (undecided: an algebra system has to 
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
+from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
+from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.quantities import with_symbols, with_words
 from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tree import STRUCTURES, Node, walk, weight
-from grpo_verifiers.math.units import changes_value, normal_unit, same_unit
+from grpo_verifiers.math.tree import STRUCTURES, Node, number, walk, weight
+from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
 from grpo_verifiers.math.wording import texts
 
 MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody
 _GROUPS = frozenset({"list", "set", "paren"})
-_CURRENCY = {"euro": "euro", "pounds": "pound", "yen": "yen"}
+_ANGLES = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
+_CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 
 def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
@@ -52,11 +58,24 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return leaf(*turned, options)
     gold, gold_unit = quantity(gold)
     answer, unit = quantity(answer)
-    if (wrong := _unit_problem(gold_unit, unit, options)) is not None:
-        return False, wrong
+    if gold_unit and not unit:
+        answer, unit = _in_letters(answer, gold_unit) or (answer, unit)
+    elif unit and not gold_unit:
+        gold, gold_unit = _in_letters(gold, unit) or (gold, gold_unit)
+    scale = _scale_between(gold_unit, unit, options)
+    if isinstance(scale, str):
+        return False, scale
+    if scale != 1:
+        answer = _scaled(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
         return _structures(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
+    if _has_words(answer) and not _has_words(gold):
+        return False, "words inside an expression"
     return _infinite(gold, answer) or leaf(gold, answer, options)
+
+
+def _has_words(node: Node) -> bool:
+    return any(top[0] in {"unit", "text", "currency"} for top in walk(node))
 
 
 @lru_cache(maxsize=64)
@@ -73,17 +92,22 @@ def _infinite(gold: Node, answer: Node) -> Outcome | None:
 
 
 def quantity(node: Node) -> tuple[Node, str]:
-    """A value and its unit as written."""
+    """A value and its unit as written; words that change the value are worked into it."""
     kind = node[0]
+    if kind == "text":
+        return spoken(node[1]) or node, ""
     if kind == "unit":
         value, inner = quantity(node[1])
-        return value, f"{inner} {node[2]}".strip() if inner != "degrees" else node[2]
+        value, words = with_words(value, node[2])
+        if inner == "degrees" and words in {"C", "F"}:
+            return value, f"degrees {words}"
+        return value, f"{inner} {words}".strip()
     if kind == "deg":
         return node[1], "degrees"
     if kind == "currency":
         value, inner = quantity(node[1])
         name = _CURRENCY[node[2]] if len(node) > 2 else "dollar"
-        return value, name if normal_unit(inner) in {"", name} else f"{name} {inner}"
+        return value, name if not inner or unit_readings(inner) == unit_readings(name) else f"{name} {inner}"
     if kind == "-" and node[1][0] in {"unit", "deg", "currency"}:
         value, unit = quantity(node[1])
         return ("-", value), unit
@@ -95,10 +119,9 @@ def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
 
     A value with pi in it is in radians unless it says degrees, and then the sign cannot be left out.
     """
-    units = {"", "rad", "degree"}
     values, names = zip(*(quantity(node) for node in (gold, answer)), strict=True)
-    normal = [normal_unit(name) for name in names]
-    if "degree" not in normal or not set(normal) <= units or any(value[0] in STRUCTURES for value in values):
+    normal = [_ANGLES.get(unit_readings(name)) for name in names]
+    if "degree" not in normal or None in normal or any(value[0] in STRUCTURES for value in values):
         return None
     circular = [any(top == ("v", "pi") for top in walk(value)) for value in values]
     if not any(circular) and "rad" not in normal:
@@ -107,22 +130,41 @@ def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     return left, right
 
 
-def _unit_problem(gold: str, answer: str, options: Options) -> str | None:
-    given = normal_unit(answer)
+def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
+    """A value whose unit is written without a text command, where the other side has a unit of the same kind."""
+    found = with_symbols(node)
+    if found is None:
+        return None
+    expected, given = unit_readings(unit), unit_readings(found[1])
+    return found if expected and given and ratio(expected, given) is not None else None
+
+
+def _scale_between(gold: str, answer: str, options: Options) -> Fraction | str:
+    """How many of the gold's unit one of the answer's is, 1 where a side has none; or why they cannot be compared."""
+    if gold == answer:
+        return Fraction(1)
+    given = unit_readings(answer, gold)
     if given is None:
         return "words beside the answer that are no unit"
-    expected = normal_unit(gold)
+    expected = unit_readings(gold, gold)
+    if not gold or not answer or options.units == "ignore":
+        return Fraction(1)
     if expected is None:
-        expected = gold.strip().lower()
-    if not given or not expected:
-        if changes_value(given or expected):
-            return f"{(given or expected)!r} is on one side only"
-        return None
-    if options.units == "match" and not same_unit(expected, given):
-        return f"the unit {given!r} is not {expected!r}"
-    if changes_value(given) != changes_value(expected):
-        return f"{given!r} is not {expected!r}"
-    return None
+        return f"the unit {answer.strip()!r} is not {gold.strip()!r}"
+    scale = ratio(expected, given)
+    return f"the unit {answer.strip()!r} is not {gold.strip()!r}" if scale is None else scale
+
+
+def _scaled(value: Node, scale: Fraction) -> Node:
+    if value[0] == "n":
+        return number(value[1] * scale)
+    if value[0] == "-":
+        return ("-", _scaled(value[1], scale))
+    try:
+        exact = rational(canon(value))
+    except (TooBigError, UndefinedError, NotAlgebraicError):
+        exact = None
+    return ("*", number(scale), value) if exact is None else number(exact * scale)
 
 
 def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Node, Node], Outcome]) -> Outcome:

@@ -167,6 +167,9 @@ class _Parser(Atoms):
             elif self.starts_plain_fraction(factors[-1]):
                 top, _, bottom = (self.next() for _ in range(3))
                 factors[-1] = ("mixed", factors[-1], ("/", plain_number(top.text), plain_number(bottom.text)))
+            elif token.kind == "cmd" and token.text == "frac" and self.starts_unit():
+                node = factors[0] if len(factors) == 1 else ("*", *factors)
+                return ("unit", _no_words(node), self.unit())
             elif self.starts_factor(token):
                 adjoining = self.tokens[self.at - 1]
                 right = self.power()
@@ -196,11 +199,15 @@ class _Parser(Atoms):
         )  # fmt: skip
 
     def unit(self) -> str:
-        """Words after a value, exponent included, as one string."""
+        """Words after a value, with exponents, quotients and products of units, as one string."""
         words = []
-        while self.peek().kind == "text" or (self.peek().kind == "word" and is_unit_word(self.peek().text)):
-            if self.peek().text.strip().lower() in CONNECTIVES:
-                break
+        while self.starts_unit():
+            if self.is_op("*", "/", "(", ")"):
+                words.append(self.next().text.replace("*", " "))
+                continue
+            if self.peek().text == "frac":
+                words.append(self.unit_fraction())
+                continue
             word = self.next().text.strip()
             if self.take("^"):
                 word += "^" + self.exponent_digits()
@@ -208,6 +215,39 @@ class _Parser(Atoms):
         if self.take("."):
             words.append("")
         return " ".join(words).strip()
+
+    def starts_unit(self) -> bool:
+        """Whether the next token goes on with a unit."""
+        token, ahead = self.peek(), 0
+        if token.kind == "op" and token.text in {"*", "/", "("}:
+            ahead, token = 1, self.peek(1)
+            if token.kind == "op" and token.text == "(":
+                ahead, token = 2, self.peek(2)
+        elif token.kind == "op" and token.text == ")":
+            return self.open_in_unit()
+        if token.kind == "cmd" and token.text == "frac":
+            return self.peek(ahead + 1).text == "{" and self.peek(ahead + 2).kind == "text"
+        return (token.kind == "text" or (token.kind == "word" and (is_unit_word(token.text) or ahead > 0))) and (
+            token.text.strip().lower() not in CONNECTIVES
+        )
+
+    def open_in_unit(self) -> bool:
+        """Whether a bracket was opened among the words of this unit."""
+        at, level = self.at - 1, 1
+        while at >= 0 and level and self.tokens[at].kind in {"text", "word", "num", "op"}:
+            level += (self.tokens[at].text == ")") - (self.tokens[at].text == "(")
+            at -= 1
+        return level == 0 and self.tokens[at].text in {"/", "*"}
+
+    def unit_fraction(self) -> str:
+        r"""``\\frac{\\text{m}}{\\text{s}^2}`` as ``(m)/(s^2)``."""
+        self.at += 1
+        parts = []
+        for _ in range(2):
+            self.expect("{")
+            parts.append(f"({self.unit()})")
+            self.expect("}")
+        return "/".join(parts)
 
     def exponent_digits(self) -> str:
         sign = ""

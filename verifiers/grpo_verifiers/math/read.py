@@ -3,15 +3,18 @@
 import re
 from functools import lru_cache
 
+from grpo_verifiers.math.nouns import QUANTITY
 from grpo_verifiers.math.parse import parse
+from grpo_verifiers.math.prose import phrase
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError, tokenize
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words import MAX_DIGITS
-from grpo_verifiers.reading.phrases import last_number, only_math, only_number, phrases
+from grpo_verifiers.reading.phrases import last_number, phrases
 
 MAX_LONG = 20_000  # only a number may be longer than what is tokenized
 _DOLLAR = re.compile(r"(?<!\\)\$")
-_PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{3,}")
+_PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
+_WORD = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩ")
@@ -52,6 +55,8 @@ def read(text: str) -> Node:
         text = f"{scientific[1]} \\times 10^{{{scientific[2]}}}"
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():
         return ("big", text.lstrip("0") or "0")
+    if _PROSE.search(text) and (worded := phrase(without_text_commands(text))) is not None:
+        return worded
     return ("text", text) if _is_sentence(text) else parse(text)
 
 
@@ -80,17 +85,17 @@ def read_prose(text: str, *, with_last_number: bool) -> tuple[str, Node] | None:
         return None
     text = without_text_commands(text)
     stated = list(dict.fromkeys(value for value, _ in phrases(text)))
-    candidates: list[str | None] = [*stated] or [only_math(text), only_number(text)]
     if len(stated) > 1:
-        candidates = []
-    if with_last_number and not stated:
-        candidates.append(last_number(text))
-    for candidate in candidates:
-        if candidate is not None:
-            try:
-                return candidate, read(candidate)
-            except ParseError:
-                continue
+        return None
+    if not stated and with_last_number and (number := last_number(text)) is not None:
+        stated = [number]
+    elif stated and QUANTITY & {word.casefold() for word in _WORD.findall(text[: text.lower().rfind("answer")])[-5:]}:
+        return None  # "half of the answer is 5"
+    for candidate in stated:
+        try:
+            return candidate, read(candidate)
+        except ParseError:
+            continue
     return None
 
 

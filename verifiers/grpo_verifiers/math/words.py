@@ -34,9 +34,10 @@ ATOM_COMMANDS = (
 _BASE_NAMES = "two three four five six seven eight nine ten eleven twelve"
 BASES = {name: value for value, name in enumerate(_BASE_NAMES.split(), start=2)}
 _UNITS_LIST = """
-cm mm km kg mg ml cc ft sq lb lbs oz hr hrs min sec mph kmh kph rpm deg degree degrees unit units dollar dollars
-cent cents inch inches foot feet yard yards mile miles meter meters metre metres liter liters litre litres gram
-grams hour hours minute minutes second seconds day days week weeks month months year years percent usd eur
+mol Hz kHz MHz GHz Pa kPa kW MW kWh kJ MJ kN mL mA mV kV eV MeV keV MB GB TB KB kB rad psi atm cm mm km kg mg ml cc ft
+sq lb lbs oz hr hrs min sec mph kmh kph rpm deg degree degrees unit units dollar dollars cent cents inch inches foot
+feet yard yards mile miles meter meters metre metres liter liters litre litres gram grams hour hours minute minutes
+second seconds day days week weeks month months year years percent usd eur
 """
 _UNITS = frozenset(_UNITS_LIST.split())
 
@@ -50,4 +51,4 @@ def is_unit_word(text: str) -> bool:
     """Whether a bare word after a value is a unit: a known one, or too long for a product of variables."""
     if text in FUNCTIONS or text.lower() in {"and", "or", "inf", "infinity", "percent", "pct", "percentage"}:
         return False
-    return text.lower() in _UNITS or (len(text) >= 4 and text != "sqrt")
+    return text in _UNITS or text.lower() in _UNITS or (len(text) >= 4 and text != "sqrt")

@@ -1,0 +1,176 @@
+"""A phrase around one value: closed words before it, a unit or a counted thing after it.
+
+Nothing is dropped: a word before the value that is not in ``LEAD`` and a word after it that is neither unit nor counted
+thing make the phrase unreadable. ``minus`` and ``negative`` are signs.
+"""
+
+import re
+
+from grpo_verifiers.math.nouns import is_adjective, is_counted
+from grpo_verifiers.math.numerals import spoken
+from grpo_verifiers.math.parse import parse
+from grpo_verifiers.math.tokens import ParseError
+from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.words import FUNCTIONS
+
+MAX_PROSE = 400
+# Words that say that a value follows.
+_DIRECT_LIST = """
+is are was were be equals equal exactly only just precisely get gets have has had find obtain answer result solution
+that therefore thus so hence gives makes total altogether needs costs takes earns contains
+"""
+_DIRECT = frozenset(_DIRECT_LIST.split())
+_LEAD_LIST = """
+the a an then final correct value our my it we he she they you will to there number amount count of for this that
+these all in required desired which by given length width height area volume perimeter circumference distance radius
+diameter side probability chance mean average median mode range cost price profit revenue speed time age weight mass
+angle measure slope remainder quotient product sum difference maximum minimum largest smallest greatest common divisor
+how many much simplified expression fraction equation function limit integral determinant such ordered possible
+different distinct integer integers real prime surface hypotenuse coefficient constant term root roots y-intercept
+x-intercept can be units digit digits intersection coordinates point
+"""
+_LEAD = frozenset(_LEAD_LIST.split()) | _DIRECT
+# "a total of 5" is 5, "the square of 5" and "the number of divisors of 5" are not.
+_OF_LIST = """
+total value area volume length width height perimeter distance probability chance answer result cost price speed
+remainder measure
+"""
+_OF = frozenset(_OF_LIST.split())
+_SIGNS = {"minus": "-", "negative": "-", "plus": "", "positive": ""}
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_LEADING = re.compile(r"\s*(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)\s*(?P<stop>[,:=](?!\d))?(?=[\s\d$\\(.-]|$)")
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
+_NUMBER = re.compile(
+    r"[-+]?\s*(?P<currency>\\?[$€£])?\s*(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+)?(?<=\d)(?P<percent>\s*\\?%)?(?:\s*/\s*\d+)?(?![\w^_!(])"
+)
+_TAIL = re.compile(r"[A-Za-zµΩ°(][A-Za-zµΩ0-9\s/^{}().·*'’$-]*")
+_EXPONENT = re.compile(r"\^\s*\{?-?\d\}?|(?<=[A-Za-z])-?\d")
+_CONNECTED = re.compile(r"\b(?:and|or|nor|but|not|is|are|=)\b|[,;]")
+_DELIMITERS = re.compile(r"\\[()\[\]]")
+_CLOSING = re.compile(
+    r"\s+(?:is|are)\s+(?:the|our|my)?\s*(?:final|correct)?\s*(?:answer|result|solution)s?\s*$", re.IGNORECASE
+)
+_COUNTED_OUT = re.compile(r"\s*an? (?:half|dozen|hundred|thousand|million|third|fourth|fifth|tenth)\b", re.IGNORECASE)
+_WAYS = re.compile(r"((?:[a-z-]+ )?ways?) to [a-z' -]{2,80}", re.IGNORECASE)
+
+
+def phrase(text: str) -> Node | None:
+    """The tree of a value with words around it; None where the text is no such phrase."""
+    if len(text) > MAX_PROSE or _LONG_WORD.search(text) is None:
+        return None
+    text = _DELIMITERS.sub(" ", text)
+    text = _CLOSING.sub("", " ".join(text.split()).rstrip(" .!"))
+    lead = _lead(text)
+    if lead is None:
+        return None
+    name, sign, at = lead
+    node = _value(text[at:].strip())
+    if node is None:
+        return None
+    if sign:
+        if node[0] == "-":
+            return None
+        node = (node[0], ("-", node[1]), node[2]) if node[0] == "unit" else ("-", node)
+    return ("rel", (("v", name), node), "=") if name else node
+
+
+def _lead(text: str) -> tuple[str, str, int] | None:
+    """The single-letter name and the sign before a value, and where the value begins; None for other words."""
+    at, names, words = 0, [], []
+    sign: str | None = None
+    while (match := _LEADING.match(text, at)) is not None:
+        word = match["word"]
+        folded = word.casefold()
+        if sign is not None or spoken(word) is not None or _COUNTED_OUT.match(text, at):
+            break
+        if folded in _SIGNS:
+            sign = _SIGNS[folded]
+        elif folded in _LEAD:
+            words.append(folded)
+        elif len(word) == 1 and match["stop"] is None and _next_is_copula(text, match.end()):
+            names.append(word)
+            words.append("it")
+        elif len(word) == 1:
+            break
+        elif is_counted(folded) or is_adjective(folded):
+            words.append("thing")
+        else:
+            return None
+        if match["stop"] in {"=", ":"}:
+            words.append("is")
+        at = match.end()
+    if words and not _introduces(words):
+        return None
+    if len(names) > 1 or (names and "is" not in words and "equals" not in words and "are" not in words):
+        return None
+    return (names[0] if names else ""), sign or "", at
+
+
+def _next_is_copula(text: str, at: int) -> bool:
+    following = _WORD.match(text[at:].lstrip())
+    return following is not None and following.group() in {"is", "equals"}
+
+
+def _introduces(words: list[str]) -> bool:
+    """Whether the last words before a value say that it is the answer, and not that something is done to it."""
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last == "of":
+        return before in _OF
+    if last == "to":
+        return before == "equal"
+    if last in {"a", "an", "the"}:
+        return before in _DIRECT | {"", "by"}
+    return last in _DIRECT or (last == "all" and before == "in")
+
+
+def _value(rest: str) -> Node | None:
+    """A number, number words or a formula, with what is after it."""
+    match = _NUMBER.match(rest)
+    if match and match.group().strip():
+        tail = rest[match.end() :].strip()
+        if not tail:
+            return _parsed(rest)
+        return _with_tail(match.group(), tail)
+    words = rest.split()
+    for count in range(min(len(words), 8), 0, -1):
+        node = spoken(" ".join(words[:count]))
+        if node is not None:
+            tail = " ".join(words[count:])
+            return node if not tail else ("unit", node, tail) if _is_tail(tail) else None
+    found = _LONG_WORD.search(rest)
+    if found is None:
+        return _parsed(rest) if rest else None
+    return _with_tail(rest[: found.start()].strip(), rest[found.start() :]) if found.start() else None
+
+
+def _with_tail(value: str, tail: str) -> Node | None:
+    if not _is_tail(tail):
+        return None
+    if tail.startswith("and "):
+        part = spoken(tail[4:])
+        whole = _parsed(value)
+        is_mixed = part is not None and part[0] == "/" and whole is not None and whole[0] == "n" and whole[2] is None
+        return ("mixed", whole, part) if is_mixed else None
+    node = _parsed(value)
+    if node is None or node[0] in {"text", "list", "rel"}:
+        return None
+    ways = _WAYS.fullmatch(tail)
+    return ("unit", node, ways[1] if ways else tail)
+
+
+def _is_tail(tail: str) -> bool:
+    if tail.rstrip(".") == "min":
+        return True
+    first = _WORD.match(tail)
+    if _TAIL.fullmatch(tail) is None or (first is not None and first.group() in FUNCTIONS | {"log", "sqrt", "pi"}):
+        return False
+    if any(char.isdigit() for char in _EXPONENT.sub("", tail)):
+        return False
+    return _LONG_WORD.search(tail) is not None and (not _CONNECTED.search(tail) or tail.startswith("and "))
+
+
+def _parsed(text: str) -> Node | None:
+    try:
+        return parse(text)
+    except ParseError:
+        return None
