@@ -33,7 +33,6 @@ DISAGREEMENTS = {
     "3ffa50db": "a letter in the middle of a sentence that names another",
     "ee85a2f7": "the suite compares strings; a list of values has no order",
     "1171b36d": "a label of unknown words, and words that are no unit",
-    "e3f94b66": "a label of words that are not known to introduce a value",
     "7c02d66d": "a label of words that are not known to introduce a value",
     "fb317083": 'a doubt, "just about", and a question',
     "12e83d31": "words beside a number that are no unit",

@@ -24,7 +24,7 @@ from grpo_verifiers.math.wording import texts
 MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody
 _GROUPS = frozenset({"list", "set", "paren"})
-_ANGLES = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
+_ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
 _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 

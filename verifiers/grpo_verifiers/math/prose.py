@@ -39,7 +39,7 @@ _OF = frozenset(_OF_LIST.split())
 _SIGNS = {"minus": "-", "negative": "-", "plus": "", "positive": ""}
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _LEADING = re.compile(r"\s*(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)\s*(?P<stop>[,:=](?!\d))?(?=[\s\d$\\(.-]|$)")
-_LONG_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
+_LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[^\W\d_]{2,}")
 _NUMBER = re.compile(
     r"[-+]?\s*(?P<currency>\\?[$€£])?\s*(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+)?(?<=\d)(?P<percent>\s*\\?%)?(?:\s*/\s*\d+)?(?![\w^_!(])"
 )
