@@ -25,7 +25,9 @@ def rows_of(name: str) -> list[Row]:
 
 
 def completion(row: Row) -> str:
-    """What a model wrote: the row's completion, or its answer in a box."""
+    """What a model wrote: the row's completion, its answer in a box, or its program in a fence."""
+    if "program" in row:
+        return row.get("completion", f"Here it is:\n```python\n{row['program']}```\n")
     return row["completion"] if "completion" in row else f"So the answer is $\\boxed{{{row['answer']}}}$."
 
 
@@ -69,7 +71,7 @@ def code(rows: Sequence[Row]) -> list[bool]:
 
     verifier = get_verifier("code", time_limit=2.0)
     verdicts = verifier.verify_batch(
-        None, [row["completion"] for row in rows], None, tests=[row["tests"] for row in rows]
+        None, [completion(row) for row in rows], None, tests=[row["tests"] for row in rows]
     )
     return [verdict.score == 1 for verdict in verdicts]
 
@@ -107,7 +109,8 @@ def against_label(rows: Sequence[Row], verdicts: Sequence[bool]) -> list[str]:
     return [
         f"line {row['line']}, {row['kind']}: {'wrong accepted' if verdict else 'right refused'}: "
         + json.dumps(
-            {key: row[key] for key in ("gold", "answer", "completion", "tests") if key in row}, ensure_ascii=False
+            {key: row[key] for key in ("gold", "answer", "program", "completion", "tests") if key in row},
+            ensure_ascii=False,
         )
         for row, verdict in zip(rows, verdicts, strict=True)
         if row["right"] != verdict

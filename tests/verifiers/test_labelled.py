@@ -5,9 +5,11 @@ from collections import Counter
 import pytest
 
 from benchmarks import labelled
+from tests.cases.reference import passes
 from tests.cases.truth import label
 
 MATHS = labelled.rows_of("maths")
+CODE = labelled.rows_of("code")
 
 
 def text(row):
@@ -31,6 +33,27 @@ def test_conventions_give_a_reason_and_are_the_smaller_part():
     conventions = [row for row in MATHS if row["source"][0] == "convention"]
     assert all(len(row["source"]) == 2 and len(row["source"][1]) > 5 for row in conventions)
     assert len(conventions) < len(MATHS) / 5
+
+
+@pytest.mark.parametrize("kind", sorted({row["kind"] for row in CODE if row["source"] == "run"}))
+def test_every_label_of_an_honest_program_is_what_its_run_gives(kind):
+    rows = [row for row in CODE if row["kind"] == kind and row["source"] == "run"]
+    assert [row["line"] for row in rows if passes(row["program"], row["tests"]) is not row["right"]] == []
+
+
+def test_the_programs_are_many_distinct_and_about_half_of_them_right():
+    rights = sum(row["right"] for row in CODE)
+    assert len(CODE) >= 150
+    assert 0.4 < rights / len(CODE) < 0.6
+    keys = Counter(str((row["program"], row.get("completion"), row["tests"])) for row in CODE)
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+def test_attacks_are_wrong_by_a_stated_construction():
+    attacks = [row for row in CODE if row["source"] != "run"]
+    assert len(attacks) >= 50
+    assert not any(row["right"] for row in attacks)
+    assert all(row["source"].startswith("construction: ") for row in attacks)
 
 
 def test_what_is_judged_against_its_label_is_counted_and_named():
