@@ -20,7 +20,7 @@ from grpo_verifiers._wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.errors import VerifierFailedError
 
 try:
-    import fcntl
+    from grpo_verifiers._leftovers import OwnFolder, off_stdio
 except ImportError as missing:  # Windows
     raise VerifierFailedError(
         "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
@@ -43,15 +43,6 @@ class Kind:
     confined: bool
     memory: int | None
     env: tuple[str, ...]
-
-
-def off_stdio(fd: int) -> int:
-    """Move a descriptor above 2: with stdin closed the next socket would be descriptor 0, and be taken for stdin."""
-    if fd > 2:
-        return fd
-    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.close(fd)
-    return moved
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
@@ -85,7 +76,8 @@ class WorkerProcess:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
         self.kind = kind
         self.mark = f"{MARK}-{uuid.uuid4().hex}"
-        self.folder = tempfile.mkdtemp(prefix="grpo-verifiers-") if kind.confined else ""
+        self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.") if kind.confined else None
+        self.folder = self._own.path if self._own else ""
         self._replies = ReplyBuffer()
         self._out = memoryview(b"")
         self._boot_log: IO[bytes] | None = None
@@ -211,8 +203,9 @@ class WorkerProcess:
         if self._boot_log is not None:
             self._boot_log.close()
             self._boot_log = None
-        if self.folder:
+        if self._own:
             shutil.rmtree(self.folder, ignore_errors=True)
+            self._own.release()
 
 
 def _pidfd(pid: int) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_verifiers import _proc
-from grpo_verifiers._process import off_stdio
+from grpo_verifiers._leftovers import OwnFolder, off_stdio
 from grpo_verifiers.code._inside.wipe import wipe
 from grpo_verifiers.code._limits import Limits
 
@@ -71,7 +71,8 @@ class Box:
         """What forks the programs: ``pid`` itself, or, at level full, what that has started."""
         self._runs = 0
         self._uid_lock, uid = _claim_uid()
-        self._tmp = "" if plan.level == "full" else tempfile.mkdtemp(prefix="grpo-box-")
+        self._own = None if plan.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
+        self._tmp = self._own.path if self._own else ""
         self._process: subprocess.Popen[bytes] | None = None
         self.control, theirs = (
             socket.socket(fileno=off_stdio(end.detach()))
@@ -218,9 +219,10 @@ class Box:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(5)
             self._process = None
-        if self._tmp:
+        if self._own:
             with contextlib.suppress(OSError):
                 wipe(self._tmp)
+            self._own.release()
             self._tmp = ""
         if self._uid_lock is not None:
             self._uid_lock.close()
@@ -231,6 +233,8 @@ class Box:
         if self._process is not None:
             self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
             self._process = None
+        if self._own:
+            self._own.forget()
         self._tmp = ""
 
     def disk_used(self, limit: int) -> int:

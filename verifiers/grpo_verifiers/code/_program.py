@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
-from grpo_verifiers._process import off_stdio, socket_pair
+from grpo_verifiers._leftovers import off_stdio
+from grpo_verifiers._process import socket_pair
 from grpo_verifiers.code._box import Box, BoxError
 from grpo_verifiers.code._inside.values import dump
 from grpo_verifiers.code._limits import Limits

@@ -1,8 +1,12 @@
-"""Removing a folder that a hostile program has filled: any depth, any permissions, no link followed."""
+"""Removing a folder that a hostile program has filled: any depth, any permissions, no link followed.
+
+Everything goes by descriptors, so that a program that still runs cannot put a link where a folder was.
+"""
 
 import contextlib
 import os
-import stat
+
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def wipe(root: str) -> None:
@@ -11,26 +15,43 @@ def wipe(root: str) -> None:
         with contextlib.suppress(OSError):
             os.rmdir(root)  # noqa: PTH106 - no pathlib in the box
             return
-        _open_up(root)
-        prefix = os.path.join(root, "." + os.urandom(12).hex())  # noqa: PTH118 - no pathlib in the box
-        count = 0
-        while entries := os.listdir(root):  # noqa: PTH208 - same
-            for name in entries:
-                path = os.path.join(root, name)  # noqa: PTH118 - same
-                if not stat.S_ISDIR(os.lstat(path).st_mode):
-                    os.unlink(path)  # noqa: PTH108 - same
-                    continue
-                # Lifting the contents up one level, instead of descending, needs neither a stack nor long paths.
-                _open_up(path)
-                for inner in os.listdir(path):  # noqa: PTH208 - same
-                    deep = os.path.join(path, inner)  # noqa: PTH118 - same
-                    _open_up(deep)
-                    os.rename(deep, f"{prefix}{count}")  # noqa: PTH104 - same
-                    count += 1
-                os.rmdir(path)  # noqa: PTH106 - same
+        top = _open(root)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
         os.rmdir(root)  # noqa: PTH106 - same
 
 
-def _open_up(path: str) -> None:
-    if stat.S_ISDIR(os.lstat(path).st_mode):
-        os.chmod(path, 0o700)  # noqa: PTH101 - same
+def _empty(top: int) -> None:
+    prefix, count = "." + os.urandom(12).hex(), 0
+    while entries := os.listdir(top):
+        for name in entries:
+            try:
+                os.unlink(name, dir_fd=top)
+                continue
+            except (IsADirectoryError, PermissionError):  # what a folder answers, here and elsewhere
+                folder = _open(name, top)
+            try:
+                # Lifting the contents up one level, instead of descending, needs neither a stack nor long paths.
+                for inner in os.listdir(folder):  # noqa: PTH208 - same
+                    with contextlib.suppress(NotADirectoryError):
+                        os.close(_open(inner, folder))  # a folder that moves has to be writable
+                    os.rename(inner, f"{prefix}{count}", src_dir_fd=folder, dst_dir_fd=top)
+                    count += 1
+            finally:
+                os.close(folder)
+            os.rmdir(name, dir_fd=top)
+
+
+def _open(name: str, above: int | None = None) -> int:
+    """A descriptor of a folder, after it was opened up to its owner."""
+    if hasattr(os, "O_PATH"):
+        place = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
+        try:
+            os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101 - same
+        finally:
+            os.close(place)
+    else:
+        os.chmod(name, 0o700, dir_fd=above, follow_symlinks=False)
+    return os.open(name, os.O_RDONLY | _FOLDER, dir_fd=above)

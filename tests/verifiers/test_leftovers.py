@@ -1,0 +1,154 @@
+"""Folders whose owner was killed are removed by a process that outlives it, or by the next one's."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from grpo_verifiers import _cleaner, _leftovers
+from grpo_verifiers._leftovers import OwnFolder
+from grpo_verifiers.code._inside.wipe import wipe
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from grpo_verifiers import _leftovers
+own = _leftovers.OwnFolder(sys.argv[1], "grpo-box.")
+(Path(own.path) / "left").write_text("x")
+print(own.path, _leftovers._waiting._process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def owner(place):
+    """A process that has made a folder, the folder, and its cleaner's process id."""
+    started = subprocess.Popen([sys.executable, "-c", OWNER, str(place)], stdout=subprocess.PIPE, text=True)
+    path, cleaner = started.stdout.readline().split()
+    return started, Path(path), int(cleaner)
+
+
+def ends(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
+    started, path, cleaner = owner(tmp_path)
+    assert (path / "left").exists()
+    started.kill()
+    started.communicate()
+    ends(lambda: not path.exists())
+    ends(lambda: not Path(f"/proc/{cleaner}").exists())
+
+
+def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tmp_path):
+    started, path, cleaner = owner(tmp_path)
+    os.kill(cleaner, signal.SIGKILL)
+    started.kill()
+    started.communicate()
+    assert path.exists()
+    other, second, _ = owner(tmp_path)
+    ends(lambda: not path.exists())
+    assert second.exists(), "its owner lives"
+    other.kill()
+    other.communicate()
+    ends(lambda: not second.exists())
+
+
+def test_the_cleaner_runs_while_there_is_a_folder(tmp_path):
+    first, second = OwnFolder(str(tmp_path), "grpo-box."), OwnFolder(str(tmp_path), "grpo-verifiers.")
+    cleaner = Path(f"/proc/{_leftovers._waiting._process.pid}")
+    others = _leftovers._waiting._held - 2
+    wipe(first.path)
+    first.release()
+    assert cleaner.exists()
+    wipe(second.path)
+    second.release()
+    second.release()
+    assert _leftovers._waiting._held == others
+    assert cleaner.exists() == bool(others)
+
+
+def test_only_unlocked_folders_of_ours_are_swept(tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("x")
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "grpo-box.link").symlink_to(outside)
+    (place / "grpo-box.file").write_text("x")
+    (place / "another").mkdir()
+    (place / "grpo-box.dead").mkdir()
+    (place / "grpo-box.dead" / "link").symlink_to(outside)
+    own = OwnFolder(str(place), "grpo-box.")
+    assert _cleaner.sweep(str(place), wipe) == 3
+    assert {path.name for path in place.iterdir()} == {"grpo-box.link", "grpo-box.file", "another", Path(own.path).name}
+    assert (outside / "kept").exists()
+    wipe(own.path)
+    own.release()
+
+
+def test_a_folder_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    made = []
+
+    def overtaken(path, mode):
+        os_mkdir(path, mode)
+        made.append(path)
+        if len(made) == 1:
+            _cleaner.sweep(str(tmp_path), wipe)
+
+    os_mkdir = os.mkdir
+    monkeypatch.setattr(os, "mkdir", overtaken)
+    own = OwnFolder(str(tmp_path), "grpo-box.")
+    assert [str(path) for path in tmp_path.iterdir()] == [own.path] == made[1:]
+    wipe(own.path)
+    own.release()
+
+
+def fill(root):
+    """Put into a folder what is hard to remove."""
+    root.mkdir()
+    for mode in (0o000, 0o500, 0o700):
+        inner = root / f"mode{mode}"
+        (inner / "a" / "b").mkdir(parents=True)
+        (inner / "file").write_text("x")
+        (inner / "to outside").symlink_to("../../outside")
+        (inner / "to nowhere").symlink_to("nowhere")
+        (inner / "a").chmod(mode)
+        inner.chmod(mode)
+    start, outside = os.open(".", os.O_RDONLY), Path.cwd() / "outside"
+    os.chdir(root)
+    for _ in range(300):  # longer than a path may be
+        Path("d" * 50).mkdir()
+        os.chdir("d" * 50)
+    Path("link").symlink_to(outside)
+    os.fchdir(start)
+
+
+def test_a_folder_is_wiped_whatever_is_in_it(tmp_path, monkeypatch):
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "kept").write_text("x")
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if os.geteuid() == 0:  # whom no mode binds
+                os.setresuid(4242, 4242, 4242)
+            fill(Path("root"))
+            wipe("root")
+            os._exit(0 if not os.path.lexists("root") else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert (outside / "kept").exists()
+    assert outside.stat().st_mode & 0o777 == 0o755
