@@ -4,7 +4,9 @@ import json
 import math
 import re
 import time
+from collections import deque, namedtuple
 from decimal import Decimal
+from enum import IntEnum
 from fractions import Fraction
 from pathlib import Path
 
@@ -123,6 +125,8 @@ def test_values_are_compared_by_type_and_value(wanted, got, equal):
     assert same_value(encode(wanted), encode(got), 1e-6) is equal
 
 
+POINT = namedtuple("Point", "x y", module="program")  # noqa: PYI024 - its module
+RED = IntEnum("Red", "ONE TWO THREE", module="program")
 RULES = [line for line in _compare.__doc__.splitlines() if line.startswith("| ")][1:]
 VALUE = r"`[^`]*`|(?:[^,\[{(]|\([^)]*\)|\[[^]]*\]|\{[^}]*\})+"
 
@@ -136,7 +140,14 @@ def test_every_row_of_the_table_of_equality_holds(rule):
             if wanted.startswith("`"):
                 assert same_output(wanted[1:-1], answer[1:-1], 1e-6) is verdict, answer
             else:
-                known = {"inf": math.inf, "nan": math.nan}
+                known = {
+                    "inf": math.inf,
+                    "nan": math.nan,
+                    "Point": POINT,
+                    "Red": RED,
+                    "deque": deque,
+                    "Decimal": Decimal,
+                }
                 a, b = (encode(eval(text, known)) for text in (wanted, answer))
                 assert judge_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
                     "pass" if verdict else "wrong"
@@ -214,7 +225,6 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
         type("L", (list,), {})(),
         object(),
         print,
-        {}.keys(),
         type("generator", (), {"__next__": int, "__iter__": iter})(),
     ):
         with pytest.raises(NoValueError):
@@ -232,7 +242,7 @@ def test_a_subclass_is_no_value_and_a_standard_mapping_is_one():
     "tree",
     [
         [],
-        ["q", 1],
+        ["Q", 1],
         [1],
         ["i", 5],
         ["i", "zz"],
@@ -387,7 +397,7 @@ def test_keys_without_a_value_count_as_absent_and_json_is_read():
             1,
         ),
         ([{"code": "assert all(map(lambda x: f(x) == 1, [1, 2]))"}], "def f(x): raise StopIteration", 0),
-        ([{"code": "try:\n    assert f() == 1\nexcept Exception:\n    pass"}], "class E: pass\ndef f(): return E()", 0),
+        ([{"code": "try:\n    assert f() == 1\nexcept Exception:\n    pass"}], "def f(): return f", 0),
         ([{"code": "assert g() == 1"}], "def f(): return 1", 0),
     ],
 )
@@ -414,10 +424,10 @@ def test_test_code_that_says_nothing_excludes_the_row(code, message):
 
 def test_in_process_assertions_run_beside_the_program_and_say_so(fenced):
     trusting = get_verifier("code", assert_mode="in_process")
-    tests = [{"code": "assert A(2).x == 2"}]
+    tests = [{"code": "assert A(2).get() == 2"}]
     good, bad = (
-        fenced("class A:\n    def __init__(self, x): self.x = x"),
-        fenced("class A:\n    def __init__(self, x): self.x = 1"),
+        fenced("class A:\n    def __init__(self, x): self.x = x\n    def get(self): return self.x"),
+        fenced("class A:\n    def __init__(self, x): self.x = 1\n    def get(self): return self.x"),
     )
     assert get_verifier("code").verify(good, tests=tests).score == 0
     for text, score in ((good, 1), (bad, 0)):

@@ -4,11 +4,12 @@ The whole rule, with ``float_tolerance`` 1e-6. Values are written as in Python, 
 
 | expected | equal to it | not equal to it | because |
 |---|---|---|---|
-| 3 | 3 | 3.0, True, "3", 4 | integers and everything that is no float: same type, exactly equal |
+| 3 | 3 | 3.0, True, "3", Decimal("3"), Red.ONE | integers and everything that is no float: same type, exactly equal |
 | True | True | 1, 1.0 | a bool is no number |
 | "0.5" | "0.5" | 0.5, "0.50" | a string is compared as a string, whatever stands in it |
-| (1, [2]) | [1, (2,)] | {1, 2}, [1] | a list matches a tuple, a set a frozenset |
-| 2.0 | 2, 2.000001 | 2.00001, True, "2.0" | floats within the relative tolerance; an integer answers for a float |
+| (1, [2]) | [1, (2,)], Point(1, [2]), deque([1, [2]]) | {1, 2}, [1] | list, tuple, named tuple, deque, array are one; |
+| {1, 2} | frozenset({1, 2}) | [1, 2], {1: 2}.keys() | set and frozenset are one, iterators and views none of these |
+| 2.0 | 2, 2.000001, Decimal("2") | 2.00001, True, "2.0" | floats within the relative tolerance; so do exact numbers |
 | 6.62607015e-34 | 6.626070151e-34 | 0, 1e-34 | nothing absolute is added: small numbers are numbers |
 | 5000000.01 | 5000000.012 | 5000000.99, 5000000 | under 15 digits: never more than half a unit of the last place |
 | 1234567.0123456789 | 1234567.5 | 1234570.0 | 15 digits and more are a float's noise: the tolerance alone |
@@ -40,6 +41,8 @@ import math
 import re
 from decimal import Context, Decimal
 from typing import Any
+
+from grpo_verifiers.code._inside.values import decode
 
 _CLASS = {"l": "sequence", "t": "sequence", "s": "set", "z": "set"}
 _NOISE = 1e-13
@@ -85,7 +88,15 @@ def _same(wanted: Any, got: Any, tolerance: float, scale: float) -> bool:
 
 
 def _listed(tree: Any) -> Any:
-    return tree[2] if isinstance(tree, list) and tree[0] == "n" else tree
+    """An array as its list, a deque and a named tuple as a tuple, a bytearray as bytes."""
+    if not isinstance(tree, list):
+        return tree
+    tag = tree[0]
+    if tag in {"n", "a"}:
+        return tree[2]
+    if tag in {"m", "q"}:
+        return ["t", *tree[2 if tag == "m" else 1 :]]
+    return ["b", tree[1]] if tag == "B" else tree
 
 
 def _same_mapping(wanted: list[Any], got: list[Any], tolerance: float, scale: float) -> bool:
@@ -108,6 +119,7 @@ def _canonical(tree: Any) -> str:
 
 
 def _ordered(tree: Any) -> Any:
+    tree = _listed(tree)
     if isinstance(tree, list):
         kind = _CLASS.get(tree[0], tree[0])
         members = [_ordered(member) for member in tree[1:]]
@@ -165,10 +177,10 @@ def _number(tree: Any) -> float | None:
         return tree
     if type(tree) is int:
         return float(tree)
-    if isinstance(tree, list) and tree[0] == "i":
+    if isinstance(tree, list) and (tree[0] == "i" or (tree[0] == "x" and tree[1] in {"Decimal", "Fraction"})):
         try:
-            return float(int(tree[1], 16))
-        except OverflowError:
+            return float(decode(tree))
+        except (OverflowError, ValueError):
             return None
     return None
 

@@ -159,14 +159,23 @@ def _value(reply: Any) -> tuple[Any, str, list[Any]]:
         if kind == "value" and len(rest) == 1:
             return (rest[0], "", []) if _is_tree(rest[0]) else (None, "answered with a malformed value", [])
         if kind == "missing" and not rest:
-            return None, "is not defined", ["NameError", "the program does not define it", None]
+            return None, "is not defined", ["the program does not define it", "NameError", None, [], None]
         if kind == "refused" and len(rest) == 1 and isinstance(rest[0], str):
             return None, f"returned {said(rest[0])}, expected an exact built-in value", []
-        if kind == "raised" and len(rest) in {2, 3} and all(isinstance(item, str) for item in rest[:2]):
-            arguments = rest[2] if len(rest) == 3 and _is_tree(rest[2]) else None
-            error = [rest[0][:100], rest[1][:1000], arguments]
-            return None, f"raised {said(rest[1])}", error
+        if kind == "raised" and (error := _error(*rest)):
+            return None, f"raised {said(error[0])}", error
     return None, "gave a malformed answer", []
+
+
+def _error(
+    told: Any = None, near: Any = "", args: Any = None, own: Any = (), fields: Any = None, *more: Any
+) -> list[Any]:
+    """What a program says of its exception; nothing where that is malformed."""
+    if more or not isinstance(told, str) or not isinstance(near, str):
+        return []
+    names = [name for name in own if isinstance(name, str)][:20] if isinstance(own, list) else []
+    kept = fields if isinstance(fields, list) and fields[:1] == ["d"] and _is_tree(fields) else None
+    return [told[:1000], near[:100], args if _is_tree(args) else None, names, kept]
 
 
 def _is_tree(value: Any) -> bool:

@@ -6,6 +6,7 @@ The server is sent inputs only. Test code needs a conversation with the program,
 import http.client
 import json
 import random
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 from grpo_verifiers._show import show
 from grpo_verifiers.code._compare import same_output
-from grpo_verifiers.code._inside import names, values
+from grpo_verifiers.code._inside import names, records, standard, values
 from grpo_verifiers.code._judging import Question, each_input, judge_value
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, said
@@ -51,9 +52,9 @@ try:
         except NoValueError as error:
             answers.append(["refused", str(error)])
         except BaseException as error:
-            answers.append(["raised", type(error).__name__, told(error)])
+            answers.append(["raised", told(error)])
 except BaseException as error:
-    answers = [["raised", type(error).__name__, told(error)] for _ in asked["calls"]]
+    answers = [["raised", told(error)] for _ in asked["calls"]]
 sys.__stdout__.write("\\n" + asked["mark"] + json.dumps(answers) + "\\n")
 sys.__stdout__.flush()
 """
@@ -111,7 +112,8 @@ def _stdio(question: Question, server: Server, at: int, test: StdioTest) -> Resu
 def _calls(question: Question, server: Server, sheet: Sheet, tests: list[tuple[int, CallTest]]) -> None:
     mark = secrets.token_hex(16)
     asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for _, t in tests]}
-    driver = "".join(Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, values)) + _DRIVER
+    parts = (Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, standard, records, values))
+    driver = re.sub(r"^from \.\w+ import .*", "", "".join(parts), flags=re.MULTILINE) + _DRIVER
     output, failed = execute(server, question.language, driver, json.dumps(asked), question.limits)
     # The program can write this line too: then that is its answer, and compared like any other.
     line = next((line for line in reversed(output.split("\n")) if line.startswith(mark)), "")

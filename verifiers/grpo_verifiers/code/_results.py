@@ -19,6 +19,10 @@ _BRACKETS = {
     "z": ("frozenset({", "})"),
     "g": ("an iterator of (", ")"),
     "r": ("range(", ")"),
+    "q": ("deque([", "])"),
+    "k": ("dict_keys([", "])"),
+    "v": ("dict_values([", "])"),
+    "y": ("dict_items([", "])"),
 }
 
 
@@ -119,8 +123,17 @@ def _spell(tree: Any) -> str:
     tag, *rest = tree
     if tag == "d":
         return "{" + ", ".join(f"{_spell(key)}: {_spell(item)}" for key, item in rest) + "}"
-    if tag == "n":
+    if tag in {"n", "a"}:
         return f"array({_spell(rest[1])})"
+    if tag == "x":
+        return f"{rest[0]}({rest[1][:100]!r})"
+    if tag == "e":
+        return f"{rest[0][0]}.{rest[0][2]}"
+    if tag in {"m", "o"}:
+        names = rest[0][1 if tag == "m" else 2]
+        return (
+            f"{rest[0][0]}({', '.join(f'{name}={_spell(item)}' for name, item in zip(names, rest[1:], strict=True))})"
+        )
     if tag in _BRACKETS:
         left, right = _BRACKETS[tag]
         return left + ", ".join(map(_spell, rest)) + right

@@ -1,5 +1,7 @@
 """What a test's name for a function stands for in a program."""
 
+import ast
+import builtins
 from typing import Any
 
 
@@ -32,3 +34,21 @@ def find(space: dict[str, Any], name: str) -> Any:
         except AttributeError:
             raise MissingError from None
     return target
+
+
+def unknown_names(tree: ast.AST) -> set[str]:
+    """Names that the code reads and nowhere binds."""
+    read: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            bound.add(node.name)
+    return {name for name in read - bound if not hasattr(builtins, name)}

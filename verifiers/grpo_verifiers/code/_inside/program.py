@@ -13,16 +13,16 @@ import os
 import socket
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
-from .names import MissingError, find
-from .values import NoValueError, TooLargeError, check, decode, dump, encode
+from .names import MissingError, find, unknown_names
+from .raised import caught_names, describe, exception
+from .records import is_of, rebuilt
+from .values import NoValueError, TooLargeError, decode, dump, encode
 
 MAX_MESSAGE = 1 << 20
 """Bytes of one message, unless the parent has room for more."""
 _MAX_TEXT = 300
-_MAX_ARGUMENTS = 10_000
 
 
 def serve(channel: socket.socket) -> None:
@@ -97,13 +97,16 @@ def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
 
 
 def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:
-    arguments, keywords = decode(message["args"]), decode(message["kwargs"])
+    def make(tag: str, head: list[Any], values: list[Any]) -> Any:
+        return rebuilt(module.__dict__, tag, head, values)
+
     try:
+        arguments, keywords = decode(message["args"], make), decode(message["kwargs"], make)
         value = find(module.__dict__, message["name"])(*arguments, **keywords)
     except MissingError:
         return ["missing"]
     except BaseException as error:  # noqa: BLE001 - the program's
-        return ["raised", _built_in(error), _told(error), _arguments(error)]
+        return ["raised", _told(error), *describe(error)]
     try:
         return ["value", encode(value)]
     except NoValueError as error:
@@ -112,29 +115,12 @@ def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:
         return ["refused", _told(error)]
 
 
-def _built_in(error: BaseException) -> str:
-    """The nearest built-in class of an exception."""
-    try:
-        return next(str(kind.__name__) for kind in type(error).__mro__ if kind.__module__ == "builtins")
-    except BaseException:  # noqa: BLE001 - the program may have patched anything
-        return "Exception"
-
-
-def _arguments(error: BaseException) -> Any:
-    """What an exception was made with, where all of that can cross."""
-    try:
-        tree = encode(error.args)
-        return tree if len(dump(tree)) <= _MAX_ARGUMENTS else None
-    except BaseException:  # noqa: BLE001 - as above
-        return None
-
-
 def _checked(module: types.ModuleType, code: str) -> list[Any]:
     """Run test code inside the program: what it reports is the program's word."""
     space = {**module.__dict__}
     try:
         tree = ast.parse(code, "<test>")
-        for name in _unknown_names(tree) - space.keys():
+        for name in unknown_names(tree) - space.keys():
             with contextlib.suppress(MissingError):
                 space[name] = find(space, name)  # a method that is named alone
         exec(compile(tree, "<test>", "exec", dont_inherit=True), space)  # noqa: S102 - asked for
@@ -155,8 +141,9 @@ def _tested(channel: socket.socket, source: str) -> tuple[str, str]:
     try:
         tree = ast.parse(source, "<test>")
         space: dict[str, Any] = {"__name__": "__test__"}
-        for name in _unknown_names(tree):
-            space[name] = _stub(channel, name, seen)
+        unknown = unknown_names(tree)
+        caught: dict[str, type] = {name: type(name, (Exception,), {}) for name in caught_names(tree) & unknown}
+        space |= {name: caught.get(name) or _Stub(channel, name, seen, caught) for name in unknown}
         code = compile(tree, "<test>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001 - the test is broken, not the program
         return "broken", _told(error)
@@ -196,12 +183,18 @@ class _RefusedError(BaseException):
     """The program's value cannot cross; not for the test to handle either."""
 
 
-class ProgramError(Exception):
-    """Stands in the tests for an exception that the program raised and that has no built-in class."""
+class _Stub:
+    """A name of the program in test code: calls go to the program; ``isinstance`` asks for the name of a class."""
 
+    def __init__(self, channel: socket.socket, name: str, seen: _Seen, caught: dict[str, type]) -> None:
+        self.__name__ = self.__qualname__ = name
+        self._channel, self._seen, self._caught = channel, seen, caught
 
-def _stub(channel: socket.socket, name: str, seen: _Seen) -> Callable[..., Any]:
-    def stub(*args: Any, **kwargs: Any) -> Any:
+    def __instancecheck__(self, value: Any) -> bool:
+        return is_of(value, self.__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name, seen = self.__name__, self._seen
         try:
             message = dump(["call", name, encode(args), encode(kwargs)])
         except TooLargeError:
@@ -215,59 +208,22 @@ def _stub(channel: socket.socket, name: str, seen: _Seen) -> Callable[..., Any]:
             raise TooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
         seen.calls += 1
         try:
-            channel.sendall(message)
-            reply = _receive(channel)
+            self._channel.sendall(message)
+            reply = _receive(self._channel)
         except OSError:
             reply = None
         if reply is None:
             os._exit(1)
         seen.answers += 1
-        if reply[0] == "value":
-            try:
-                return decode(reply[1])
-            except Exception as error:  # noqa: BLE001 - no honest program's value is like that
-                raise seen.refuse(f"{name} returned what is no value ({_told(error)})") from None
+        if reply[0] == "refused":
+            raise seen.refuse(reply[1])
+        try:
+            answer = decode(reply[1]) if reply[0] == "value" else exception(*reply[1:], caught=self._caught)
+        except Exception as error:  # noqa: BLE001 - no honest program's value is like that
+            raise seen.refuse(f"{name} returned what is no value ({_told(error)})") from None
         if reply[0] == "raised":
-            raise _exception(*reply[1:])
-        raise seen.refuse(reply[1])
-
-    stub.__name__ = stub.__qualname__ = name
-    return stub
-
-
-def _exception(name: str, told: str, args: Any) -> Exception:
-    """The program's exception, of the built-in class of that name, with the arguments that it had.
-
-    Not of one that would end a loop of the test early, and pass it.
-    """
-    kind = getattr(builtins, name, None)
-    if not isinstance(kind, type) or not issubclass(kind, Exception) or issubclass(kind, ExceptionGroup):
-        return ProgramError(told)
-    if name.startswith(("Stop", "Unicode")):
-        return ProgramError(told)
-    try:
-        check(args)
-        return kind(told) if args is None else kind(*decode(args))
-    except Exception:  # noqa: BLE001 - a stranger's arguments
-        return ProgramError(told)
-
-
-def _unknown_names(tree: ast.AST) -> set[str]:
-    """Names that the code reads and nowhere binds."""
-    read: set[str] = set()
-    bound: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            bound.add(node.name)
-    return {name for name in read - bound if not hasattr(builtins, name)}
+            raise answer
+        return answer
 
 
 def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:

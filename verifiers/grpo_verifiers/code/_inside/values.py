@@ -1,4 +1,4 @@
-"""Exact built-in values as JSON trees, the only thing that crosses between processes.
+"""Exact values of built-in and standard classes as JSON trees, the only thing that crosses between processes.
 
 Numbers in range, strings, true, false and null stand for themselves. Everything else is a list that begins with a tag.
 """
@@ -7,17 +7,29 @@ import json
 import math
 import re
 import sys
-from collections import Counter, OrderedDict, defaultdict
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
+
+from .records import TAGS, described, is_head, stand_in
+from .standard import STANDARD, text_of, value_of
 
 MAX_DEPTH = 100
 MAX_ITEMS = 200_000
 """Members of one list, tuple, set or mapping: more would not fit a message, and take long to find that out."""
 _WIDE = 1 << 63
-_SEQUENCES: dict[type, str] = {list: "l", tuple: "t", set: "s", frozenset: "z"}
+_SEQUENCES: dict[type, str] = {
+    list: "l", tuple: "t", set: "s", frozenset: "z", deque: "q", type({}.keys()): "k", type({}.values()): "v",
+    type({}.items()): "y",
+}  # fmt: skip
 _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
-_MAKERS: dict[str, Callable[[Any], Any]] = {"l": list, "t": tuple, "s": set, "z": frozenset, "g": iter}
+_MAKERS: dict[str, Callable[[Any], Any]] = {
+    "l": list, "t": tuple, "s": set, "z": frozenset, "g": iter, "q": deque,
+    "k": lambda items: dict.fromkeys(items).keys(),
+    "v": lambda items: dict(enumerate(items)).values(), "y": lambda items: dict(items).items(),
+}  # fmt: skip
+Maker = Callable[[str, list[Any], list[Any]], Any]
 _DTYPE = re.compile(r"\|(?:b1|[iu]1|S\d{1,4})|[<>](?:[iu][248]|f[248]|c(?:8|16)|U\d{1,4})")
 """Types of arrays whose members are built-in values, as numpy writes them: no long doubles, which are none."""
 
@@ -43,7 +55,7 @@ def encode(value: Any, depth: int = 0) -> Any:
     """The tree of a value.
 
     Raises:
-        NoValueError: an object of any other class, a subclass of a built-in one included.
+        NoValueError: an object of any other class, or a subclass of a built-in one that is no named tuple.
         TooLargeError: built-in values, too many or nested too deeply.
     """
     kind = type(value)
@@ -55,8 +67,8 @@ def encode(value: Any, depth: int = 0) -> Any:
         return value if math.isfinite(value) else ["f", repr(value)]
     if kind is complex:
         return ["c", repr(value.real), repr(value.imag)]
-    if kind is bytes:
-        return ["b", value.hex()]
+    if kind is bytes or kind is bytearray:
+        return ["b" if kind is bytes else "B", value.hex()]
     if depth >= MAX_DEPTH:
         raise TooLargeError(f"a value nested more than {MAX_DEPTH} deep")
     tag = _SEQUENCES.get(kind)
@@ -66,15 +78,21 @@ def encode(value: Any, depth: int = 0) -> Any:
         return [tag, *(encode(item, depth + 1) for item in value)]
     if kind in _MAPPINGS:
         return ["d", *([encode(key, depth + 1), encode(item, depth + 1)] for key, item in dict.items(value))]
+    if kind is array:
+        return ["a", value.typecode, encode(value.tolist(), depth + 1)]
     if kind is range:
         return ["r", *(encode(part) for part in (value.start, value.stop, value.step))]
     if kind.__module__ in {"builtins", "itertools"} and hasattr(kind, "__next__"):
         return ["g", *_taken(value, depth)]
     if kind.__module__ == "numpy" and "numpy" in sys.modules:
         return _of_numpy(value, depth)
-    raise NoValueError(
-        f"a value of type {kind.__name__[:60]}", data=kind.__module__ == "builtins" and not callable(value)
-    )
+    if (text := text_of(value)) is not None:
+        return ["x", *text]
+    if (record := described(value)) is not None:
+        tag, head, members = record
+        return [tag, head, *(encode(item, depth + 1) for item in members)]
+    data = kind.__module__ in {"builtins", "program", "array"} | STANDARD and not callable(value)
+    raise NoValueError(f"a value of type {kind.__name__[:60]}", data=data)
 
 
 def _taken(iterator: Any, depth: int) -> list[Any]:
@@ -101,17 +119,28 @@ def _of_numpy(value: Any, depth: int) -> Any:
     raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}", data=not callable(value))
 
 
-def decode(tree: Any) -> Any:
-    """The value of a tree, of exact built-in types."""
+def decode(tree: Any, make: Maker = stand_in) -> Any:
+    """The value of a tree.
+
+    Args:
+        tree: one that ``check`` has passed.
+        make: what makes an object of a program's class; a stand-in for it by default.
+    """
     if not isinstance(tree, list):
         return tree
     tag, *rest = tree
     if tag == "d":
-        return {decode(key): decode(item) for key, item in rest}
+        return {decode(key, make): decode(item, make) for key, item in rest}
     if tag in _MAKERS:
-        return _MAKERS[tag](decode(item) for item in rest)
+        return _MAKERS[tag](decode(item, make) for item in rest)
+    if tag in TAGS:
+        return make(tag, rest[0], [decode(item, make) for item in rest[1:]])
     if tag == "r":
         return range(*map(decode, rest))
+    if tag == "x":
+        return value_of(*rest)
+    if tag == "a":
+        return array(rest[0], decode(rest[1]))
     if tag == "n":
         members = decode(rest[1])
         return sys.modules["numpy"].array(members, dtype=rest[0]) if "numpy" in sys.modules else members
@@ -121,8 +150,9 @@ def decode(tree: Any) -> Any:
         return float(rest[0])
     if tag == "c":
         return complex(float(rest[0]), float(rest[1]))
-    if tag == "b":
-        return bytes.fromhex(rest[0])
+    if tag in {"b", "B"}:
+        data = bytes.fromhex(rest[0])
+        return data if tag == "b" else bytearray(data)
     raise NoValueError("an unknown tag")
 
 
@@ -151,6 +181,13 @@ def check(tree: Any, depth: int = 0) -> None:
     elif tag in _MAKERS:
         for item in rest:
             check(item, depth + 1)
+    elif tag in TAGS:
+        if not rest or type(rest[0]) is not list or len(rest[0]) != (2 if tag == "m" else 4):
+            raise NoValueError("a malformed value")
+        if not is_head(tag, rest[0], len(rest) - 1):
+            raise NoValueError("a malformed value")
+        for item in rest[1:]:
+            check(item, depth + 1)
     elif tag == "r":
         if len(rest) != 3:
             raise NoValueError("a malformed value")
@@ -160,8 +197,18 @@ def check(tree: Any, depth: int = 0) -> None:
         if len(rest) != 2 or type(rest[0]) is not str or not _DTYPE.fullmatch(rest[0]):
             raise NoValueError("a malformed value")
         check(rest[1], depth + 1)
-    elif tag in {"i", "f", "c", "b"}:
-        if len(rest) != (2 if tag == "c" else 1) or any(type(item) is not str for item in rest):
+    elif tag == "a":
+        if len(rest) != 2 or type(rest[0]) is not str or len(rest[0]) != 1 or type(rest[1]) is not list:
+            raise NoValueError("a malformed value")
+        check(rest[1], depth + 1)
+        if not all(type(item) in {int, float, str, list} for item in rest[1]):
+            raise NoValueError("a malformed value")
+        try:
+            decode(tree)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise NoValueError("a malformed value") from error
+    elif tag in {"i", "f", "c", "b", "B", "x"}:
+        if len(rest) != (2 if tag in {"c", "x"} else 1) or any(type(item) is not str for item in rest):
             raise NoValueError("a malformed value")
         try:
             decode(tree)

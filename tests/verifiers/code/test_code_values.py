@@ -1,0 +1,314 @@
+"""What crosses between a program and its tests: values of standard classes, objects as their fields, exceptions by name."""
+
+import json
+from array import array
+from collections import deque
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePosixPath
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_verifiers import get_verifier
+from grpo_verifiers.code._compare import same_value
+from grpo_verifiers.code._inside.raised import exception
+from grpo_verifiers.code._inside.values import MAX_DEPTH, NoValueError, check, decode, dump, encode
+from grpo_verifiers.code._judging import judge_value
+from grpo_verifiers.code._results import spelled
+from grpo_verifiers.code._tests import CallTest
+
+
+def _first(moment):
+    return moment.replace(fold=0)  # which of two equal times it is does not cross
+
+
+EXACT = (
+    st.decimals() | st.fractions() | st.uuids() | st.dates() | st.times().map(_first) | st.datetimes().map(_first) | st.timedeltas() | st.binary().map(bytearray)
+    | st.datetimes(timezones=st.just(UTC) | st.just(timezone(timedelta(hours=5, minutes=30))).map(_first)) | st.lists(st.integers(0, 9)).map(deque)
+    | st.lists(st.integers(-9, 9)).map(lambda items: array("i", items)) | st.just(PurePosixPath("a/b"))
+)  # fmt: skip
+VALUES = st.recursive(
+    EXACT | st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(deque) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(VALUES)
+def test_values_of_standard_classes_survive_the_crossing(value):
+    tree = json.loads(json.dumps(encode(value)))
+    check(tree)
+    back = decode(tree)
+    assert type(back) is type(value)
+    assert repr(back) == repr(value)
+    assert encode(back) == tree
+    assert spelled(tree)
+
+
+def test_views_of_mappings_cross_as_views():
+    for view in ({"a": 1}.keys(), {"a": 1}.values(), {"a": 1}.items()):
+        tree = encode(view)
+        check(tree)
+        assert type(decode(tree)) is type(view)
+        assert list(decode(tree)) == list(view)
+        assert not same_value(encode(list(view)), tree, 1e-6)
+
+
+PROGRAM = """
+from collections import namedtuple
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from types import SimpleNamespace
+from typing import NamedTuple
+Point = namedtuple("Point", "x y")
+class Line(NamedTuple):
+    a: Point
+    b: Point
+    def length(self): return 5
+@dataclass
+class Account:
+    owner: str
+    balance: float = 0.0
+    history: list = field(default_factory=list)
+@dataclass(frozen=True)
+class Frozen:
+    x: int
+class Savings(Account):
+    pass
+class Node:
+    def __init__(self, value, next=None):
+        self.value, self.next = value, next
+    def tail(self): return self.next
+class Slotted:
+    __slots__ = ("a", "_b")
+    def __init__(self): self.a = 1
+class Same:
+    def __init__(self, x): self.x = x
+    def __eq__(self, other): return True
+class Sized(Node):
+    def __len__(self): return 0
+class Colour(Enum):
+    RED = "red"
+    BLUE = 2
+class Level(IntEnum):
+    LOW = 1
+class Sly(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+class Callable_:
+    def __call__(self): return 1
+def give(what): return eval(what)
+def balance(account): return account.balance
+def is_account(value): return isinstance(value, Account)
+def x(point): return point.x, isinstance(point, Point)
+def colour(value): return value is Colour.RED
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "assert give('Point(2, 3)').x == 2 and give('Point(2, 3)') == (2, 3) and give('Point(2, 3)')._asdict() == {'x': 2, 'y': 3}",
+        "a, b = give('Line(Point(0, 0), Point(3, 4))')\nassert b.y == 4 and isinstance(b, Point)",
+        "assert x(give('Point(2, 3)')) == (2, True)",
+        "assert give('Account(\"a\", 2.5, [1])').balance == 2.5 and give('Account(\"a\")').history == []",
+        "assert give('Account(\"a\")') == give('Account(\"a\")') != give('Account(\"b\")')",
+        "assert Account('a', 3.0) == give('Account(\"a\", 3.0)')",
+        "assert isinstance(give('Savings(\"a\")'), Account) and not isinstance(give('Frozen(1)'), Account)",
+        "assert give('Account(\"a\")') != give('Savings(\"a\")')",
+        "assert is_account(give('Savings(\"a\")')) and balance(give('Account(\"a\", 7.0)')) == 7",
+        "assert {give('Frozen(1)'), give('Frozen(1)')} == {give('Frozen(1)')} and repr(give('Frozen(1)')) == 'Frozen(x=1)'",
+        "assert give('Node(1, Node(2))').next.value == 2 and give('Node(1)').next is None",
+        "assert give('Slotted()').a == 1",
+        "assert type(give('Node(1)')).__name__ == 'Node'",
+        "assert give('Colour.RED').name == 'RED' and give('Colour.BLUE').value == 2 and give('Colour.RED') == give('Colour.RED')",
+        "assert colour(give('Colour.RED')) and isinstance(give('Colour.RED'), Colour) and give('Level.LOW') == 1",
+        "from decimal import Decimal\nassert give('__import__(\"decimal\").Decimal(\"0.1\") * 3') == Decimal('0.3')",
+        "from fractions import Fraction\nassert give('__import__(\"fractions\").Fraction(1, 3)') + Fraction(2, 3) == 1",
+        "from collections import deque\nassert give('__import__(\"collections\").deque([1, 2])') == deque([1, 2])",
+        "import datetime\nassert give('__import__(\"datetime\").date(2024, 2, 29)') == datetime.date(2024, 2, 29)",
+        "from datetime import date\nassert give('__import__(\"datetime\").date(2024, 2, 29)').weekday() == 3",
+        "from array import array\nassert give('__import__(\"array\").array(\"i\", [1])') == array('i', [1])",
+        "assert give('bytearray(b\"a\")') == b'a' and sorted(give('{2: 1, 1: 2}.keys()')) == [1, 2] and list(give('{2: 1}.items()')) == [(2, 1)]",
+        "assert give('SimpleNamespace(a=1)').a == 1",
+        "from decimal import Decimal\nassert give('1') == 1 and Decimal('2.5') == give('__import__(\"decimal\").Decimal(\"2.5\")')",
+    ],
+)  # fmt: skip
+def test_results_of_honest_programs_can_be_looked_into(level, fenced, code):
+    verdict = get_verifier("code", level=level, highest=level).verify(fenced(PROGRAM), tests=[{"code": code}])
+    assert verdict.score == 1, verdict
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("assert give('Account(\"a\")').balance == 1", "AssertionError"),
+        ("assert give('Node(1)').tail() is None", "assert_mode='in_process'"),
+        ("assert give('Sly(3)') == 4", "assert_mode='in_process'"),
+        ("assert give('[Sly(3)]') == [3]", "assert_mode='in_process'"),
+        ("assert give('Same(1)') == 3", "AssertionError"),
+        ("assert give('Same(1)') == give('Same(2)')", "AssertionError"),
+        ("assert give('Node(1)') == give('Node(1)')", "AssertionError"),
+        ("assert give('Sized(1)')", "assert_mode='in_process'"),
+        ("assert give('Callable_()')", "assert_mode='in_process'"),
+        ("assert give('Colour.RED') == 'red'", "AssertionError"),
+        ("assert give('Node(lambda: 1)').value", "assert_mode='in_process'"),
+        ("assert isinstance(give('1'), Account)", "AssertionError"),
+        ("assert isinstance(give('{\"Account\": 1}'), Account)", "AssertionError"),
+    ],
+)
+def test_what_its_fields_do_not_tell_passes_no_test(level, fenced, code, told):
+    verdict = get_verifier("code", level=level, highest=level).verify(fenced(PROGRAM), tests=[{"code": code}])
+    assert verdict.score == 0, verdict
+    assert told in verdict.detail
+
+
+RAISING = """
+class BankError(Exception):
+    pass
+class Overdrawn(BankError):
+    def __init__(self, balance, amount):
+        super().__init__(f"{amount} of {balance}")
+        self.balance, self.args_ = balance, (amount,)
+class BadKey(KeyError, BankError):
+    pass
+class Lost(OSError):
+    pass
+class Over(StopIteration):
+    pass
+class ValueError_(ValueError):
+    pass
+def f(kind):
+    if kind is None: return 1
+    raise {"o": lambda: Overdrawn(5, 9), "b": lambda: BankError("x"), "k": lambda: BadKey("y"), "v": lambda: ValueError("z"),
+           "l": lambda: Lost(2, "gone"), "s": Over, "w": lambda: ValueError_("q")}[kind]()
+"""
+CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
+
+
+@pytest.mark.parametrize(
+    ("code", "score"),
+    [
+        (CATCH.format("o", "Overdrawn", "assert e.balance == 5 and str(e) == '9 of 5' and e.args_ == (9,)"), 1),
+        (CATCH.format("o", "BankError", "assert isinstance(e, Overdrawn) and type(e).__name__ == 'Overdrawn'"), 1),
+        (CATCH.format("o", "(KeyError, Overdrawn)", "pass"), 1),
+        (CATCH.format("k", "BankError", "assert e.args == ('y',)"), 1),
+        (CATCH.format("k", "KeyError", "assert type(e).__name__ == 'BadKey'"), 1),
+        (CATCH.format("l", "OSError", "assert e.errno == 2"), 1),
+        (CATCH.format("l", "Lost", "assert e.errno == 2"), 1),
+        (CATCH.format("w", "ValueError", "assert e.__class__.__name__ == 'ValueError_'"), 1),
+        (CATCH.format("s", "Over", "pass"), 1),
+        ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, 'o')", 1),
+        ("import unittest\nwith unittest.TestCase().assertRaises(BankError) as seen:\n    f('o')\nassert seen.exception.balance == 5", 1),
+        ("from contextlib import suppress\nwith suppress(KeyError, BankError):\n    f('b')\n    assert False", 1),
+        (CATCH.format("b", "Overdrawn", "pass"), 0),
+        (CATCH.format("v", "BankError", "pass"), 0),
+        (CATCH.format("o", "ValueError", "pass"), 0),
+        (CATCH.format("v", "ValueError as e:\n    pass\nexcept BankError", "assert False"), 1),
+        ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, 'b')", 0),
+        ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, None)", 0),
+        ("assert all(f(kind) for kind in 's')", 0),
+        ("assert f('o') == 1", 0),
+    ],
+)  # fmt: skip
+def test_exceptions_of_a_program_are_caught_by_name(level, fenced, code, score):
+    verdict = get_verifier("code", level=level, highest=level).verify(fenced(RAISING), tests=[{"code": code}])
+    assert verdict.score == score, verdict
+
+
+def test_an_exception_is_of_the_classes_that_share_its_names_and_of_no_other():
+    caught = {name: type(name, (Exception,), {}) for name in ("A", "B", "C")}
+    for near, base in (
+        ("ValueError", ValueError),
+        ("OSError", OSError),
+        ("StopIteration", Exception),
+        ("type", Exception),
+    ):
+        made = exception(
+            "told", near, ["t", "x"], ["B", "A", "no name", "__class__"], ["d", ["n", 1], ["args", 2]], caught=caught
+        )
+        assert isinstance(made, base)
+        assert [name for name in caught if isinstance(made, caught[name])] == ["A", "B"]
+        assert (type(made).__name__, made.args, made.n) == ("B", ("x",), 1)
+        assert not isinstance(made, StopIteration)
+    assert type(exception("told", "KeyError", ["t", "x"], [], None, caught=caught)) is KeyError
+    assert str(exception("told", "KeyError", 5, ["A"], None, caught=caught)) == "told"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(["a", "b", "A", "_c", "__class__", "__eq__", "class", "", "a b", "x" * 200])
+HOSTILE = st.recursive(
+    JSON
+    | st.tuples(st.sampled_from("ifcbBxarngmoekvyqlsztd"), JSON, JSON).map(list)
+    | st.tuples(st.just("x"), st.sampled_from(["Decimal", "Fraction", "UUID", "date", "time", "datetime", "timedelta", "PosixPath", "eval"]),
+                st.text(max_size=8) | st.sampled_from(["1/0", "sNaN", "1e999999999", "9" * 9999, "9" * 99999, "-1/-1/-1", "9999999999/0/0", "\0"])).map(list),
+    lambda inner: st.tuples(st.sampled_from("lszdgqkvy"), inner, inner).map(list)
+    | st.tuples(st.just("m"), st.tuples(NAMES, st.lists(NAMES, max_size=3)).map(list), inner).map(list)
+    | st.tuples(st.just("o"), st.tuples(NAMES, st.lists(NAMES, max_size=2), st.lists(NAMES, max_size=2), JSON).map(list), inner).map(list)
+    | st.tuples(st.just("e"), st.tuples(NAMES, st.lists(NAMES, max_size=2), NAMES, st.booleans()).map(list), inner).map(list)
+    | st.tuples(st.just("a"), st.sampled_from(["i", "u", "d", "Z", ""]), inner).map(list),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=800, deadline=None)
+@given(HOSTILE)
+def test_a_hostile_tree_never_passes_never_crashes_and_runs_nothing(tree):
+    for wanted in (3, 0.5, "x", (1, 2), {1}, {"a": 1}, None, 0.0, 1j):
+        result = judge_value(0, CallTest("f", ["l"], ["d"], encode(wanted)), ["value", tree], 1e-6)
+        assert result.kind == ("pass" if _means(tree, wanted) else "wrong")
+    try:
+        check(tree)
+    except NoValueError:
+        return
+    try:
+        value = decode(tree)
+    except (TypeError, ValueError):  # members that no set takes
+        return
+    assert encode(value) is not None or value is None
+    assert isinstance(spelled(tree), str)
+    dump(encode(value))
+
+
+def _means(tree, wanted):
+    """Whether a tree honestly stands for one of the values above: by Python, on what it decodes to."""
+    try:
+        check(tree)
+        value = decode(tree)
+        if type(value) in {bool, str} or type(wanted) in {bool, str}:
+            return type(value) is type(wanted) and value == wanted
+        if type(wanted) is int:
+            return type(value) is int and value == wanted
+        if type(wanted) is float:
+            return abs(float(value) - wanted) <= max(1e-6 * wanted, 1e-13 * (wanted == 0))
+        if type(wanted) is tuple:
+            return isinstance(value, tuple | list | deque | array) and [*map(repr, value)] == [*map(repr, wanted)]
+        kinds = (set, frozenset) if type(wanted) is set else type(wanted)
+        return isinstance(value, kinds) and value == wanted
+    except (NoValueError, TypeError, ValueError, OverflowError):
+        return False
+
+
+def test_a_tree_as_deep_as_any_is_refused_and_not_followed():
+    for deep in (MAX_DEPTH - 2, MAX_DEPTH + 2, 5000):
+        tree = 1
+        for _ in range(deep):
+            tree = ["o", ["A", [], ["x"], True], tree]
+        assert judge_value(0, CallTest("f", ["l"], ["d"], 1), ["value", tree], 1e-6).kind == "wrong"
+
+
+def test_a_namespace_and_a_path_keep_what_they_hold():
+    assert decode(encode(SimpleNamespace(a=[1, Decimal("2.5")]))).a == [1, Decimal("2.5")]
+    assert decode(encode([date(2024, 1, 2), time(3), datetime(2024, 1, 2, tzinfo=UTC), UUID(int=1), Fraction(1, 3)])) == [
+        date(2024, 1, 2), time(3), datetime(2024, 1, 2, tzinfo=UTC), UUID(int=1), Fraction(1, 3)
+    ]  # fmt: skip

@@ -1,0 +1,90 @@
+"""Exceptions of a program in its tests: the nearest built-in class, and the names of the program's own.
+
+A name that test code catches (``except Overdrawn:``, ``raises(Overdrawn)``) is a class of the tests' own. An exception
+of the program is an instance of those that its classes share a name with.
+"""
+
+import ast
+import builtins
+from typing import Any
+
+from .records import is_name
+from .values import check, decode, dump, encode
+
+_MAX_ARGUMENTS = 10_000
+_MOST_NAMES = 20
+_UNFIT = ("Stop", "Unicode", "ExceptionGroup")
+_CATCHING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "suppress"})
+
+
+class ProgramError(Exception):
+    """Stands in the tests for an exception that the program raised and that has no built-in class."""
+
+
+def caught_names(tree: ast.AST) -> set[str]:
+    """Names that test code uses as classes of exceptions."""
+    found: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            found.append(node.type)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _CATCHING:
+            several = getattr(node.func, "attr", getattr(node.func, "id", "")) == "suppress"
+            found += node.args if several else node.args[:1]
+            found += [keyword.value for keyword in node.keywords if keyword.arg in {"expected_exception", "exception"}]
+    found += [part for each in found if isinstance(each, ast.Tuple) for part in each.elts]
+    return {each.id for each in found if isinstance(each, ast.Name)}
+
+
+def describe(error: BaseException) -> list[Any]:
+    """The nearest built-in class, the arguments, the names of its own classes, the fields; None: it cannot cross."""
+    own: list[str] = []
+    try:
+        kinds = type(error).__mro__
+        near = next(str(kind.__name__) for kind in kinds if kind.__module__ == "builtins")
+        own = [str(kind.__name__) for kind in kinds if kind.__module__ in {"program", "__main__"}][:_MOST_NAMES]
+    except BaseException:  # noqa: BLE001 - the program may have patched anything
+        near = "Exception"
+    fields = {name: item for name, item in getattr(error, "__dict__", {}).items() if is_name(name)}
+    return [near, _crossing(lambda: error.args), own, _crossing(lambda: fields)]
+
+
+def _crossing(value: Any) -> Any:
+    """The tree of a value where all of that can cross."""
+    try:
+        tree = encode(value())
+        return tree if len(dump(tree)) <= _MAX_ARGUMENTS else None
+    except BaseException:  # noqa: BLE001 - as above
+        return None
+
+
+def exception(told: str, near: str, args: Any, own: list[str], fields: Any, *, caught: dict[str, type]) -> Exception:
+    """The program's exception, of the built-in class of that name, with the arguments and fields that it had.
+
+    Not of one that would end a loop of the test early, and pass it.
+
+    Args:
+        told: what it says.
+        near: the nearest built-in class.
+        args: the tree of its arguments, or None.
+        own: the names of its other classes, the nearest first.
+        fields: the tree of its fields, or None.
+        caught: classes that the test catches, by name.
+    """
+    kind = getattr(builtins, near, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception) or near.startswith(_UNFIT):
+        kind = ProgramError
+    names = [name for name in own if is_name(name)]
+    if names:
+        bases = [caught[name] for name in names if name in caught]
+        space = {"_names_": tuple(names), "__module__": "program"}
+        kind = type(names[0], (*dict.fromkeys(bases), kind), space)
+    try:
+        check(args)
+        made: Exception = kind(told) if args is None else kind(*decode(args))
+    except Exception:  # noqa: BLE001 - a stranger's arguments
+        kind = type(names[0], (*dict.fromkeys(bases), ProgramError), space) if names else ProgramError
+        made = kind(told)
+    for name, item in (decode(fields) if fields is not None else {}).items():
+        if not hasattr(BaseException, name):
+            made.__dict__[name] = item
+    return made
