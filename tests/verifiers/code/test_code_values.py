@@ -29,7 +29,7 @@ def _first(moment):
 
 EXACT = (
     st.decimals() | st.fractions() | st.uuids() | st.dates() | st.times().map(_first) | st.datetimes().map(_first) | st.timedeltas() | st.binary().map(bytearray)
-    | st.datetimes(timezones=st.just(UTC) | st.just(timezone(timedelta(hours=5, minutes=30))).map(_first)) | st.lists(st.integers(0, 9)).map(deque)
+    | st.datetimes(timezones=st.just(UTC) | st.just(timezone(timedelta(hours=5, minutes=30)))).map(_first) | st.lists(st.integers(0, 9)).map(deque)
     | st.lists(st.integers(-9, 9)).map(lambda items: array("i", items)) | st.just(PurePosixPath("a/b"))
 )  # fmt: skip
 VALUES = st.recursive(

@@ -125,6 +125,8 @@ def _spell(tree: Any) -> str:
         return "{" + ", ".join(f"{_spell(key)}: {_spell(item)}" for key, item in rest) + "}"
     if tag in {"n", "a"}:
         return f"array({_spell(rest[1])})"
+    if tag in {"b", "B"}:
+        return f"{'bytes' if tag == 'b' else 'bytearray'}.fromhex({rest[0][:100]!r})"
     if tag == "x":
         return f"{rest[0]}({rest[1][:100]!r})"
     if tag == "e":
