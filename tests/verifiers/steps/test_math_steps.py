@@ -1,6 +1,8 @@
 """Steps scored by the equations they state: what counts as a statement, what holds, and what cannot be told."""
 
 import time
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from grpo_verifiers import Status, Step, Verdict, get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
+from grpo_verifiers.steps._drift import Drift, Rounding
 from grpo_verifiers.steps.aggregate import reaggregated
 
 HOLDS, WRONG, NOTHING = 1.0, 0.0, None
@@ -32,16 +35,99 @@ CASES = {
     ],
     NOTHING: [
         "", "no numbers", "7", "a = 5", "2x+3 = 7", "x = y", "1=1", "x=x", "5+0=5", "5 = 5.0", "1*5 = 5", "3+4=4+3", "-(-5) = 5",
-        "half of 10 = 5", "20% of 50 = 10", "5 apples * 2 = 10 apples", "3 apples and 2 = 5", "3 apples + 4 apples = 7 apples",
+        "half of 10 = 5", "5 apples * 2 = 10 apples", "3 apples and 2 = 5", "3 apples + 4 apples = 7 apples",
         "9^(9^(9^9)) = 5", "100000! = 3", "3:4 = 6:8", "100 cm = 1 m", "60 minutes = 1 hour", "10:30 = 5", "24 = 2 dozen",
         "2+2=5 is wrong", "suppose 2+2 = 5", "if 2+2=5 then", "17 mod 5 = 2", "7 % 3 = 1", "7 // 2 = 3", "for i in x: i += 1", "x == 5",
         "10 apples - 3 + 4 = 1", "= 7", "3+4 =", "3+4 = \n", "log(8) = 3", "3+4 != 8", "3+4 <= 8", "f(3) = 9", "width3 = 4",
-        "3+4 = 5 * width", "((((3+4 = ", "12*3=3", "100/3 = 33.3", "1/3 = 0.3", "AB = 5", "\\angle ABC = 60^\\circ", "3 = 4 squared",
+        "3+4 = 5 * width", "((((3+4 = ", "12*3=3", "1/3 = 0.3", "AB = 5", "\\angle ABC = 60^\\circ", "3 = 4 squared",
     ],
 }  # fmt: skip
 
 
 CASES[HOLDS] += ["- 3 + 4 = 1", "(3) + 4 = 7", "1) 3+4 = 7", "(1) 3+4 = 7", "1. -3+4 = 1", "a) 3+4 = 7", "• 3+4 = 7"]
+CASES[HOLDS] += [
+    "2/3 = 0.67.",
+    "10/3 = 3.3.",
+    "100/3 = 33.3.",
+    "2/3 = 0.6666.",
+    "\\pi = 3.14.",
+    "\\pi = 3.1415.",
+    "\\sqrt{2} = 1.41.",
+    "1000000/3 = 333333.33.",
+    "1/8 = 0.13.",
+    "1/8 = 0.12.",
+    "3 \\approx 3.02.",
+    "9.8 ≈ 10.",
+    "1234 ≈ 1200.",
+    "22/7 ≈ \\pi.",
+    "1/3000 ≈ 3.33 \\cdot 10^{-4}.",
+    "2/3 = 66.67\\%.",
+    "50\\% = 0.5.",
+    "20% of 50 = 10.",
+    "2/3 of 12 = 8.",
+    "10/40 * 100 = 25%.",
+    "2 plus 2 = 4.",
+    "12 divided by 4 is 3.",
+    "2 + 2 gives 4 apples.",
+    "$2+2$ = $4$.",
+    "2 + 2 \\equiv 4.",
+    "2 + 2 := 4.",
+    "\\log 100 = 2.",
+    "\\ln 2 = 0.69.",
+    "12.349 = 12.35.",
+    "5 - 2 is 3 apples.",
+]
+CASES[WRONG] += [
+    "0.009 = 0.00.",
+    "1/150 = 0.00.",
+    "0.004 + 0.004 = 0.00.",
+    "0.005 = 0.01.",
+    "1/3 = 0.3.",
+    "2/3 = 0.66.",
+    "5.00 = 5.009.",
+    "5.009 = 5.00.",
+    "12.34 = 12.349.",
+    "1/3 = 0.34.",
+    "\\sqrt{2} = 1.42.",
+    "10/3 = 3.",
+    "100 ≈ 101.",
+    "10000 \\approx 10099.",
+    "0.3 ≈ 1/3.",
+    "2 ≈ 1.5.",
+    "50+50 ≈ 50+51.",
+    "1/3 = -0.33.",
+    "50\\% = 50.",
+    "50 = 50\\%.",
+    "5\\% + 5\\% = 10.",
+    "20% of 50 = 11.",
+    "2 plus 2 = 5.",
+    "2 + 2 is 5.",
+    "2 + 2 gives 5 apples.",
+    "$2+2$ = $5$.",
+    "2 + 2 \\equiv 5.",
+    "2 + 2 := 5.",
+    "2 + 2 =\n5.",
+    "\\log 8 = 4.",
+    "\\log 100 = 3.",
+    "7! = 7.",
+    "3 + 4 = 8!.",
+    "17 mod 5 = 3.",
+    "7 // 2 = 4.",
+    "1/(1-1) = 5.",
+]
+CASES[NOTHING] += [
+    "\\log 8 = 3.",
+    "\\sin 30 = 0.5.",
+    "0.00 \\cdot 1000 = 0.",
+    "0/7 = 0.",
+    "100 - 25 = 75\\%.",
+    "17 mod 5 = 2.",
+    "3 + 4 is 2 less than 9.",
+    "2 + 2 \\equiv 5 \\pmod{3}.",
+    "2 + 2 ≡ 5 (mod 3).",
+    "20 % 3 * 2 = 40.",
+    "2x + 3 = 2x + 5.",
+]
 CASES[WRONG] += ["- 3 + 4 = 8", "(3) + 4 = 8", "1) 3+4 = 8", "* 3+4 = 8"]
 
 
@@ -66,6 +152,106 @@ def test_rounding_can_be_turned_off(text):
 def test_padding_earns_nothing():
     text = "3+4=7\n1=1\nx=x\n3+4=7\n4+3 = 7\n7 = 3+4\n3+4=8\n3+4=8"
     assert scores(text) == [1.0, None, None, None, None, None, 0.0, 0.0]  # what is wrong stays wrong
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 999), st.integers(3, 999), st.integers(1, 4), st.integers(-2, 2))
+def test_a_decimal_holds_for_a_quotient_only_as_rounding_does_it_on_paper(top, bottom, places, slip):
+    exact, last = Fraction(top, bottom), Decimal(1).scaleb(-places)
+    near = Decimal(top) / Decimal(bottom)
+    shown = near.quantize(last, ROUND_HALF_UP) + slip * last
+    allowed = {near.quantize(last, rule) for rule in (ROUND_HALF_UP, ROUND_HALF_EVEN)}
+    digits = len(str(shown).replace(".", "").lstrip("0-"))
+    cut = 0 <= exact - Fraction(shown) < Fraction(last) and digits >= 4 and 10**20 % exact.denominator
+    right = Fraction(shown) == exact or (shown in allowed and digits >= 2) or cut
+    found = scores(f"{top}/{bottom} = {shown}.")
+    assert found == [1.0 if right else 0.0]
+
+
+def test_small_roundings_do_not_walk_away():
+    lines = ["0.9945 = 0.995", "0.995 = 1.00", "1.00 = 1.0045", "1.0045 = 1.005", "1.005 = 1.01"]
+    assert scores("\n".join(lines)) == [1.0, 1.0, 1.0, 0.0, 1.0]
+    assert scores(lines[-1] + ".") == [1.0]  # by itself it is a rounding
+    assert scores("0.9945 = 0.995 = 1.00 = 1.0045 = 1.005 = 1.01.") == [0.0]
+    walk = "\n".join(f"{k} ≈ {k}.49\n{k}.49 ≈ {k}.5\n{k}.5 ≈ {k + 1}" for k in range(100, 200))
+    found = scores(walk, aggregate="mean")
+    assert found[:3] == [1.0, 1.0, 1.0]
+    assert 0.0 in found[3:7]
+    honest = "449/1000 = 0.45\n5/11 = 0.45\n10/3 = 3.333\n10/3 = 3.33\n3.33 \\cdot 3 = 9.99\n9.99 ≈ 10"
+    assert scores(honest) == [1.0] * 6
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 5)), max_size=60))
+def test_linked_values_never_spread_over_more_than_a_unit(walk):
+    drift, linked = Drift(), {}
+    for start, step in walk:
+        left, right = Fraction(start, 10), Fraction(start + step, 10)
+        if drift.allows(Rounding(left, right, Fraction(1))):
+            union = linked.get(left, {left}) | linked.get(right, {right})
+            linked.update(dict.fromkeys(union, union))
+    assert all(max(group) - min(group) <= 1 for group in linked.values())
+
+
+def test_a_proof_that_nine_is_nothing_fails():
+    text = "0.009 = 0.00\n0.00 \\cdot 1000 = 0\n0.009 \\cdot 1000 = 9.00"
+    assert scores(text) == [0.0, None, 1.0]
+    assert math_steps(text, text).score == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "expected"),
+    [
+        ("2 + 2 = 5\n<step>3 + 4 = 7</step>", "tags", [0.0]),
+        ("<step>3 + 4 = 7</step>\n2 + 2 = 5\n<step>so</step>", "tags", [1.0, 0.0]),
+        ("<step>3 + 4 = 7</step>\n2 + 2 = 5.", "tags", [0.0]),
+        ("<step>1 + 1 = 2</step><step>3+4=8</step>", "tags", [1.0, 0.0]),
+        ("2 + 2 = 5\nStep 1: 3 + 4 = 7\nStep 2: 1 + 1 = 2", "numbered", [0.0, 1.0]),
+        ("3 + 4 = 7\nStep 1: so", "numbered", [1.0]),
+        ("3 + 4\n= 7\n= 8.", "newline", [None, 1.0, 0.0]),
+    ],
+)
+def test_an_equation_outside_of_all_steps_belongs_to_the_next(text, steps, expected):
+    assert scores(text, steps=steps) == expected
+
+
+def test_however_many_right_ones_stand_before_it_a_wrong_one_counts(monkeypatch):
+    lines = [f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 1511)]
+    text = "\n".join([*lines, "2 + 2 = 5."])
+    verdict = math_steps(text, text)
+    assert (verdict.score, verdict.steps[-1].score, verdict.steps[-2].score) == (0.0, 0.0, 1.0)
+    monkeypatch.setattr("grpo_verifiers.steps._math_steps.MAX_LINKS", 1000)
+    verdict = math_steps(text, text)
+    assert (verdict.score, sum(step.score == 1 for step in verdict.steps)) == (0.0, 1000)
+    assert "more than 1000 equations" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("options", "mean"),
+    [
+        ({}, 100 / 101),
+        ({"distinct": True}, 1 / 2),
+        ({"max_steps": 4}, 4 / 5),
+        ({"distinct": True, "max_steps": 4}, 1 / 2),
+    ],
+)
+def test_what_easy_equations_beside_a_wrong_one_earn(options, mean):
+    text = "2 + 2 = 5\n" + "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 110)) + "\n"
+    assert math_steps(text, text, aggregate="mean", **options).score == pytest.approx(mean)
+    late = text.partition("\n")[2] + "2 + 2 = 5\n"
+    assert math_steps(late, late, aggregate="mean", **options).score == pytest.approx(mean)
+
+
+def test_distinct_equations_differ_by_more_than_their_numbers():
+    text = "2 + 3 = 5\n10 + 11 = 21\n3 + 4 + 5 = 12\n7 * 2 = 14\n5 = 1 + 4\n2 + 3 = 6\n8 + 9 = 18."
+    assert scores(text, distinct=True) == [1.0, None, 1.0, 1.0, None, 0.0, 0.0]
+
+
+def test_in_the_trainer_work_is_counted():
+    heavy = "\n".join(f"(x+y+{k})^{{12}} (x-{k})^{{9}} = (x-{k})^{{9}} (x+y+{k})^{{12}}+1" for k in range(60))
+    assert quick_math_steps(heavy, heavy) is None
+    light = "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 200))
+    assert quick_math_steps(light, light).score == 1.0
 
 
 def test_what_the_prompt_says_is_no_statement():
@@ -115,6 +301,8 @@ def test_options_are_checked():
         get_verifier("math_steps", steps="lines")
     with pytest.raises(KeywordError, match="one of 'min', 'mean', 'last', 'product'"):
         get_verifier("math_steps", aggregate="sum")
+    with pytest.raises(KeywordError, match="max_steps is 0, expected an integer of at least 1"):
+        get_verifier("math_steps", max_steps=0)
 
 
 HOSTILE = [
@@ -152,7 +340,7 @@ def test_sums_are_judged_by_their_value(left, right, sign, slip, latex):
     shown = f"({left}){sign}({right})={value}"
     text = "Then $" + shown.replace("*", " \\cdot ") + "$." if latex else f"{shown}."
     found = scores(text)
-    idle = {"+": 0 in (left, right), "-": right == 0, "*": 1 in (left, right)}[sign]
+    idle = {"+": 0 in (left, right), "-": right == 0, "*": bool({0, 1} & {left, right})}[sign]
     trivial = slip == 0 and (idle or (sign == "-" and left == 0))
     assert found == [0.0 if slip else 1.0] or (trivial and found == [None])
 

@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from grpo_verifiers.budget import spend
+
+WORD_SIGNS = ("equals", "gives", "makes", "yields", "is")
+"""Words that stand for a sign of equality; all but the first only between numbers."""
 MAX_SIDE = 200
 """Characters of a side; a longer one is left out."""
 
@@ -18,8 +22,8 @@ _TOKEN = re.compile(
     r"|(?P<text>\\(?:text(?:bf|it|rm|normal)?|mbox|mathrm|operatorname)\s{0,9}\{[^{}]{0,200}\})"
     r"|(?P<stop>\\[()\[\]]|\\(?:begin|end)\s{0,9}\{[a-z*]{1,20}\}|\\(?:q?quad|implies|iff|[rR]ightarrow|therefore|because)"
     r"(?![a-zA-Z])|[-=]>|<<|>>|[⇒→;?\"“”…]|\.{2,})"
-    r"|(?P<other>[!<>:+*/-]=|[<>≠≤≥≡]|\\(?:neq?|leq?|geq?|lt|gt|equiv|in|sim|propto|cong|to|mid)(?![a-zA-Z])|=:)"
-    r"|(?P<rel>={1,3}|\\(?:approx|simeq)(?![a-zA-Z])|≈|~=)"
+    r"|(?P<other>[!<>+*/-]=|[<>≠≤≥]|\\(?:neq?|leq?|geq?|lt|gt|in|sim|propto|cong|to|mid)(?![a-zA-Z]))"
+    r"|(?P<rel>:=|=:|={1,3}|\\(?:approx|simeq|equiv)(?![a-zA-Z])|[≈≡]|~=)"
     r"|(?P<num>\d{1,3}(?:,\d{3})++(?!\d)(?:\.\d+)?|\d++(?:\.\d+)?|\.\d+)"
     r"|(?P<cmd>\\[a-zA-Z]+)"
     r"|\\(?P<esc>.)"
@@ -34,8 +38,15 @@ _TOKEN = re.compile(
 _ITEM = re.compile(
     r"^[ \t]*+(?:(?P<dash>[-–])|[*+•]|\(?(?:\d{1,3}|[a-zA-Z])[.)](?=[ \t]++[^-+*/^=×÷·!\s]))(?=[ \t])", re.MULTILINE
 )
+_SIGNS = ("=", "≈", "≡", "approx", "simeq", "equiv", *WORD_SIGNS)
+_MARKUP = re.compile(r"</?[A-Za-z]\w{0,30}>")  # a tag ends what stands before it
 _WORK = frozenset({"+", "-", "*", "/", "^", "**", "×", "÷", "·", "⋅", "−", "–", "!", "%", "√", "²", "³"})
+_SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied": "*", "divided": "/", "of": "*", "mod": "\\bmod"}
+_WHOLE = frozenset({"//", "%", "\\bmod"})
+_UNREAD = frozenset({":", "//", "\\bmod", "\\pmod", "\\mod", "\\pod"})
+_WITH_BY = frozenset({"multiplied", "divided"})
 _OPENERS, _CLOSERS = frozenset("([{"), frozenset(")]}")
+_ABOUT = frozenset({"\\approx", "\\simeq", "≈", "~="})
 _FUNCTIONS = frozenset({"sin", "cos", "tan", "log", "ln", "gcd", "lcm", "max", "min", "sqrt", "floor", "ceil"})
 _BEFORE_LIST = """
 of half third quarter twice thrice double triple plus minus times multiplied divided by over than per percent squared
@@ -46,6 +57,10 @@ _AFTER_LIST = """
 plus minus times multiplied divided over mod squared cubed percent dozen hundred thousand million billion half and
 is wrong false incorrect not isn't would cannot remainder
 """
+_THAN_LIST = """
+more less fewer greater larger smaller bigger higher lower longer shorter short away off too
+"""
+_THAN = frozenset(_THAN_LIST.split())  # after "3 + 4 is 2"
 _BEFORE, _AFTER = frozenset(_BEFORE_LIST.split()), frozenset(_AFTER_LIST.split())
 
 
@@ -66,18 +81,22 @@ class Chain:
         signs: ``"="``, ``"~="``, or ``"?"`` for relations that are not looked at.
         cut: the text ends with the last side, so that its last number may go on.
         dash: a dash stands before the first side, which may be the mark of an item or a sign.
+        at: where the signs stand in the text.
     """
 
     sides: tuple[str, ...]
     signs: tuple[str, ...]
     cut: bool = False
     dash: bool = False
+    at: tuple[int, ...] = ()
 
 
 def chains(text: str) -> list[Chain]:
     """The equations of a text, in order."""
-    if "=" not in text and "≈" not in text and "approx" not in text and "simeq" not in text and "equals" not in text:
+    if not any(sign in text for sign in _SIGNS):
         return []
+    spend(len(text) >> 2)
+    text = _MARKUP.sub(lambda match: ";" + " " * (len(match.group()) - 1), text)
     dashes = {match.end() for match in _ITEM.finditer(text) if match["dash"]}
     masked = _ITEM.sub(lambda match: " " * len(match.group()), text)
     found: list[Chain] = []
@@ -111,7 +130,7 @@ def _tokens(text: str) -> list[_Token]:
             spaced = True
             continue
         if kind == "word" and value == "equals":
-            kind, value = "rel", "="
+            kind = "rel"
         tokens.append(_Token(kind, value, spaced, match.start(), match.end()))
         spaced = False
     return tokens
@@ -148,8 +167,13 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
             goes_on = at < len(tokens) and tokens[at].kind == "rel"
             if not goes_on and not (previous is not None and previous.kind == "rel"):
                 flush(None)
-        elif token.text == "$" and _is_currency(previous, following):
+        elif token.text == "$" and (_is_currency(previous, following) or _joins_formulas(previous, following)):
             continue
+        elif token.text in WORD_SIGNS and _states(current, following):
+            current.append(token._replace(kind="rel"))
+        elif token.text in _SPOKEN and (skip := _spoken(token, current, tokens[at : at + 2])):
+            at += skip - 1
+            current.append(token._replace(kind="op", text=_SPOKEN[token.text]))
         elif (
             token.kind == "stop"
             or token.text in {"$", "."}
@@ -187,6 +211,38 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
     return pieces
 
 
+def _joins_formulas(previous: Edge, following: Edge) -> bool:
+    """Whether a dollar sign stands beside a sign of equality between two formulas: ``$2+2$ = $4$``."""
+    return (previous is not None and previous.kind == "rel") or (
+        following is not None and following.kind == "rel" and previous is not None
+    )
+
+
+def _states(current: list[_Token], following: Edge) -> bool:
+    """Whether a word such as "is" stands between arithmetic and a number: "3 + 4 is 7"."""
+    if not current or not (current[-1].kind == "num" or current[-1].text in _CLOSERS):
+        return False
+    worked = any(token.text in _WORK for token in current) and not any(token.kind == "other" for token in current)
+    return worked and following is not None and (_begins_value(following) or following.text == "-")
+
+
+def _spoken(token: _Token, current: list[_Token], ahead: list[_Token]) -> int:
+    """How many tokens a spoken sign takes: "2 plus 2", "12 divided by 4", "20% of 50"; 0 where the word is no sign."""
+    length = 2 if token.text in _WITH_BY else 1
+    if length == 2 and (not ahead or ahead[0].text != "by"):
+        return 0
+    if not current or len(ahead) < length or not _begins_value(ahead[length - 1]):
+        return 0
+    if token.text == "of":  # of a share: 20% of 50, 2/3 of 12
+        share = current[-1].text == "%" or [part.text for part in current[-2:-1]] == ["/"]
+        return length if share else 0
+    return length if current[-1].kind == "num" or current[-1].text in {*_CLOSERS, "%", "!"} else 0
+
+
+def _begins_value(token: _Token) -> bool:
+    return token.kind == "num" or token.text in {"(", "$", "\\frac", "\\sqrt"}
+
+
 def _is_currency(previous: Edge, following: Edge) -> bool:
     """Whether a dollar sign stands before an amount: after a number it closes a formula."""
     if following is None or following.kind != "num" or following.spaced:
@@ -220,10 +276,19 @@ def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain
         sides[0] = ""
     if parts[-1] and after is not None and (_word(after) in _AFTER or _glued(parts[-1][-1], after)):
         sides[-1] = ""
+    if (
+        parts[-1]
+        and after is not None
+        and signs[-1].kind == "rel"
+        and signs[-1].text.isalpha()
+        and _word(after) in _THAN
+    ):
+        sides[-1] = ""
     if parts[-1] and after is not None and parts[-1][-1].text in (_WORK - {"!", "%", "²", "³"}):
         sides[-1] = ""
-    texts = tuple("?" if s.kind == "other" else "=" if set(s.text) == {"="} else "~=" for s in signs)
-    return Chain(tuple(sides), texts, cut=bool(parts[-1]) and parts[-1][-1].end == length)
+    texts = tuple("?" if s.kind == "other" else "~=" if s.text in _ABOUT else "=" for s in signs)
+    offsets = tuple(token.start for token in signs)
+    return Chain(tuple(sides), texts, cut=bool(parts[-1]) and parts[-1][-1].end == length, at=offsets)
 
 
 def _misleads(before: _Token, side: list[_Token]) -> bool:
@@ -246,14 +311,24 @@ def _word(token: _Token) -> str:
     return token.text.lower().replace("’", "'")
 
 
+def _whole(part: list[_Token]) -> str:
+    """The value of ``17 mod 5``, ``17 % 5`` or ``17 // 5``."""
+    value, divisor = (token.text.replace(",", "") for token in (part[0], part[2]))
+    if not (value.isdecimal() and divisor.isdecimal() and len(value) + len(divisor) < 60 and int(divisor)):
+        return ""
+    return str(int(value) // int(divisor) if part[1].text == "//" else int(value) % int(divisor))
+
+
 def _side(part: list[_Token]) -> str:
     """The text of one side; empty if it is none that can be read."""
     while part and part[0].text in {"*", "**"}:  # bold type
         part = part[1:]
     while part and part[-1].text in {"*", "**"}:
         part = part[:-1]
-    if not part or any(token.text in {":", "//"} for token in part):
-        return ""  # a ratio, a time, a division of a programming language
+    if len(part) == 3 and part[1].text in _WHOLE:
+        return _whole(part)
+    if not part or any(token.text in _UNREAD for token in part):
+        return ""  # a ratio, a time, a whole division or a congruence among other things
     if any(token.text == "%" and follower.kind == "num" for token, follower in pairwise(part)):
         return ""  # the remainder in a programming language
     text = "".join((" " if token.spaced and at else "") + token.text for at, token in enumerate(part))

@@ -1,12 +1,38 @@
-"""Whether one link of a chain of equations holds: exact arithmetic first, then numbers, many digits in a worker."""
+r"""Whether one link of a chain of equations holds: exact arithmetic first, then numbers, many digits in a worker.
+
+=================================================== ============= =====================================================
+statement                                           verdict       because
+=================================================== ============= =====================================================
+``2/3 = 0.67``, ``10/3 = 3.3``                      holds         a decimal of two significant digits or more, rounded
+``1/3 = 0.3``, ``0.009 = 0.00``                     wrong         fewer digits
+``2/3 = 0.6666``, ``\pi = 3.1415``                  holds         four digits or more of a number without an end, cut
+``2/3 = 0.66``, ``5.00 = 5.009``                    wrong         neither rounded nor cut so
+``10/3 = 3``                                        wrong         only \approx rounds to integers
+``3 \approx 3.02``, ``1234 \approx 1200``           holds         right to the digits shown (1200 shows two)
+``100 \approx 101``, ``0.3 \approx 1/3``            wrong         not so, or further off than 5%
+``\pi \cdot 25 \approx 3.14 \cdot 25``              holds         no side is a number: 0.5%
+``50\% = 50``, ``5\% + 5\% = 10``                   wrong         a percent sign is a hundredth
+``1/4 \cdot 100 = 25\%``                            holds         the hundredth is on the other side
+``100 - 25 = 75\%``                                 unscored      100 may mean 100%
+``7! = 7``, ``3 + 4 = 8!``                          wrong         as a factorial and as an exclamation at the end
+``3 + 4 = 7!``                                      holds         as an exclamation
+``\log 100 = 2``, ``\log 8 = 4``                    holds, wrong  a base that is not written is 10 or e
+``\log 8 = 3``, ``\sin 30 = 0.5``                   unscored      right in base 2, in degrees, which are not written
+``20\% of 50 = 10``, ``2 plus 2 is 4``              holds         words between numbers that are signs
+``17 mod 5 = 3``, ``7 // 2 = 4``                    wrong         the value is at once there: unscored if right
+``0 \cdot 5 = 0``, ``x + 0 = x``                    unscored      nothing to be right or wrong about
+``2x + 3 = 7``, ``5 km = 500 m``                    unscored      a condition, a definition; units
+=================================================== ============= =====================================================
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.compare import quantity
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
@@ -15,18 +41,21 @@ from grpo_verifiers.math.numeric import real_value
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.precise import precise
-from grpo_verifiers.math.relations import APPROXIMATELY
 from grpo_verifiers.math.tokens import ParseError
-from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
 from grpo_verifiers.math.words import FUNCTIONS
+from grpo_verifiers.steps._drift import Rounding
 from grpo_verifiers.steps._equations import Chain
+from grpo_verifiers.steps._shown import cuts, rounds, shown
 
-_OPTIONS = Options(evaluated=False, reduced=False)
+_OPTIONS = Options(evaluated=False, reduced=False, percent="value", decimals=0)
 _NOT_VALUES = STRUCTURES | {"rel", "pm", "unit", "currency", "big"}
-_MIN_PLACES = 2
 _MAX_TERMS = 400
 """Of an identity in letters: more are not multiplied out."""
-ZERO, ONE = number(0), number(1)
+_ABOUT = Fraction(1, 200)
+"""How far two expressions that are no numbers may be from each other to be about equal."""
+ZERO, ONE, HUNDRED = number(0), number(1), number(100)
+Found = tuple["Holds", Rounding | None]
 
 
 class Holds(Enum):
@@ -39,11 +68,13 @@ class Holds(Enum):
 
 
 class Link(NamedTuple):
-    """Two sides of a sign, and what is known of them."""
+    """Two sides of a sign, what is known of them, where the sign stands, and how one was rounded to the other."""
 
     holds: Holds
     key: frozenset[Node]
     text: str
+    at: int
+    rounding: Rounding | None
 
 
 def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
@@ -51,7 +82,7 @@ def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
 
     Args:
         chain: as it is written.
-        rounding: a decimal of two places or more may stand for what it is the rounding of.
+        rounding: a decimal may stand for what it is the rounding of.
         full: decide what takes many digits.
     """
     nodes = [_read(side) for side in chain.sides]
@@ -60,16 +91,17 @@ def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
         if left is None or right is None or sign == "?":
             continue
         last = at + 1 == len(chain.signs)
-        holds = _holds(left, right, sign, rounding=rounding, full=full)
+        spend(20 + 8 * (weight(left) + weight(right)))
+        holds, rounded = _holds(left, right, sign, rounding=rounding, full=full)
         if holds is Holds.NO and last and right[0] == "!":  # "5 + 2 = 7!" is an exclamation
-            holds = _holds(left, right[1], sign, rounding=rounding, full=full)
+            holds, rounded = _holds(left, right[1], sign, rounding=rounding, full=full)
         if holds is Holds.NO and at == 0 and chain.dash and (signed := _read(f"-{chain.sides[0]}")) is not None:
             again = _holds(signed, right, sign, rounding=rounding, full=full)
-            holds = again if again is Holds.YES else holds
+            holds, rounded = again if again[0] is Holds.YES else (holds, rounded)
         if holds is Holds.NO and last and chain.cut and _may_go_on(left, right):
             holds = Holds.NOTHING
-        shown = f"{chain.sides[at]} {'=' if sign == '=' else '≈'} {chain.sides[at + 1]}"
-        yield Link(holds, frozenset({plain(left), plain(right)}), shown)
+        text = f"{chain.sides[at]} {'=' if sign == '=' else '≈'} {chain.sides[at + 1]}"
+        yield Link(holds, frozenset({plain(left), plain(right)}), text, chain.at[at], rounded)
 
 
 def _read(side: str) -> Node | None:
@@ -84,32 +116,87 @@ def _read(side: str) -> Node | None:
 
 
 @lru_cache(maxsize=4096)
-def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) -> Holds:
+def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) -> Found:
+    nothing = Holds.NOTHING, None
     if plain(left) == plain(right) or _terms(left) + _terms(right) > _MAX_TERMS:
-        return Holds.NOTHING
+        return nothing
     for node in (left, right):
         try:
             canon(node)
         except TooBigError:
-            return Holds.NOTHING  # nobody computes that
+            return nothing  # nobody computes that
         except (UndefinedError, NotAlgebraicError):
             pass
     if is_symbolic(left) or is_symbolic(right):
         # As an identity it is right; if it is none, it may be a definition or a condition.
-        return Holds.YES if sign == "=" and quick(left, right, _OPTIONS)[0] else Holds.NOTHING
-    if sign == "~=":
-        values = real_value(left), real_value(right)
-        if values[0] is None or values[1] is None:
-            return Holds.NOTHING
-        return _as_holds(abs(values[0] - values[1]) <= APPROXIMATELY * max(map(abs, values)))  # type: ignore[arg-type]  # no None left
+        return (Holds.YES, None) if sign == "=" and quick(left, right, _OPTIONS)[0] else nothing
+
+    compare = _about if sign == "~=" else partial(_equal, rounding=rounding, full=full)
+    found = compare(left, right)
+    return found if found[0] is not Holds.NO else _read_otherwise(left, right, compare)
+
+
+def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> Found:
     outcome = (precise if full else quick)(left, right, _OPTIONS)[0]
-    if outcome is False and rounding and (_rounds(left, right) or _rounds(right, left)):
-        outcome = True
-    if outcome is False and any(top[:2] == ("log", None) for node in (left, right) for top in walk(node)):
-        return Holds.NOTHING  # of a base that is not written
     if outcome is None:
-        return Holds.NOTHING if full else Holds.OPEN
-    return _as_holds(outcome)
+        return Holds.NOTHING if full else Holds.OPEN, None
+    if outcome:
+        return Holds.YES, None
+    found = _rounded(left, right, about=False) if rounding else None
+    return (Holds.NO, None) if found is None else (Holds.YES, found)
+
+
+def _about(left: Node, right: Node) -> Found:
+    first, second = _exact(left), _exact(right)
+    if first is None or second is None:
+        return Holds.NOTHING, None
+    if first == second:
+        return Holds.YES, None
+    found = _rounded(left, right, about=True)
+    if found is None and shown(left, about=True) is None and shown(right, about=True) is None:
+        unit = _ABOUT * max(abs(first), abs(second))
+        found = Rounding(first, second, unit) if abs(first - second) <= unit else None
+    return (Holds.NO, None) if found is None else (Holds.YES, found)
+
+
+def _rounded(left: Node, right: Node, *, about: bool) -> Rounding | None:
+    """The rounding by which one side stands for the other, if there is one."""
+    for exact, rounded in ((left, right), (right, left)):
+        value, decimal = _exact(exact), shown(rounded, about=about)
+        if value is None or decimal is None:
+            continue
+        if rounds(decimal, value, about=about) or (_is_endless(exact) and cuts(decimal, value)):
+            return Rounding(value, decimal.value, decimal.unit)
+    return None
+
+
+def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], Found]) -> Found:
+    """The verdict on a link that is wrong as written: a percent sign, a base or degrees may be meant otherwise."""
+    no: Found = Holds.NO, None
+    for side, other in ((left, right), (right, left)):
+        if side[0] == "%" and other[0] != "n" and HUNDRED in walk(other):
+            as_unit = compare(side[1], other)[0]
+            if as_unit is Holds.YES and not (other[0] == "*" and HUNDRED in other):
+                as_unit = Holds.NOTHING
+            return as_unit, None
+    if any(top[:2] == ("log", None) for node in (left, right) for top in walk(node)):
+        ten, two = (compare(_with_base(left, base), _with_base(right, base)) for base in (10, 2))
+        return ten if ten[0] is not Holds.NO else (Holds.NOTHING, None) if two[0] is Holds.YES else two
+    degrees = _in_degrees(left), _in_degrees(right)
+    found = compare(*degrees) if degrees != (left, right) else no
+    return (Holds.NOTHING, None) if found[0] is Holds.YES else found
+
+
+def _with_base(node: Node, base: int) -> Node:
+    if node[:2] == ("log", None):
+        return ("log", number(base), _with_base(node[2], base))
+    return rebuilt(node, lambda part: _with_base(part, base))
+
+
+def _in_degrees(node: Node) -> Node:
+    if node[0] == "f" and node[1] in {"sin", "cos", "tan"} and len(node[2]) == 1 and node[2][0][0] == "n":
+        return ("f", node[1], (("deg", node[2][0]),))
+    return rebuilt(node, _in_degrees)
 
 
 def _terms(node: Node) -> float:
@@ -124,10 +211,6 @@ def _terms(node: Node) -> float:
     if kind == "*":
         return min(math.prod(counts), 1e9)
     return min(sum(counts, 1.0), 1e9)
-
-
-def _as_holds(outcome: bool) -> Holds:
-    return Holds.YES if outcome else Holds.NO
 
 
 def is_symbolic(node: Node) -> bool:
@@ -151,19 +234,31 @@ def plain(node: Node) -> Node:
     if kind == "-" and node[1][0] == "-":
         return node[1][1]  # type: ignore[no-any-return]  # a node
     if kind in {"+", "*"}:
+        if kind == "*" and ZERO in node[1:] and all(part[0] == "n" for part in node[1:]):
+            return ZERO
         idle = ZERO if kind == "+" else ONE
         parts = sorted((part for part in node[1:] if part != idle), key=repr)
         return idle if not parts else parts[0] if len(parts) == 1 else (kind, *parts)
     if kind in {"/", "^"} and node[2] == ONE:
         return node[1]  # type: ignore[no-any-return]  # a node
-    return node
+    return ZERO if kind == "/" and node[1] == ZERO and node[2][0] == "n" and node[2] != ZERO else node
 
 
-def _decimal(node: Node) -> tuple[Fraction, int] | None:
-    sign = 1
-    if node[0] == "-":
-        sign, node = -1, node[1]
-    return (sign * node[1], node[2]) if node[0] == "n" and node[2] is not None else None
+def shape(node: Node) -> Node:
+    """An expression with every number alike: ``3 + 4`` and ``5 + 1`` have one shape, ``3 + 4 + 5`` has another."""
+    if node[0] == "n":
+        return ONE
+    node = rebuilt(node, shape)
+    return (node[0], *sorted(node[1:], key=repr)) if node[0] in {"+", "*"} else node
+
+
+def _is_endless(node: Node) -> bool:
+    """Whether a value has no last decimal."""
+    try:
+        value = rational(canon(node))
+    except (TooBigError, UndefinedError, NotAlgebraicError):
+        value = None
+    return value is None or 10**60 % value.denominator != 0
 
 
 def _exact(node: Node) -> Fraction | None:
@@ -175,16 +270,6 @@ def _exact(node: Node) -> Fraction | None:
         return value
     found = real_value(node)
     return None if found is None else Fraction(found)
-
-
-def _rounds(exact: Node, shown: Node) -> bool:
-    """Whether a decimal is a value rounded or cut at its last place."""
-    decimal, value = _decimal(shown), _exact(exact)
-    if decimal is None or value is None or decimal[1] < _MIN_PLACES:
-        return False
-    unit = Fraction(1, 10 ** decimal[1])
-    beyond = value - decimal[0] if value >= 0 else decimal[0] - value
-    return -unit / 2 <= beyond < unit
 
 
 def _may_go_on(left: Node, right: Node) -> bool:

@@ -1,24 +1,37 @@
 """The verifier ``math_steps``: the equations that each step states, checked."""
 
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers._samples import content_text
-from grpo_verifiers.steps._equations import Chain, chains
-from grpo_verifiers.steps._links import Holds, links
+from grpo_verifiers.budget import OverBudgetError, limited
+from grpo_verifiers.steps._drift import Drift
+from grpo_verifiers.steps._equations import chains
+from grpo_verifiers.steps._links import Holds, links, shape
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
-from grpo_verifiers.steps.segments import segment, segmenter_problems, without_specials
-from grpo_verifiers.text._options import require
+from grpo_verifiers.steps.segments import Span, segment, segmenter_problems, without_specials
+from grpo_verifiers.text._options import integer, require
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers.math.tree import Node
 
-MAX_LINKS = 1000
-"""Links of a completion that are checked; steps after those are not scored."""
-_INLINE_LINKS = 64
+MAX_LINKS = 20_000
+"""Links of a completion that are checked; one that states more is padded, and its next step is wrong."""
 _INLINE_CHARS = 20_000
 _DETAIL = 120
+
+
+@dataclass(frozen=True)
+class _Policy:
+    steps: str
+    aggregate: Aggregate
+    rounding: bool
+    distinct: bool
+    max_steps: int | None
 
 
 def math_steps(
@@ -29,12 +42,18 @@ def math_steps(
     steps: str = "newline",
     aggregate: Aggregate = "min",
     rounding: bool = True,
+    distinct: bool = False,
+    max_steps: int | None = None,
 ) -> Verdict:
     """Check the equations that each step states: 1 if all hold, 0 if one does not, not scored where there is none.
 
     A step states nothing with an equation whose sides are alike (``1 = 1``, ``x + 0 = x``), with one that the prompt
     has, or that holds and has been stated before, with one that depends on letters and is no identity (``x = 5``
-    may be a condition), and where words make a side unsure ("half of 10 = 5").
+    may be a condition), and where words make a side unsure ("half of 10 = 5"). What stands outside of all steps
+    belongs to the step that follows, or to the last.
+
+    Easy equations beside a wrong one earn nothing with ``aggregate="min"`` or ``"product"``. With ``"mean"`` they do:
+    ``distinct`` and ``max_steps`` take right steps out of it, and never a wrong one.
 
     Args:
         completion: the model's text; ``completion_text`` is looked at.
@@ -42,11 +61,15 @@ def math_steps(
         prompt: what was asked; equations quoted from it state nothing.
         steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, or a reference.
         aggregate: how the scores of steps become the completion's: min, mean, last or product.
-        rounding: a decimal of two places or more may stand for what it is the rounding of: ``10/3 = 3.33``.
+        rounding: a decimal may stand for what it is the rounding of, right to its digits: ``10/3 = 3.33``.
+        distinct: an equation that holds and differs from an earlier one by its numbers only (``2 + 3 = 5`` and
+            ``10 + 11 = 21``) scores nothing.
+        max_steps: right steps that are scored; later ones are left out. None: all.
     """
     del completion
-    require("math_steps", check_options(steps=steps, aggregate=aggregate, rounding=rounding))
-    verdict = _judged(completion_text, prompt, steps, aggregate, rounding=rounding, full=True)
+    given = {"steps": steps, "aggregate": aggregate, "rounding": rounding, "distinct": distinct}
+    require("math_steps", check_options(**given, max_steps=max_steps))  # type: ignore[arg-type]  # by name
+    verdict = _judged(completion_text, prompt, _Policy(steps, aggregate, rounding, distinct, max_steps), full=True)
     assert verdict is not None
     return verdict
 
@@ -59,53 +82,72 @@ def quick_math_steps(
     steps: str = "newline",
     aggregate: Aggregate = "min",
     rounding: bool = True,
+    distinct: bool = False,
+    max_steps: int | None = None,
 ) -> Verdict | None:
-    """The verdict of `math_steps` where exact arithmetic gives it at once; None where a worker has to look."""
+    """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker has to look."""
     del completion
     if len(completion_text) > _INLINE_CHARS or ":" in steps:
         return None
-    return _judged(completion_text, prompt, steps, aggregate, rounding=rounding, full=False)
-
-
-def _judged(text: str, prompt: Any, steps: str, aggregate: Aggregate, *, rounding: bool, full: bool) -> Verdict | None:
-    spans = segment(text, steps)
-    clean = without_specials(text)
-    stated: list[list[Chain]] = [
-        [chain if end == len(text) else replace(chain, cut=False) for chain in chains(clean[start:end])]
-        for start, end in spans
-    ]
-    if not full and sum(len(chain.signs) for of_step in stated for chain in of_step) > _INLINE_LINKS:
+    try:
+        with limited():
+            policy = _Policy(steps, aggregate, rounding, distinct, max_steps)
+            return _judged(completion_text, prompt, policy, full=False)
+    except OverBudgetError:
         return None
-    known: set[frozenset[Node]] = set()
+
+
+def _judged(text: str, prompt: Any, policy: _Policy, *, full: bool) -> Verdict | None:
+    spans = segment(text, policy.steps)
     quoted = {
         link.key
         for chain in chains(_asked(prompt)[:_INLINE_CHARS])
-        for link in links(chain, rounding=rounding, full=False)
+        for link in links(chain, rounding=policy.rounding, full=False)
     }
-    scores: list[float | None] = []
+    scores: list[float | None] = [None] * len(spans)
+    known: set[frozenset[Node]] = set()
+    shapes: set[frozenset[Node]] = set()
+    drift = Drift()
     wrong = ""
-    left = MAX_LINKS
-    for at, of_step in enumerate(stated, 1):
-        score: float | None = None
-        for link in (link for chain in of_step for link in links(chain, rounding=rounding, full=full)):
-            left -= 1
-            if left < 0:
+    stated = (
+        link for chain in chains(without_specials(text)) for link in links(chain, rounding=policy.rounding, full=full)
+    )
+    for count, link in enumerate(stated if spans else (), 1):
+        at = _step_of(spans, link.at)
+        if link.holds is Holds.OPEN:
+            return None
+        if link.holds is Holds.NOTHING or (link.key in quoted and count <= MAX_LINKS):
+            continue
+        far = link.rounding is not None and not drift.allows(link.rounding)
+        if link.holds is Holds.NO or far or count > MAX_LINKS:
+            scores[at] = 0.0
+            why = "is too far from what was rounded to it before" if far else "does not hold"
+            wrong = wrong or f"step {at + 1}: {link.text[:_DETAIL]} {why}"
+            if count > MAX_LINKS:
+                wrong = f"step {at + 1}: more than {MAX_LINKS} equations"
                 break
-            if link.holds is Holds.OPEN:
-                return None
-            if link.holds is Holds.NOTHING or link.key in quoted:
-                continue
-            if link.holds is Holds.NO:
-                score = 0.0
-                wrong = wrong or f"step {at}: {link.text[:_DETAIL]} does not hold"
-            elif link.key not in known:
-                known.add(link.key)
-                score = 1.0 if score is None else score
-        scores.append(score)
+            continue
+        form = frozenset(map(shape, link.key))
+        if link.key not in known and not (policy.distinct and form in shapes) and scores[at] is None:
+            scores[at] = 1.0
+        known.add(link.key)
+        shapes.add(form)
+    scores = _capped(scores, policy.max_steps)
     scored = [score for score in scores if score is not None]
     counts = f"{int(sum(scored))} of {len(scored)} steps with an equation hold"
     detail = f"{counts}; {wrong}" if wrong else counts if scored else "no step states an equation that can be judged"
-    return step_verdict(spans, scores, aggregate, detail)
+    return step_verdict(spans, scores, policy.aggregate, detail)
+
+
+def _step_of(spans: Sequence[Span], at: int) -> int:
+    """The step that an offset belongs to; what stands between two belongs to the second, what is left to the last."""
+    return min(bisect_right(spans, at, key=lambda span: span[1]), len(spans) - 1)
+
+
+def _capped(scores: list[float | None], most: int | None) -> list[float | None]:
+    """The scores with those of right steps after the first so many taken off; wrong ones stay."""
+    right = accumulate(int(score == 1.0) for score in scores)
+    return [None if most is not None and score and n > most else score for score, n in zip(scores, right, strict=True)]
 
 
 def _asked(prompt: Any) -> str:
@@ -115,6 +157,13 @@ def _asked(prompt: Any) -> str:
     return "\n".join(content_text(message.get("content")) for message in prompt)
 
 
-def check_options(*, steps: str, aggregate: Aggregate, rounding: bool) -> list[str]:  # noqa: ARG001 - all are passed
+def check_options(
+    *,
+    steps: str,
+    aggregate: Aggregate,  # noqa: ARG001 - all are passed
+    rounding: bool,  # noqa: ARG001
+    distinct: bool = False,  # noqa: ARG001
+    max_steps: int | None = None,
+) -> list[str]:
     """The problems with these values."""
-    return segmenter_problems(steps)
+    return segmenter_problems(steps) + ([] if max_steps is None else integer("max_steps", max_steps, 1))
