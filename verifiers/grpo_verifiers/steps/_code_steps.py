@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from grpo_verifiers.code._box import BoxError, Level, Plan
 from grpo_verifiers.code._code import _after_failure
-from grpo_verifiers.code._inside.program import _unknown_names
+from grpo_verifiers.code._inside.names import unknown_names
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Slot, shared_pool
@@ -259,7 +259,7 @@ def _failed_call(case: _Case, slot: Slot, test: CallTest | CodeTest) -> int | No
 
 def _names(code: str) -> set[str]:
     try:
-        return _unknown_names(ast.parse(code))
+        return unknown_names(ast.parse(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set()
 
