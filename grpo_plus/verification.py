@@ -11,6 +11,7 @@ from grpo_plus.step_source import StepsSeen, steps_seen
 from grpo_plus.steps import decoder, token_ends, token_span
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import ColumnError
+from grpo_verifiers.report import placed
 from grpo_verifiers.verdict import LARGEST, Status
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Verification:
         self.column = column
         self._rows_may_grow = rows_may_grow
         self._rows_checked: set[bool] = set()
+        self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
     def of(cls, config: Any, *, rows_may_grow: bool = False) -> "Verification":
@@ -204,25 +206,33 @@ class Verification:
             live.verifier.warm()
 
     def report_golds(self, train: Any) -> None:
-        """Check the gold answers of the training data where a verifier knows how, and print those that are no use.
+        """Check the golds of the training data where a verifier knows how; print and keep what is no use.
 
-        Streams are not checked: they have no end. The main process prints, the others would say the same.
+        Golds are gold answers, or tests, which are tried on a sample of rows. Streams are not checked: they have no
+        end. The main process checks, the others would say the same.
         """
-        if not hasattr(train, "select_columns") or not hasattr(train, "__len__"):
+        if not hasattr(train, "select_columns") or not hasattr(train, "__len__") or os.environ.get("RANK", "0") != "0":
             return
         for live in self.live:
-            report = live.verifier.check_golds(self._rows_of(live, train))
-            if report is not None and not report.ok and os.environ.get("RANK", "0") == "0":
-                print(f"verifier {live.verifier.label!r}:", *report.lines(), sep="\n  ", flush=True)
+            verifier, places = live.verifier, self._places(live, train)
+            sample = evenly(places, verifier.gold_sample)
+            chosen = train if len(sample) == len(train) else train.select(sample)
+            names = dict.fromkeys(name for name in verifier.gold_columns.values() if name in train.column_names)
+            report = verifier.check_golds({name: chosen[name] for name in names})
+            if report is None:
+                continue
+            lines = [*placed(report, sample).lines()]
+            if len(sample) < len(places):
+                lines.insert(0, f"{len(sample)} of {len(places)} rows were looked at.")
+            self.golds[verifier.label] = {"ok": report.ok, "lines": lines}
+            if not report.ok:
+                print(f"verifier {verifier.label!r}:", *lines, sep="\n  ", flush=True)
 
-    def _rows_of(self, live: LiveVerifier, data: Any) -> Any:
-        """The rows of a dataset that a verifier checks, as columns: all, or those that are routed to it."""
-        columns = [name for name in live.verifier.required_columns.values() if name in data.column_names]
+    def _places(self, live: LiveVerifier, data: Any) -> Sequence[int]:
+        """The rows of a dataset that a verifier checks: all, or those that are routed to it."""
         if self.column is None or self.column not in data.column_names:
-            return {name: data[name] for name in columns}
-        mine = [row for row, value in enumerate(data[self.column]) if value == live.verifier.label]
-        chosen = data.select(mine)
-        return {name: chosen[name] for name in columns}
+            return range(len(data))
+        return [row for row, value in enumerate(data[self.column]) if value == live.verifier.label]
 
     def start(
         self,
@@ -318,3 +328,10 @@ def _reward_name(func: Any) -> str:
     """As TRL names it in its logs: a function by its name, a model by the end of its path."""
     path = func if isinstance(func, str) else getattr(getattr(func, "config", None), "_name_or_path", None)
     return str(path).split("/")[-1] if path is not None else getattr(func, "__name__", type(func).__name__)
+
+
+def evenly(places: Sequence[int], count: int | None) -> Sequence[int]:
+    """At most ``count`` of these places, at even distances and with the first; None: all."""
+    if count is None or len(places) <= count:
+        return places
+    return [places[number * len(places) // count] for number in range(count)]

@@ -26,6 +26,7 @@ def about(trainer: Any) -> dict[str, Any]:
             "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         },
         "parts": parts(trainer),
+        "golds": trainer.verification.golds,
         "versions": versions(),
         "processes": trainer.accelerator.num_processes,
         "device": str(trainer.accelerator.device),

@@ -61,9 +61,21 @@ def facts(run: Run) -> dict[str, Any]:
         "resumed_from": info.get("resumed_from"),
         "model": info.get("model"),
         "parts": info.get("parts"),
+        "golds": golds(info.get("golds")),
         "versions": info.get("versions"),
         "device": info.get("device"),
         "processes": info.get("processes"),
         "config": info.get("config"),
         "variant": run.variant,
     }
+
+
+def golds(found: Any) -> list[dict[str, Any]]:
+    """What the check of golds found when training started: label, whether all can be used, and sentences."""
+    if not isinstance(found, dict):
+        return []
+    return [
+        {"label": str(label), "ok": one.get("ok") is True, "lines": [str(line) for line in one.get("lines") or ()]}
+        for label, one in found.items()
+        if isinstance(one, dict) and isinstance(one.get("lines") or [], list)
+    ]

@@ -313,3 +313,14 @@ def test_verify_checks_that_golds_accept_themselves(cli, completions, golds):
     code, _, err = cli("verify", completions / "golds.jsonl", "--verifier", "think_format", "--check-golds")
     assert code == 2
     assert "no gold answers" in err
+
+
+@pytest.mark.parametrize(("solution", "code"), [("def add(a, b):\n    return a + b", 0), ("def add(a, b): ...", 1)])
+def test_verify_checks_that_reference_solutions_pass_and_idle_programs_do_not(cli, tmp_path, solution, code):
+    row = {"tests": json.dumps([{"function": "add", "args": [1, 2], "expected": 3}]), "canonical": solution}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    column = ("--column", "solution=canonical")
+    found, out, err = cli("verify", tmp_path / "rows.jsonl", "--verifier", "code", "--check-golds", *column)
+    assert found == code, out + err
+    assert ("row 0: " in out) is bool(code)
+    assert f"{1 - code} of 1 rows pass" in out

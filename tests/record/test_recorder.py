@@ -335,3 +335,9 @@ def test_a_folder_without_a_run_says_so(tmp_path):
     with pytest.raises(RunError, match="does not exist"):
         open_run(tmp_path / "none")
     assert Path(tmp_path).exists()
+
+
+def test_what_the_check_of_golds_found_is_in_the_record(build, tmp_path):
+    build(verifiers=["math"]).train()
+    info = open_run(tmp_path / "out").info
+    assert info["golds"] == {"math": {"ok": True, "lines": ["16 of 16 gold answers accept themselves."]}}

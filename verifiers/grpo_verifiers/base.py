@@ -78,6 +78,16 @@ class Verifier(ABC):
         """Parameter to dataset column, for what it uses where the dataset has it."""
 
     @property
+    def gold_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
+        return self.required_columns
+
+    @property
+    def gold_sample(self) -> int | None:
+        """How many rows its check of golds looks at when training starts; None: all."""
+        return None
+
+    @property
     def gives_steps(self) -> bool | None:
         """Whether its verdicts have steps; None where only running it can tell."""
         return None

@@ -5,7 +5,10 @@ arguments that runs in the trainer, in bounded time: it returns a verdict, or No
 mapping of arguments that stands for the same question in fewer characters. ``pure`` checks depend on their arguments
 only: equal questions are asked once. ``option_checks`` names a mapping with, under the verifier's name, a function that
 takes its options and says what is wrong with their values. ``steps``: it gives scores of steps. ``golds`` names a
-function from gold answers and options to a report on those that cannot be used.
+function from gold answers and options to a report on those that cannot be used; ``trials``, one from the values of a
+row and options to completions whose verdicts are known beforehand, which are then judged. ``gold_columns`` are columns
+that this check reads beside the verifier's own, where they are there. ``gold_sample``: rows that are looked at when
+training starts; all where it is left out.
 """
 
 from collections.abc import Mapping
@@ -47,6 +50,9 @@ TRAITS: dict[str, Mapping[str, Any]] = {
         "max_concurrency": 4096,
         "pure": True,
         "option_checks": "grpo_verifiers.code:OPTIONS_CHECKS",
+        "trials": "grpo_verifiers.code:trials",
+        "gold_columns": ("solution",),
+        "gold_sample": 12,
     },
     "code_steps": {
         "isolation": "inline",

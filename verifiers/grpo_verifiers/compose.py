@@ -15,7 +15,7 @@ from grpo_verifiers._plain import label_problem, short
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.errors import ColumnError, KeywordError
-from grpo_verifiers.report import GoldReports
+from grpo_verifiers.report import GoldReport, GoldReports, placed
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
@@ -104,6 +104,16 @@ class Composite(Verifier):
         found = merged([part.optional_columns for part in self.parts])
         return {parameter: column for parameter, column in found.items() if column not in needed}
 
+    @property
+    def gold_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
+        return merged([self.required_columns, *(part.gold_columns for part in self.parts)])
+
+    @property
+    def gold_sample(self) -> int | None:
+        """The smallest sample of a part; None: all rows."""
+        return min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)
+
     def check(self) -> list[str]:
         """What is wrong with its settings; empty when nothing is."""
         return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
@@ -114,7 +124,9 @@ class Composite(Verifier):
 
     def check_golds(self, rows: Any) -> GoldReports | None:
         """The reports of the parts that have gold answers to check; None where none has."""
-        return _gold_reports([(part, rows) for part in self.parts])
+        reports = [(part.label, part.check_golds(rows)) for part in self.parts]
+        found = tuple((label, report) for label, report in reports if report is not None)
+        return GoldReports(found) if found else None
 
     def warm(self) -> None:
         """Start what it runs in, without waiting."""
@@ -281,16 +293,18 @@ class Route(Composite):
         return {"label": self.label, "kind": self.kind, "column": self.column, "routes": parts}
 
     def check_golds(self, rows: Any) -> GoldReports | None:
-        """The reports of the parts, each on the rows that are routed to it; places count within those."""
+        """The reports of the parts, each on the rows that are routed to it."""
         names = getattr(rows, "column_names", None) or list(rows)
         held = {name: list(rows[name]) for name in names}
         if self.column not in held:
             raise ColumnError(f"verifier {self.label!r}: {unknown('column', self.column, names)}")
-        chosen = []
+        found: list[tuple[str, GoldReport]] = []
         for value, part in zip(self.values, self.parts, strict=True):
             own = [row for row, name in enumerate(held[self.column]) if name == value]
-            chosen.append((part, {name: [values[row] for row in own] for name, values in held.items()}))
-        return _gold_reports(chosen)
+            report = part.check_golds({name: [values[row] for row in own] for name, values in held.items()})
+            if report is not None:
+                found.append((part.label, placed(report, own)))
+        return GoldReports(tuple(found)) if found else None
 
     def check_values(self, values: Sequence[Any]) -> list[str]:
         """Problems of a dataset's routing column; for the time when it is loaded."""
@@ -335,12 +349,6 @@ class Route(Composite):
 
     def _merge(self, row: list[Named]) -> Verdict:  # pragma: no cover - every row has one judge
         return row[0][1]
-
-
-def _gold_reports(parts: Sequence[tuple[Verifier, Any]]) -> GoldReports | None:
-    reports = [(part.label, part.check_golds(rows)) for part, rows in parts]
-    found = tuple((label, report) for label, report in reports if report is not None)
-    return GoldReports(found) if found else None
 
 
 def _made(parts: Sequence[Part]) -> list[Verifier]:

@@ -20,6 +20,7 @@ from grpo_verifiers.fault import FAULTS, Fault, blamed, excused
 from grpo_verifiers.keywords import check_keywords
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.report import GoldReport
+from grpo_verifiers.trials import Trial, check_trials
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Settings:
         by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
         fast: see ``builtins``.
         golds: see ``builtins``.
+        trials: see ``builtins``.
+        gold_columns: see ``builtins``.
+        gold_sample: see ``builtins``.
         option_checks: see ``builtins``.
         pure: see ``builtins``.
         steps: see ``builtins``.
@@ -81,6 +85,9 @@ class Settings:
     fast: str | None = None
     option_checks: str | None = None
     golds: str | None = None
+    trials: str | None = None
+    gold_columns: tuple[str, ...] = ()
+    gold_sample: int | None = None
     pure: bool = False
     steps: bool = False
     plugins: tuple[str, ...] = ()
@@ -190,6 +197,16 @@ class FunctionVerifier(Verifier):
         return {name: column for name, column in found.items() if name not in self.options}
 
     @property
+    def gold_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
+        return self.required_columns | {name: self.columns.get(name, name) for name in self.settings.gold_columns}
+
+    @property
+    def gold_sample(self) -> int | None:
+        """How many rows its check of golds looks at when training starts; None: all."""
+        return self.settings.gold_sample
+
+    @property
     def optional_columns(self) -> dict[str, str]:
         """Parameter to dataset column, for what it uses where the dataset has it."""
         return {
@@ -237,8 +254,8 @@ class FunctionVerifier(Verifier):
         for parameter, column in mapped.items():
             if parameter in taken:
                 found.append(f"{what}: columns maps {parameter!r}, which is not filled from the dataset.")
-            elif parameter not in form.columns and not form.open:
-                found.append(f"{what}: columns: {unknown('parameter', parameter, form.columns)}")
+            elif parameter not in (known := [*form.columns, *settings.gold_columns]) and not form.open:
+                found.append(f"{what}: columns: {unknown('parameter', parameter, known)}")
             elif not isinstance(column, str):
                 found.append(
                     f"{what}: columns maps {parameter!r} to {column!r}, expected the name of a dataset column."
@@ -266,6 +283,8 @@ class FunctionVerifier(Verifier):
 
     def check_golds(self, rows: Any) -> GoldReport | None:
         """Whether the gold answers of a dataset can be used; None where there are none to check."""
+        if self.settings.trials is not None:
+            return self._try_rows(rows, _imported(self.settings.trials))
         judge = _imported(self.settings.golds)
         if judge is None:
             return None
@@ -280,6 +299,24 @@ class FunctionVerifier(Verifier):
             answers = rows[column]
         report: GoldReport = judge(answers, **options)
         return report
+
+    def _try_rows(self, rows: Any, trials: Callable[..., Sequence[Trial]]) -> GoldReport:
+        """The report of trials on each row of a dataset."""
+        names = getattr(rows, "column_names", None) or list(rows)
+        for column in self.required_columns.values():
+            if column not in names:
+                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
+        columns = {name: column for name, column in self.gold_columns.items() if column in names}
+        fixed = {name: value for name, value in self.options.items() if name in self.form.columns}
+        held = {name: list(rows[column]) for name, column in columns.items()}
+        size = len(next(iter(held.values()), [None]))
+        values = [{name: held[name][row] for name in held} for row in range(size)]
+
+        def verify(completions: Sequence[str], given: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+            told = {column: [row[name] for row in given] for name, column in self.required_columns.items()}
+            return self.verify_batch(None, completions, None, **told)
+
+        return check_trials(values, lambda row: trials(**fixed, **row, **self._only_options()), verify)
 
     def _only_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if name in self.form.options}

@@ -38,6 +38,16 @@ class GoldReports:
             for line in report.lines(limit=limit):
                 yield f"{label}: {line}"
 
+    def at(self, places: Sequence[int]) -> "GoldReports":
+        """The reports on rows that were chosen from a dataset, with their places there."""
+        return GoldReports(tuple((label, placed(report, places)) for label, report in self.parts))
+
+
+def placed(report: GoldReport, places: Sequence[int]) -> GoldReport:
+    """A report on chosen rows with their places in the dataset, where it can tell them."""
+    at: Callable[[Sequence[int]], GoldReport] | None = getattr(report, "at", None)
+    return report if at is None else at(places)
+
 
 def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]) -> dict[str, float]:
     """Mean score, share of every status, and latency percentiles of one verifier."""

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from grpo_verifiers.code._levels import Findings as Findings
     from grpo_verifiers.code._levels import SandboxError as SandboxError
     from grpo_verifiers.code._levels import probe as probe
+    from grpo_verifiers.code._trials import trials as trials
 
 _NAMES = {
     "Findings": f"{__name__}._levels",
     "SandboxError": f"{__name__}._levels",
     "code": f"{__name__}._code",
     "probe": f"{__name__}._levels",
+    "trials": f"{__name__}._trials",
 }
 OPTIONS_CHECKS = {"code": OptionCheck(_NAMES["code"], "code")}
 """Name of a check to a callable that takes its options as keywords and returns the problems with their values."""

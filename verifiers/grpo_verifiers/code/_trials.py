@@ -1,0 +1,91 @@
+"""Programs whose verdict a row of tests decides beforehand: its reference solution, and some that do nothing."""
+
+import ast
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from grpo_verifiers.code._inside.names import unknown_names
+from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.code.languages import language_of
+from grpo_verifiers.reading.fences import last_block
+from grpo_verifiers.trials import Trial
+
+_SILENT = {"python": "pass", "bash": ":"}
+_ECHO = {"python": "import sys\nsys.stdout.write(sys.stdin.read())", "bash": "cat"}
+
+
+def trials(tests: Any, solution: Any = None, *, language: str = "python", **_: Any) -> list[Trial]:
+    """The trials of a row.
+
+    Args:
+        tests: as the verifier takes them.
+        solution: a program that is right, bare or as a completion with a fenced block; None where the row has none.
+        language: what programs are written in.
+    """
+    golden = [] if solution is None else [Trial(_completion(solution, language), "its reference solution", passes=True)]
+    try:
+        read = read_tests(tests)
+    except BadTestsError:
+        read = []
+    return [*golden, *(Trial(_fenced(source, language), name, passes=False) for name, source in _idle(read, language))]
+
+
+def _completion(solution: Any, language: str) -> str:
+    text = solution if isinstance(solution, str) else str(solution)
+    if language == "python" and _parsed(text) is not None:
+        return _fenced(text, language)  # fences in it are part of its strings
+    return text if last_block(text, language_of(language).names) is not None else _fenced(text, language)
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """The syntax tree of a program; None where it has none."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _fenced(source: str, language: str) -> str:
+    """A program in a fence that none of its lines can close."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", source)), default=2))
+    return f"{fence}{language}\n{source}\n{fence}\n"
+
+
+def _idle(tests: Sequence[Test], language: str) -> list[tuple[str, str]]:
+    """Name and source of programs that do nothing for these tests."""
+    found = []
+    if language in _SILENT:
+        found.append((f"an empty program ({_SILENT[language]})", _SILENT[language]))
+    if language in _ECHO and any(isinstance(test, StdioTest) for test in tests):
+        found.append(("a program that prints its input", _ECHO[language]))
+    names = sorted({name for test in tests for name in _called(test)}) if language == "python" else []
+    if names:
+        found.append(("a program that returns None", _stubs(names, "None")))
+        found.append(("a program that returns its first argument", _stubs(names, "args[0] if args else None")))
+    return found
+
+
+def _called(test: Test) -> Iterable[str]:
+    """Functions that a test asks a program for."""
+    if isinstance(test, CallTest):
+        return [test.function]
+    if not isinstance(test, CodeTest):
+        return []
+    tree = _parsed(test.code)
+    return [] if tree is None else unknown_names(tree)
+
+
+def _stubs(names: Sequence[str], result: str) -> str:
+    """A program with these functions and methods, which all return the same."""
+    functions = [name for name in names if "." not in name]
+    methods: dict[str, list[str]] = {}
+    for name in names:
+        owner, _, method = name.rpartition(".")
+        if owner and "." not in owner:
+            methods.setdefault(owner, []).append(method)
+    lines = [f"def {name}(*args, **kwargs):\n    return {result}\n" for name in functions]
+    for owner, found in methods.items():
+        lines.append(f"class {owner}:")
+        lines += [f"    def {method}(self, *args, **kwargs):\n        return {result}\n" for method in found]
+    return "\n".join(lines)
