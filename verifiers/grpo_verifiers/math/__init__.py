@@ -6,6 +6,8 @@ answer part of the completion (``reading/thinking.py``); phantoms and lines behi
 
 Golds are taken as datasets store them: bare (``\frac43``), in dollar signs, in a box, after ``####``, or at the end of
 a worked solution. Several boxes or items separated by commas are a list, in no order; brackets are a tuple.
+Values with names are compared by name; beside a tuple without names they stand in the order of the letters.
+Commas between inequalities mean "and", unless no number is left then.
 
 What does not count, and the option that lets it count:
 
@@ -33,10 +35,21 @@ words beside a value that are no unit          wrong                    none
 ``0.12`` or ``0.1251`` for ``\frac18``          wrong                    none
 ``y = 3`` for ``x = 3``                        wrong                    none
 ``2x + 4 = 8`` for ``x = 2``, ``3x - 6 > 0``   wrong                    none
-for ``x > 2``, ``|x| < 1`` for ``-1 < x < 1``
+for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
+``y = 3, x = -4`` for ``(3, -4)``              wrong                    none
+``x < 1 and x > 3`` for ``x < 1 or x > 3``     wrong                    none
+``x > 3 or x > 4`` for ``x > 3``               wrong                    none
+``\{2x \mid x > 3\}`` for ``(3, \infty)``      wrong                    none
+``\frac{\pi}{6}^\circ`` for ``\frac{\pi}{6}``  wrong                    none
+``BA`` for ``AB`` as a whole answer            wrong                    none
 ``0.5`` for 50%, 10 for 10%                    correct                  ``percent="value"`` rejects the second
 ``1000,99`` for 1000.99                        correct                  ``decimal_comma=False``
 ``x = 5`` for 5, ``2x+1`` for ``y = 2x+1``     correct                  none
+``|x| < 1``, ``]-1, 1[``, ``x > -1 and x < 1``, correct                 none
+``x > -1, x < 1`` for ``-1 < x < 1``
+``x < 1, x > 3`` for ``x < 1 or x > 3``        correct                  none
+``x \ne 2`` for ``\mathbb{R}\setminus\{2\}``  correct                  none
+``30^\circ`` for ``\frac{\pi}{6}``, and back   correct                  none
 ``2 = x``, ``\{2\}``, ``-x = -2`` for ``x = 2`` correct                  none
 ``x - y = 2`` for ``y = x - 2``, ``x = 2`` for correct                  none
 ``2x + 4 = 8``: several unknowns, not solved

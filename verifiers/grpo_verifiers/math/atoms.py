@@ -12,6 +12,7 @@ from grpo_verifiers.math.words import (
     GREEK,
     INVERSES,
     MAX_DIGITS,
+    SIGNED,
     SPELLINGS,
     is_unit_word,
     is_word,
@@ -159,6 +160,16 @@ class Atoms(Brackets):
         self.at += 1
         return ("f", name, (self.condition() or self.bracketed("("),))
 
+    def signed_part(self) -> str:
+        r"""What ``\mathbb{R}`` says of signs: ``^+``, ``_{>0}``; empty where a power or nothing follows."""
+        start = self.at
+        if self.is_op("^", "_"):
+            found = self.next().text + spell(self.subscript())
+            if found in SIGNED:
+                return found
+        self.at = start
+        return ""
+
     def spells(self, *texts: str) -> bool:
         """Whether the next tokens say this."""
         return all(self.peek(ahead).text == text for ahead, text in enumerate(texts))
@@ -210,7 +221,8 @@ class Atoms(Brackets):
         if name in GREEK:
             return self.variable(name)
         if name in ACCENTS:
-            return ("v", f"{SPELLINGS.get(name, name)} " + spell(self.subscript_like()))
+            below = spell(self.subscript_like())
+            return ("v", f"{SPELLINGS.get(name, name)} {below}" + (self.signed_part() if name == "mathbb" else ""))
         if name in {"log", "lg"}:
             base = number(10) if name == "lg" else None
             if self.take("_"):

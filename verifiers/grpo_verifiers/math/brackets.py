@@ -2,7 +2,8 @@
 
 from grpo_verifiers.math.cursor import Cursor
 from grpo_verifiers.math.tokens import ParseError, Token
-from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.tree import OTHERWISE, Node
+from grpo_verifiers.math.words import LEADS, OTHERS
 
 
 class Brackets(Cursor):
@@ -43,12 +44,17 @@ class Brackets(Cursor):
         inner = self.items()
         self.bars = bars
         if self.take("|") or self.take(":"):
-            # a set by its property is what the property says
-            inner = self.items()
+            condition = self.items()
             self.expect("\\}")
-            if inner[0] != "rel":
+            if condition[0] == "list":
+                condition = ("and", *condition[1:])
+            if any(
+                part[0] not in {"rel", "and", "or"} for part in (condition, *condition[1:]) if condition[0] != "rel"
+            ):
                 raise ParseError("a set by a property that is no relation")
-            return inner
+            if condition[0] not in {"rel", "and", "or"} or inner[0] in {"list", "text"}:
+                raise ParseError("a set by a property that is no relation")
+            return ("builder", inner, condition)
         self.expect("\\}")
         return ("set", *(inner[1:] if inner[0] == "list" else (inner,)))
 
@@ -74,7 +80,9 @@ class Brackets(Cursor):
             if self.peek().kind == "end" and self.peek().text == kind:
                 self.at += 1
                 break
-            rows[-1].append(self.items())
+            rows[-1].append(self.case() if kind == "cases" and rows[-1] else self.items())
+            if self.is_op(",", ".", ";"):
+                self.at += 1
             token = self.next()
             if token.text == "\\":
                 rows.append([])
@@ -91,6 +99,18 @@ class Brackets(Cursor):
         return ("f", "det", (("matrix", *(("row", *row) for row in kept)),)) if determinant else (
             "matrix", *(("row", *row) for row in kept)
         )  # fmt: skip
+
+    def case(self) -> Node:
+        """The condition of a case, its "if" left out."""
+        while self.peek().kind in {"text", "word"}:
+            word = self.peek().text.strip(" ,.").lower()
+            if word in OTHERS:
+                self.at += 1
+                return OTHERWISE
+            if word not in LEADS:
+                break
+            self.at += 1
+        return self.items()
 
     def subscript_group(self) -> None:
         """Skip a group that says how columns are set."""

@@ -26,6 +26,7 @@ from grpo_verifiers.math.forms import (
     times,
 )
 from grpo_verifiers.math.powers import power_of, root_of
+from grpo_verifiers.math.special import known_angle
 from grpo_verifiers.math.tree import Node
 
 
@@ -137,6 +138,8 @@ def _function(node: Node) -> Form:
             return constant(_WHOLE[name](*(int(value) for value in known)))
     if name in {"det", "arg", "Re", "Im", "deg", "dim"}:
         raise NotAlgebraicError(name)
+    if name in {"arcsin", "arccos", "arctan"} and len(args) == 1 and (angle := known_angle(name, args[0])) is not None:
+        return angle
     keys = [key(argument) for argument in args]
     # the reciprocal functions in terms of sine and cosine, so that more answers meet in one form
     if len(args) == 1 and name in {"tan", "cot", "sec", "csc"}:

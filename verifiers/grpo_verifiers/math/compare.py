@@ -11,14 +11,19 @@ from functools import lru_cache
 from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.congruences import as_residue, is_residue
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
+from grpo_verifiers.math.naming import compare_named, without_labels
 from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.pieces import compare_pieces
 from grpo_verifiers.math.quantities import with_symbols, with_words
+from grpo_verifiers.math.sets import compare_sets, listed
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, walk, weight
 from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
+from grpo_verifiers.math.vectors import as_tuple
 from grpo_verifiers.math.wording import texts
 
 MAX_ITEMS = 64
@@ -45,13 +50,22 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return False, "too many plus-or-minus signs"
     if gold[0] == "list" or answer[0] == "list":
         gold, answer = relations.group_assignments(gold), relations.group_assignments(answer)
-    if "cup" in (gold[0], answer[0]):
-        gold, answer = relations.as_union(gold), relations.as_union(answer)
+
+    def equal(left: Node, right: Node) -> Outcome:
+        return compare(left, right, options, leaf)
+
+    gold, answer = listed(gold), listed(answer)
+    if is_residue(gold) != is_residue(answer):
+        gold, answer = as_residue(gold), as_residue(answer)
+    gold, answer = without_labels(gold, answer)
+    for outcome in (compare_named(gold, answer, equal), compare_sets(gold, answer, equal)):
+        if outcome is not None:
+            return outcome
     if gold[0] == "rel" or answer[0] == "rel":
         return relations.compare_relations(
             gold,
             answer,
-            lambda g, a: compare(g, a, options, leaf),
+            equal,
             lambda left, right: compare(left, right, as_it_stands(options), leaf),
         )
     if (turned := _angles(gold, answer)) is not None:
@@ -68,7 +82,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if scale != 1:
         answer = _scaled(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
-        return _structures(gold, answer, options, lambda g, a: compare(g, a, options, leaf))
+        return _structures(gold, answer, options, equal)
     if _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return _infinite(gold, answer) or leaf(gold, answer, options)
@@ -172,11 +186,16 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Nod
         return texts(gold, answer)
     if gold[0] == "base" or answer[0] == "base":
         return _bases(gold, answer, options)
+    if gold[0] == "paren" or answer[0] == "paren":
+        size = len(gold if gold[0] == "paren" else answer) - 1
+        gold, answer = as_tuple(gold, size), as_tuple(answer, size)
     if gold[0] in _GROUPS or answer[0] in _GROUPS:
         return _groups(gold, answer, equal)
     if gold[0] == "ratio" or answer[0] == "ratio":
         return _ratios(gold, answer, equal)
     if gold[0] != answer[0]:
+        if {gold[0], answer[0]} & {"and", "or"}:
+            return False, "conditions that are not solved"
         if gold[0] == "matrix" and answer[0] in {"+", "*", "-", "^", "f"}:
             return (False, "a matrix that is not worked out") if options.evaluated else (None, "")
         if {gold[0], answer[0]} & {"cup", "cap", "minus"}:
@@ -186,6 +205,14 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Nod
         if (gold[1], gold[4]) != (answer[1], answer[4]):
             return False, "other brackets"
         return every(equal(a, b) for a, b in zip(gold[2:4], answer[2:4], strict=True))
+    if gold[0] in {"and", "or"}:
+        return (
+            unordered(gold[1:], answer[1:], equal) if len(gold) == len(answer) <= MAX_ITEMS else (False, "another kind")
+        )
+    if gold[0] == "builder":
+        return every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
+    if gold[0] == answer[0] == "cases" and all(len(row) == 3 for row in (*gold[1:], *answer[1:])):
+        return compare_pieces(gold, answer, equal)
     if gold[0] in {"matrix", "cases"}:
         if [len(row) for row in gold[1:]] != [len(row) for row in answer[1:]]:
             return False, "a matrix of another shape"
@@ -217,6 +244,8 @@ def _groups(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) ->
     if len(left) > MAX_ITEMS or len(right) > MAX_ITEMS:
         return False, f"more than {MAX_ITEMS} items"
     if "paren" in kinds:
+        if "list" in kinds and any(part[0] == "rel" for part in (*left, *right)):
+            return False, "conditions where a tuple is expected"
         if "set" in kinds:
             return False, "a set is no tuple"
         if len(left) != len(right):

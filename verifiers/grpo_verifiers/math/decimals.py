@@ -15,7 +15,7 @@ from grpo_verifiers.math.tree import Node
 
 LONG = 2  # more digits than for an exact value make a decimal a rounding of a longer one
 MAX_SIGNIFICANT = 17  # digits that a double can vouch for
-_ROUNDING = Fraction(1, 10**14)  # relative error of a double after a few operations
+_ROUNDING = Fraction(2, 10**15)  # relative error of a double after a few operations
 
 
 class Decimal(NamedTuple):

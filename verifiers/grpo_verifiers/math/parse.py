@@ -3,16 +3,24 @@
 The grammar takes the whole text or nothing: a text of which only a beginning makes sense is no answer.
 """
 
+import re
 from functools import lru_cache
 
 from grpo_verifiers.math.atoms import Atoms, plain_number
 from grpo_verifiers.math.bases import based_number
 from grpo_verifiers.math.cursor import END
+from grpo_verifiers.math.intervals import facing_inward
+from grpo_verifiers.math.logic import joined
 from grpo_verifiers.math.tokens import ParseError, Token, tokenize
 from grpo_verifiers.math.tree import Node, is_deeper, number
 from grpo_verifiers.math.words import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
 
 MAX_TREE = 80
+_LEADS_UP = re.compile(
+    r"(?:(?:the|final|only|correct|solution|solutions|answer|value|so|thus|hence) ){0,5}"
+    r"(?:is|are|thus|hence|so|therefore)[:,]?",
+    re.IGNORECASE,
+)
 
 
 @lru_cache(maxsize=512)
@@ -22,7 +30,7 @@ def parse(text: str) -> Node:
     Raises:
         ParseError: not an answer of this grammar; the message says why.
     """
-    node = based_number(text) or _Parser(tokenize(text)).answer()
+    node = based_number(text) or _Parser(facing_inward(tokenize(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
@@ -33,34 +41,57 @@ class _Parser(Atoms):
     def answer(self) -> Node:
         if not self.tokens:
             raise ParseError("empty")
-        while self.peek().kind == "cmd" and self.peek().text in {"therefore", "implies", "Rightarrow"}:
+        while len(self.tokens) > 1 and self.introduces(self.peek()):
             self.at += 1
         node = self.items()
         if self.peek() is not END:
             raise ParseError(f"unexpected {self.peek().text!r}")
         return node
 
+    def introduces(self, token: Token) -> bool:
+        """Whether a token only leads up to the answer."""
+        if token.kind == "cmd":
+            return token.text in {"therefore", "implies", "Rightarrow"}
+        return token.kind == "text" and bool(_LEADS_UP.fullmatch(token.text.strip()))
+
     def items(self) -> Node:
         """Statements separated by commas, semicolons, "and", "or"."""
         self.deeper()
-        found = [self.statement()]
+        found, joins = [self.statement()], []
         # "1 hour 30 minutes" has no separator
-        while self.separator() or (found[-1][0] == "unit" and self.peek().kind == "num"):
+        while (join := self.separator()) or (found[-1][0] == "unit" and self.peek().kind == "num"):
             found.append(self.statement())
+            joins.append(join or ",")
         self.depth -= 1
-        return found[0] if len(found) == 1 else ("list", *found)
+        return joined(found, joins)
 
-    def separator(self) -> bool:
-        seen = False
+    def separator(self) -> str:
+        """Take what stands between two statements: ``","``, ``"and"`` or ``"or"``; empty where nothing does."""
+        seen = ""
         while True:
             token = self.peek()
-            if (token.kind == "op" and token.text in {",", ";"}) or (
-                token.kind in {"text", "word", "cmd"} and token.text.strip().lower() in CONNECTIVES
-            ):
-                self.at += 1
-                seen = True
+            word = token.text.strip().lower()
+            if token.kind == "op" and token.text in {",", ";"}:
+                seen = seen or ","
+                if self.peek(1).text in {"&", "\\"} or self.peek(1).kind == "end":  # behind a cell of a table
+                    self.at += 1
+                    return ""
+            elif token.kind in {"text", "word", "cmd"} and word in CONNECTIVES:
+                seen = "or" if "or" in word else "and" if word.strip(", ") in {"and", "&"} else seen or ","
+            elif token.kind == "cmd" and token.text in {"cup", "cap"} and self.relation_follows():
+                seen = "or" if token.text == "cup" else "and"
             else:
                 return seen
+            self.at += 1
+
+    def relation_follows(self) -> bool:
+        """Whether a relation stands between the next sign of union or intersection and the one after it."""
+        for token in self.tokens[self.at + 1 :]:
+            if token.text in {"cup", "cap", ",", ";", ")", "]", "}", "\\}", "("} or token.kind == "text":
+                return False
+            if token.text in RELATIONS or token.text == "in":
+                return True
+        return False
 
     def statement(self) -> Node:
         terms, ops = [self.sets()], []
@@ -77,7 +108,7 @@ class _Parser(Atoms):
                 break
             self.at += 1
             ops.append(op)
-            terms.append(self.sets())
+            terms.append(self.sets(related=True))
         if "equiv" in ops and terms[-1][:2] == ("f", "mod"):
             ops = ["=" if op == "equiv" else op for op in ops]
         return ("rel", tuple(terms), " ".join(ops)) if ops else terms[0]
@@ -86,9 +117,12 @@ class _Parser(Atoms):
         """Whether ``:=`` follows."""
         return self.is_op(":") and self.peek(1).text == "="
 
-    def sets(self) -> Node:
+    def sets(self, *, related: bool = False) -> Node:
+        """A union, intersection or difference; behind a relation, another relation ends it."""
         node = self.ratio()
         while self.peek().kind == "cmd" and self.peek().text in {"cup", "cap", "setminus", "backslash"}:
+            if related and self.relation_follows():
+                break
             op = self.next().text
             right = self.ratio()
             if op in {"cup", "cap"}:

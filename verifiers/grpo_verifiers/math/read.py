@@ -3,6 +3,7 @@
 import re
 from functools import lru_cache
 
+from grpo_verifiers.math.named_sets import set_in_words
 from grpo_verifiers.math.nouns import QUANTITY
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.prose import phrase
@@ -55,6 +56,7 @@ def read(text: str) -> Node:
         text = f"{scientific[1]} \\times 10^{{{scientific[2]}}}"
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():
         return ("big", text.lstrip("0") or "0")
+    text = set_in_words(text) or text
     if _PROSE.search(text) and (worded := phrase(without_text_commands(text))) is not None:
         return worded
     return ("text", text) if _is_sentence(text) else parse(text)

@@ -8,9 +8,9 @@ from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
 from grpo_verifiers.math.leaf import Outcome, show
 from grpo_verifiers.math.numeric import real_value
-from grpo_verifiers.math.tree import INFINITY, Node, names, number, rebuilt
+from grpo_verifiers.math.tree import Node, names, number, rebuilt
 
-_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
+FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _SIGNS = re.compile(r"[<>=]|\\(?:leq?|geq?|lt|gt|neq?|[lg]eqslant)(?![a-zA-Z])")
 _COMMANDS = re.compile(r"\\[a-zA-Z]+")
 Equal = Callable[[Node, Node], Outcome]
@@ -58,14 +58,14 @@ def fronted(node: Node) -> Node:
 
     One without an unknown alone on a side stays.
     """
-    if node[0] != "rel" or node[2] not in _FLIPPED:
+    if node[0] != "rel" or node[2] not in FLIPPED:
         return node
     (left, right), op = node[1], node[2]
     named = _is_signed(left) and left != IMAGINARY
     if not named and _is_signed(right) and (names(right) or right[0] == "f"):
-        left, right, op = right, left, _FLIPPED[op]
+        left, right, op = right, left, FLIPPED[op]
     if left[0] == "-" and _is_signed(left):
-        left, right, op = left[1], right[1] if right[0] == "-" else ("-", right), _FLIPPED[op]
+        left, right, op = left[1], right[1] if right[0] == "-" else ("-", right), FLIPPED[op]
     return ("rel", (left, right), op) if is_unknown(left) else node
 
 
@@ -76,7 +76,7 @@ def _is_signed(node: Node) -> bool:
 def solved(node: Node) -> Node | None:
     """A relation of an unknown and a value, unknown in front; None for ``2x > 4`` and ``y = 3x``."""
     node = fronted(node)
-    if node[0] != "rel" or node[2] not in _FLIPPED:
+    if node[0] != "rel" or node[2] not in FLIPPED:
         return None
     return node if is_unknown(node[1][0]) and not names(node[1][1]) else None
 
@@ -138,7 +138,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if _renames(gold, answer):
             return False, "one name for another"
         if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
-            return _set_of(answer, gold, equal, gold_is_set=True)
+            return False, "a relation where a value is expected"
         value, problem = _stated(answer)
         return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
     if gold[2] == "in":
@@ -147,14 +147,14 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if answer[2] == "in":
             return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, equal, same_value)
-    if stated and answer[0] == "rel" and answer[2] in _FLIPPED:
+    if stated and answer[0] == "rel" and answer[2] in FLIPPED:
         return _solved(stated, given, equal)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
             return equal(pair[1], answer)
         if set(ops_of(gold)) <= {"<", ">", "<=", ">="}:
-            return _set_of(gold, answer, equal, gold_is_set=False)
+            return _is_open(gold, answer)
         return False, "a value where a relation is expected"
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if _names(pair[0], answer[1][0])[0] is False:
@@ -164,7 +164,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     if answer[2] == "in":
         if pair:
             return _both(equal(pair[1], answer[1][1]), _names(pair[0], answer[1][0]))
-        return _set_of(gold, answer[1][1], equal, gold_is_set=False)
+        return _is_open(gold, answer[1][1])
     return _relations(gold, answer, equal)
 
 
@@ -186,6 +186,11 @@ def _renames(gold: Node, answer: Node) -> bool:
 
 def _both(first: Outcome, second: Outcome) -> Outcome:
     return second if first[0] else first
+
+
+def same_name(left: Node, right: Node) -> bool:
+    """Whether two names are one."""
+    return bool(_names(left, right)[0])
 
 
 def _names(left: Node, right: Node) -> Outcome:
@@ -279,54 +284,17 @@ def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
     return abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
 
 
-def _set_of(relation: Node, other: Node, equal: Equal, *, gold_is_set: bool) -> Outcome:
-    """Compare ``-2 <= x < 7`` with an interval."""
-    interval = as_interval(relation)
-    if interval is None and not gold_is_set and any(is_name(term) for term in relation[1]):
-        return None, ""  # |x| < 1 is a set of numbers, but no algebra of this grammar says which
-    if interval is None or other[0] not in {"span", "paren", "cup"}:
-        return False, "a relation where a value is expected" if gold_is_set else "a value where a relation is expected"
-    return equal(other, interval) if gold_is_set else equal(interval, other)
-
-
-def as_interval(node: Node) -> Node | None:
-    """The interval that an inequality in one name describes."""
-    node = fronted(node)
-    terms, ops = node[1], ops_of(node)
-    if len(ops) == 2 and is_unknown(terms[1]):
-        low, _, high = terms
-        first, second = ops
-        if first in {">", ">="} and second in {">", ">="}:
-            low, high, first, second = high, low, _FLIPPED[second], _FLIPPED[first]
-        if first in {"<", "<="} and second in {"<", "<="}:
-            return _interval("(" if first == "<" else "[", low, high, ")" if second == "<" else "]")
-    if len(ops) == 1:
-        left, right, op = terms[0], terms[1], ops[0]
-        if is_unknown(left):
-            if op in {"<", "<="}:
-                return _interval("(", ("-", INFINITY), right, ")" if op == "<" else "]")
-            if op in {">", ">="}:
-                return _interval("(" if op == ">" else "[", right, INFINITY, ")")
-    return None
-
-
-def as_union(node: Node) -> Node:
-    """``x < -1 or x > 1`` as a union of intervals; anything else stays."""
-    if node[0] != "list" or any(part[0] != "rel" for part in node[1:]):
-        return node
-    intervals = [as_interval(part) for part in node[1:]]
-    found = [interval for interval in intervals if interval is not None]
-    return ("cup", *found) if len(found) == len(intervals) else node
-
-
-def _interval(opener: str, low: Node, high: Node, closer: str) -> Node:
-    return ("paren", low, high) if (opener, closer) == ("(", ")") else ("span", opener, low, high, closer)
+def _is_open(relation: Node, other: Node) -> Outcome:
+    """The outcome for an inequality that is no set that can be told, beside what may be one."""
+    if other[0] in {"span", "paren", "cup"} and any(is_name(term) for term in relation[1]):
+        return None, ""  # |2x - 3| < 1 is a set of numbers, but nothing here says which
+    return False, "a value where a relation is expected"
 
 
 def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if len(gold[1]) != len(answer[1]):
         return False, "another number of relations"
-    reverse: Node = ("rel", answer[1][::-1], " ".join(_FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
+    reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
     left, right = assignment(gold), assignment(answer)
     if left and right and _names(left[0], right[0])[0]:
         return equal(left[1], right[1])
@@ -347,7 +315,7 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
     """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
     forms: list[Form] = []
     ops = [gold[2], answer[2]]
-    if not set(ops) <= set(_FLIPPED):
+    if not set(ops) <= set(FLIPPED):
         if ops[0] != ops[1]:
             return False, "another relation"
         return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
@@ -360,12 +328,12 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
     except (TooBigError, UndefinedError):
         return False, "another relation"
     except NotAlgebraicError:
-        return (None, "") if ops[0] in {ops[1], _FLIPPED[ops[1]]} else (False, "another relation")
+        return (None, "") if ops[0] in {ops[1], FLIPPED[ops[1]]} else (False, "another relation")
     factor = _factor(*forms)
     if factor is None:
         opaque = any(name.startswith("?") for form in forms for part in form for mono in part for name, _ in mono[2])
         return (None, "") if opaque else (False, "another relation")
-    wanted = ops[1] if factor > 0 else _FLIPPED[ops[1]]
+    wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
     return wanted == ops[0], "" if wanted == ops[0] else "another relation"
 
 

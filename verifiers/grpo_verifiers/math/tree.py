@@ -16,6 +16,8 @@ r"""The syntax tree of an answer: nested tuples, so that equal trees compare equ
 ``("span", "[", a, b, ")")``  interval with at least one square bracket
 ``("set", ...)``         ``\{a, b\}``; ``("cup", ...)``; ``("cap", ...)``; ``("minus", a, b)``
 ``("matrix", rows)``     rows are ``("row", a, ...)``; ``("cases", rows)``
+``("builder", a, c)``     members a under a condition c: ``\{2x \mid x > 3\}``
+``("and", ...)``         conditions on one unknown that hold together; ``("or", ...)``
 ``("rel", terms, ops)``  chain of relations: the three terms and ``"< ="`` of ``a < b = c``
 ======================== ==========================================================================
 """
@@ -27,10 +29,27 @@ from typing import Any
 Node = tuple[Any, ...]
 # Kinds that are no single value.
 STRUCTURES = frozenset(
-    {"list", "set", "paren", "span", "cup", "cap", "minus", "matrix", "cases", "ratio", "text", "base"}
+    {
+        "list",
+        "set",
+        "paren",
+        "span",
+        "cup",
+        "cap",
+        "minus",
+        "matrix",
+        "cases",
+        "ratio",
+        "text",
+        "base",
+        "and",
+        "or",
+        "builder",
+    }
 )
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
 INFINITY: Node = ("v", "inf")
+OTHERWISE: Node = ("text", "otherwise")
 
 
 def number(value: int | Fraction) -> Node:

@@ -2,6 +2,8 @@
 
 MAX_DEPTH = 30
 MAX_DIGITS = 300
+LEADS = frozenset({"if", "when", "for", "where", "whenever", "provided", "as", "iff", "on", "for all"})
+OTHERS = frozenset({"otherwise", "else", "elsewhere", "if otherwise", "in all other cases", "everywhere else"})
 RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~="})
 _FUNCTIONS_LIST = """
 sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth arcsinh arccosh arctanh arsinh
@@ -19,6 +21,7 @@ GREEK = frozenset(_GREEK_LIST.split())
 _ACCENTS_LIST = """
 overline bar vec hat widehat tilde overrightarrow dot mathbb
 """
+SIGNED = frozenset({"^+", "^-", "^*", "_+", "_-", "_>0", "_<0", "_>=0", "_<=0", "_0"})
 ACCENTS = frozenset(_ACCENTS_LIST.split())
 CONNECTIVES = frozenset({"and", "or", ",", "&", ", and", ", or", "and/or", ";"})
 _SHORT_WORDS = """

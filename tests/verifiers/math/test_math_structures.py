@@ -1,0 +1,175 @@
+r"""Structures as labelled pairs, both ways: named values, sets, "and" and "or", inverse functions, bases, decimals."""
+
+import pytest
+
+from grpo_verifiers import Verdict
+from grpo_verifiers.math import check_gold, fast, math
+
+# gold: (answers that say the same, answers that say something else)
+NAMED = {
+    "(3,-4)": (["x=3, y=-4", "y=-4, x=3", "(x,y)=(3,-4)", "(y,x)=(-4,3)", "x=3 \\text{ and } y=-4", "a=3, b=-4", "\\begin{cases} x=3 \\\\ y=-4 \\end{cases}"],
+               ["y=3, x=-4", "x=-4, y=3", "(y,x)=(3,-4)", "b=3, a=-4", "y=3 \\text{ and } x=-4", "x=3 \\text{ or } y=-4", "x=3", "x=3, x=-4", "q=3, p=-4"]),
+    "(x,y)=(1,2)": (["x=1, y=2", "y=2, x=1", "x=1 \\text{ and } y=2", "(1,2)", "\\begin{cases} x=1 \\\\ y=2 \\end{cases}", "(y,x)=(2,1)", "y=2 \\land x=1", "x=1;\\ y=2"],
+                    ["(y,x)=(1,2)", "(2,1)", "x=2, y=1", "x=1 \\text{ or } y=2", "\\begin{cases} y=1 \\\\ x=2 \\end{cases}", "x=1", "a=1, b=2", "x=1, y=2, z=3", "x=1, z=2"]),
+    "x=2, y=3": (["y=3, x=2", "(2,3)", "(x,y)=(2,3)", "\\begin{cases} y=3 \\\\ x=2 \\end{cases}", "x=2\\text{ and }y=3"], ["(3,2)", "x=3, y=2", "(y,x)=(2,3)", "x=2 \\text{ or } y=3"]),
+    "y=3, x=-4": (["x=-4, y=3", "(-4,3)", "(x,y)=(-4,3)"], ["(3,-4)", "x=3, y=-4", "(x,y)=(3,-4)"]),
+    "(a,b,c)=(1,2,3)": (["a=1,b=2,c=3", "c=3, a=1, b=2", "a = 1, b = 2 \\text{ and } c = 3", "(1,2,3)"], ["a=3,b=2,c=1", "c=1,b=2,a=3", "(3,2,1)", "(c,b,a)=(1,2,3)"]),
+    "(1,2),(3,4)": (["(x,y)=(1,2), (x,y)=(3,4)", "(x,y)=(1,2),(3,4)", "(3,4),(1,2)", "x=1, y=2 \\text{ or } x=3, y=4", "(x,y)=(1,2) \\text{ or } (x,y)=(3,4)"],
+                    ["(1,4),(3,2)", "x=1,y=4 \\text{ or } x=3,y=2", "(y,x)=(1,2),(y,x)=(3,4)", "(1,2)"]),
+    "\\{2,3\\}": (["x_1=2, x_2=3", "x_1=3, x_2=2", "x\\in\\{2,3\\}", "x=2 \\text{ or } x=3", "x=2, x=3", "2 \\text{ and } 3", "x=2 \\lor x=3", "x = 2 \\vee x = 3"], ["x_1=2, x_2=4", "x=2", "(2,3)", "x=2 \\text{ or } x=4"]),
+    "x=2 \\text{ or } x=3": (["x_1=2, x_2=3", "x\\in\\{2,3\\}", "\\{2,3\\}", "x=3 \\text{ or } x=2"], ["x=2 \\text{ or } y=3", "x=2", "x=2 \\text{ or } x=2"]),
+    "x=2": (["\\therefore x=2", "\\text{the solution is } x=2", "x:=2", "x=2", "2", "\\Rightarrow x = 2", "\\implies x=2"],
+            ["x=2 \\text{ or } x=2", "x=x", "2=2", "x\\equiv 2", "x=2 \\text{ or } x=3", "x:=3", "\\therefore x=3", "x^2=4", "2x+4=8", "x=\\frac42", "\\therefore 2x=4"]),
+    "i=2": (["i=2", "2"], ["2i=4", "i-2=0", "i\\equiv 2", "j=2", "i=3"]),
+    "5": (["f(2)=5", "AB = 5", "f'(2)=5", "f^{-1}(2)=5", "|AB|=5", "P(5)=5", "\\overline{AB}=5", "x_1=5", "n=5", "x:=5"], ["f(2)=6", "AB = 4", "x=4", "2x=10", "f'(5)=2", "x\\equiv 5", "5=6", "f(5)=2"]),
+    "1/2": (["P(A)=1/2", "P(A \\cap B)=\\frac12", "P(A|B)=\\frac12", "P(X=2)=\\frac12"], ["P(A)=1/3", "P(A)=1/2=1/3"]),
+    "30^\\circ": (["\\angle ABC = 30^\\circ", "\\angle A = 30", "m\\angle ABC = 30^\\circ", "\\theta=30^\\circ"], ["\\angle ABC = 60^\\circ", "\\angle 30 = 60^\\circ"]),
+}  # fmt: skip
+BUILDERS = {
+    "(3,\\infty)": (["\\{x : x>3\\}", "\\{x \\mid x>3\\}", "\\{x\\in\\mathbb R\\mid x>3\\}", "\\{t | 3<t\\}", "\\{\\frac{x}{2}\\mid x>6\\}", "\\{x+1\\mid x>2\\}", "\\{ x \\in \\mathbb{R} : x > 3 \\}", "\\{-x\\mid x<-3\\}"],
+                    ["\\{2x\\mid x>3\\}", "\\{x^2 | x>3\\}", "\\{x\\in\\mathbb Z\\mid x>3\\}", "\\{(x,y)\\mid x>3\\}", "\\{y\\mid x>3\\}", "\\{-x | x>3\\}", "\\{1/x \\mid x>3\\}", "\\{x\\in\\mathbb N\\mid x>3\\}",
+                     "\\{x+1 | x>3\\}", "\\{|x| : x>3\\}", "\\{\\sqrt{x}\\mid x>3\\}", "\\{3\\mid x>3\\}", "\\{x \\mid x>3, x<5\\}", "\\{x\\in\\mathbb Q\\mid x>3\\}", "x>3, x\\in\\mathbb{Z}", "\\{x\\mid x\\ge3\\}"]),
+    "(6,\\infty)": (["\\{2x\\mid x>3\\}", "\\{x+3\\mid x>3\\}", "\\{2x : x > 3\\}"], ["\\{x\\mid x>3\\}", "\\{3x\\mid x>3\\}", "\\{-2x\\mid x>3\\}"]),
+    "(-\\infty,-6)": (["\\{-2x\\mid x>3\\}"], ["\\{2x\\mid x>3\\}"]),
+    "\\{4,5\\}": (["\\{x\\in\\mathbb Z\\mid 3<x<6\\}", "\\{x\\in\\mathbb{Z} : 4\\le x\\le 5\\}", "\\{n\\in\\mathbb N\\mid 3<n\\le 5\\}"], ["\\{x\\mid 3<x<6\\}", "\\{x\\in\\mathbb Z\\mid 3\\le x<6\\}", "\\{2x\\mid x\\in\\{4,5\\}\\}"]),
+    "\\{x^2\\mid x>3\\}": (["\\{x^2 : x>3\\}", "\\{x^2\\mid x > 3\\}"], ["(3,\\infty)", "x>3", "\\{x\\mid x>3\\}", "\\{x^3\\mid x>3\\}"]),
+    "\\{1/n \\mid n\\in\\mathbb{N}\\}": (["\\{\\frac1n : n\\in\\mathbb{N}\\}"], ["\\mathbb{N}", "n\\in\\mathbb{N}", "\\{n\\mid n\\in\\mathbb{N}\\}"]),
+    "\\{x\\in\\mathbb Z\\mid x>3\\}": (["\\{x\\in\\mathbb Z : x\\ge 4\\}", "x>3, x\\in\\mathbb{Z}"], ["(3,\\infty)", "x>3", "\\{x\\mid x>3\\}", "[4,\\infty)"]),
+    "\\{(x,y)\\mid y>x\\}": (["\\{(x,y) : y>x\\}"], ["y>x", "\\{(y,x)\\mid y>x\\}"]),
+}  # fmt: skip
+CONNECTED = {
+    "(-\\infty,1)\\cup(3,\\infty)": (["x<1 \\text{ or } x>3", "x<1 \\lor x>3", "x<1 \\vee x>3", "x>3 \\text{ or } x<1", "x<1, x>3", "x<1 \\text{ or } 3<x", "\\mathbb{R}\\setminus[1,3]", "(3,\\infty)\\cup(-\\infty,1)",
+                                      "\\{x\\mid x<1 \\text{ or } x>3\\}", "x\\in(-\\infty,1)\\cup(3,\\infty)", "(-\\infty,0)\\cup(-1,1)\\cup(3,\\infty)", "x<1\\text{ or }x>3"],
+                                     ["x<1 \\text{ and } x>3", "x<1 \\land x>3", "x<1 \\wedge x>3", "x\\le1 \\text{ or } x>3", "1<x<3", "(-\\infty,1)\\cap(3,\\infty)", "x<1", "x<1 \\text{ or } y>3", "\\{x\\mid x<1 \\text{ and } x>3\\}",
+                                      "x>1 \\text{ or } x<3", "(-\\infty,1],(3,\\infty)"]),
+    "x<1 \\text{ or } x>3": (["x<1 \\lor x>3", "(-\\infty,1)\\cup(3,\\infty)", "x>3\\text{ or }x<1"], ["x<1 \\text{ and } x>3", "y<1 \\text{ or } y>3", "x<1 \\land x>3", "(1,3)"]),
+    "(-1,1)": (["x>-1 \\text{ and } x<1", "|x|<1", "-1<x<1", "x>-1 \\land x<1", "x>-1, x<1", "]-1,1[", "1>|x|", "(-\\infty,1)\\cap(-1,\\infty)", "x<1 \\wedge x>-1", "(-1,0]\\cup(0,1)", "x\\in(-1,1)"],
+               ["x>-1 \\text{ or } x<1", "|x|\\le 1", "|x|>1", "|x|<2", "x>-1", "[-1,1]", "|x-1|<1", "x>-1 \\lor x<1", "(-1,0)\\cup(0,1)", "x^2<1"]),
+    "-1<x<1": (["|x|<1", "x>-1 \\text{ and } x<1", "(-1,1)"], ["x>-1 \\text{ or } x<1", "|y|<1", "|x|=1", "|x|\\ne1"]),
+    "[-2,2]": (["|x|\\le2", "-2\\le x\\le2", "x\\ge-2 \\text{ and } x\\le2"], ["|x|<2", "|x|\\ge2", "x\\ge-2 \\text{ or } x\\le2"]),
+    "\\mathbb{R}": (["(-\\infty,\\infty)", "x\\in\\mathbb R", "x>-1 \\text{ or } x<1", "x\\in(-\\infty,\\infty)", "\\text{all real numbers}", "all reals", "\\text{all real } x", "]-\\infty,\\infty[", "(-\\infty,2)\\cup[2,\\infty)",
+                     "(-\\infty,+\\infty)", "-\\infty<x<\\infty", "\\text{all real values of } x"],
+                    ["x>-1 \\text{ and } x<1", "\\mathbb{Z}", "\\mathbb{Q}", "(0,\\infty)", "\\mathbb{R}^+", "(-\\infty,2)\\cup(2,\\infty)", "[0,1]", "\\text{all real numbers except } 2", "R", "\\text{all integers}", "\\emptyset", "\\mathbb{C}", "\\mathbb{R}^2"]),
+    "\\emptyset": (["\\{\\}", "\\varnothing", "x<1 \\text{ and } x>3", "\\{\\ \\}"], ["\\{0\\}", "\\{\\emptyset\\}", "0", "\\mathbb{R}"]),
+}  # fmt: skip
+SETS = {
+    "[2,5)": (["[2,5[", "2\\le x<5", "[2;5[", "x\\in[2,5)", "\\left[2,5\\right["], ["]2,5[", "[2,5]", "]2,5]", "(2,5)", "2<x<5"]),
+    "(2,5)": (["]2,5[", "2<x<5", "]2;5["], ["[2,5[", "]2,5]"]),
+    "(2,5]": (["]2,5]", "2<x\\le5"], ["]2,5[", "[2,5["]),
+    "]2,5[": (["(2,5)", "2<x<5"], ["[2,5]", "(5,2)"]),
+    "(-\\infty,2)\\cup(2,\\infty)": (["x\\ne2", "\\mathbb{R}\\setminus\\{2\\}", "x\\neq 2", "\\mathbb{R}-\\{2\\}", "\\text{all real numbers except } 2", "all real numbers except 2", "x<2 \\text{ or } x>2", "]-\\infty,2[\\cup]2,\\infty[",
+                                      "\\{x\\mid x\\ne2\\}", "x\\in\\mathbb{R}, x\\ne2", "\\{x\\in\\mathbb{R} : x\\neq2\\}", "\\mathbb{R}\\backslash\\{2\\}", "(-\\infty, 2) \\cup (2, 3] \\cup (3,\\infty)"],
+                                     ["2", "x=2", "x\\ne3", "\\mathbb{R}", "\\mathbb{R}\\setminus\\{3\\}", "(-\\infty,2]\\cup(2,\\infty)", "\\mathbb{Z}\\setminus\\{2\\}", "\\text{all real numbers except } 3", "all integers except 2", "\\{2\\}"]),
+    "x\\ne2": (["\\mathbb{R}\\setminus\\{2\\}", "(-\\infty,2)\\cup(2,\\infty)", "2\\ne x", "all real numbers except 2"], ["2", "x=2", "x\\ne3", "y\\ne2"]),
+    "x\\ne1,x\\ne2": (["x\\ne2, x\\ne1", "x\\ne1 \\text{ and } x\\ne2", "\\mathbb{R}\\setminus\\{1,2\\}", "(-\\infty,1)\\cup(1,2)\\cup(2,\\infty)"], ["x\\ne1", "1,2", "x\\ne1 \\text{ or } x\\ne2", "\\{1,2\\}", "x\\ne1,x\\ne3"]),
+    "2": (["x=2"], ["x\\ne2", "all real numbers except 2", "\\mathbb{R}\\setminus\\{2\\}", "[2,5[", "x\\ge2", "all reals but 2"]),
+    "[3,\\infty)": (["x\\geq 3", "[3,\\infty[", "3\\le x", "[3,4]\\cup[4,\\infty)", "[3,4)\\cup[4,\\infty)"], ["x>3", "]3,\\infty[", "[3,4)\\cup(4,\\infty)", "x\\le3"]),
+    "[0,1]\\cup[2,3]": (["[2,3]\\cup[0,1]", "0\\le x\\le1 \\text{ or } 2\\le x\\le3", "[0,\\frac12]\\cup[\\frac12,1]\\cup[2,3]", "x\\in[0,1]\\cup[2,3]"], ["[0,3]", "[0,1]\\cap[2,3]", "[0,1]\\cup[2,3)", "[0,1]"]),
+    "[0,\\sqrt2)": (["0\\le x<\\sqrt2", "[0,1]\\cup[1,\\sqrt2)", "x\\ge0\\text{ and }x<\\sqrt{2}"], ["[0,\\sqrt3)", "[0,\\sqrt2]", "0\\le x<-\\sqrt2"]),
+    "(0,\\infty)": (["\\mathbb{R}^+", "\\mathbb{R}_{>0}", "x>0"], ["\\mathbb{R}", "x\\ge0", "\\mathbb{Z}^+", "\\mathbb{N}"]),
+    "\\mathbb{Z}": (["x\\in\\mathbb{Z}", "\\text{all integers}", "\\{x\\mid x\\in\\mathbb{Z}\\}"], ["\\mathbb{N}", "\\mathbb{R}", "Z", "\\mathbb{Z}^+", "\\mathbb{Q}"]),
+    "\\begin{cases} x, & x\\ge0 \\\\ -x, & \\text{if } x<0\\end{cases}": (
+        ["\\begin{cases} x & \\text{if } x\\ge0 \\\\ -x & \\text{if } x<0\\end{cases}", "\\begin{cases} -x & x<0 \\\\ x & x\\ge0\\end{cases}", "\\begin{cases} x, & \\text{for } 0\\le x, \\\\ -x, & \\text{otherwise}\\end{cases}",
+         "f(x)=\\begin{cases} x, & x\\ge0 \\\\ -x, & x<0\\end{cases}", "\\begin{cases} x, & \\text{if } x\\ge0, \\\\ -x, & \\text{if } x<0.\\end{cases}", "\\begin{cases} x, & \\text{when } x\\ge0 \\\\ -x, & \\text{else}\\end{cases}"],
+        ["\\begin{cases} -x, & x\\ge0 \\\\ x, & x<0\\end{cases}", "\\begin{cases} x, & x>0 \\\\ -x, & x<0\\end{cases}", "\\begin{cases} x, & x\\ge1 \\\\ -x, & \\text{otherwise}\\end{cases}", "x", "\\begin{cases} x \\\\ -x\\end{cases}"]),
+    "(1,2)": (["\\langle 1,2\\rangle", "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{bmatrix}1\\\\2\\end{bmatrix}", "1<x<2"], ["\\langle 2,1\\rangle", "\\begin{pmatrix}2\\\\1\\end{pmatrix}", "\\begin{pmatrix}1&2\\\\1&2\\end{pmatrix}", "[1,2]", "\\{1,2\\}"]),
+    "\\begin{pmatrix}1\\\\2\\end{pmatrix}": (["(1,2)", "\\langle1,2\\rangle", "\\begin{bmatrix}1\\\\2\\end{bmatrix}"], ["(2,1)", "\\begin{pmatrix}1&2\\end{pmatrix}", "1,2", "(1,2)\\cup(2,3)"]),
+    "\\langle 3,-4\\rangle": (["3\\mathbf{i}-4\\mathbf{j}", "3\\hat{i}-4\\hat{j}", "(3,-4)", "3\\vec{i}-4\\vec{j}"], ["4\\mathbf{i}-3\\mathbf{j}", "3\\mathbf{i}+4\\mathbf{j}", "3\\mathbf{j}-4\\mathbf{i}", "3\\mathbf{i}"]),
+    "x\\equiv 2 \\pmod 5": (["2 \\bmod 5", "x=5k+2", "x\\equiv 7\\pmod{5}", "x = 5k+2, k\\in\\mathbb{Z}", "x\\equiv 2\\ (\\text{mod } 5)", "x=5n-3", "2\\pmod5"], ["x\\equiv 3\\pmod 5", "x\\equiv2\\pmod{10}", "x=5k+3", "x=2", "2", "x\\equiv 2", "x=10k+2", "y\\equiv2\\pmod5"]),
+}  # fmt: skip
+FUNCTIONS = {
+    "\\frac{\\pi}{3}": (["\\cos^{-1}(1/2)", "\\arccos\\frac12", "\\tan^{-1}\\sqrt3", "\\sin^{-1}\\frac{\\sqrt3}{2}"], ["\\frac{1}{\\cos(1/2)}", "\\cos(1/2)^{-1}", "\\sin^{-1}\\frac12", "\\tan^{-1}1", "\\frac{\\pi}{3}^\\circ"]),
+    "\\arcsin x": (["\\sin^{-1} x", "\\sin^{-1}(x)", "\\sin^{-1}{x}", "\\operatorname{arcsin} x", "\\arcsin(x)"], ["\\frac{1}{\\sin x}", "\\csc x", "(\\sin x)^{-1}", "\\arccos x", "\\sin^{-2} x"]),
+    "\\sin^{-1} x": (["\\arcsin x"], ["\\frac{1}{\\sin x}", "\\csc x", "\\cos^{-1}x"]),
+    "\\tan^{-1} x+C": (["\\arctan x+C", "C+\\arctan(x)"], ["\\cot x+C", "\\frac{1}{\\tan x}+C"]),
+    "\\csc x": (["\\frac{1}{\\sin x}", "(\\sin x)^{-1}"], ["\\sin^{-1}x", "\\arcsin x"]),
+    "\\sin^2 x": (["\\sin^{2}x", "(\\sin x)^2", "1-\\cos^2x"], ["\\sin x^2", "\\sin(\\sin x)", "\\sin^{-2}x"]),
+    "\\sinh^{-1} x": (["\\operatorname{arcsinh} x", "\\operatorname{arsinh}(x)"], ["\\frac{1}{\\sinh x}", "\\cosh^{-1}x"]),
+    "\\frac{x-1}{2}": (["f^{-1}(x) = (x-1)/2", "y=(x-1)/2", "f^{-1}(x)=\\frac{x-1}{2}", "f^{-1}(t)=\\frac{t-1}{2}"], ["f^{-1}(x)=\\frac{2}{x-1}", "\\frac{1}{f(x)}=\\frac{2}{x-1}", "f^{-1}(x)=2x+1", "f(x)^{-1}=\\frac{2}{x-1}"]),
+    "f^{-1}(x)=\\frac{x-1}{2}": (["\\frac{x-1}{2}", "f^{-1}(x) = (x-1)/2", "y=\\frac{x-1}{2}"], ["f(x)=\\frac{2}{x-1}", "f(x)=2x+1", "\\frac{2}{x-1}", "f^{-1}(x)=2x+1", "g^{-1}(x)=\\frac{x-1}{2}"]),
+    "f^{-1}(x)": (["f^{-1}(x)"], ["\\frac{1}{f(x)}", "f(x)^{-1}", "g^{-1}(x)", "f(x)"]),
+    "2x": (["f'(x)=2x", "y'=2x", "\\frac{dy}{dx}=2x", "f'(x) = 2x", "f''(x)=2x"], ["f'(x)=x", "f'(x)=x^2"]),
+    "f'(x)=2x": (["2x", "f'(x)=2x"], ["f(x)=2x", "f''(x)=2x", "x^2", "g'(x)=2x"]),
+    "f'(2)=5": (["5"], ["f(2)=5", "f'(5)=2", "f'(3)=5", "2"]),
+    "\\frac{\\pi}{6}": (["30^\\circ", "\\pi/6\\text{ radians}", "\\frac16\\pi"], ["\\frac{\\pi}{6}^\\circ", "(\\pi/6)^\\circ", "30", "60^\\circ", "\\pi^\\circ", "\\frac{\\pi}{6}\\text{ degrees}"]),
+    "2\\pi": (["360^\\circ", "6.2832"], ["6.2832^\\circ", "2\\pi^\\circ", "360", "6.2832\\text{ degrees}"]),
+    "90^\\circ": (["\\frac{\\pi}{2}", "90"], ["\\frac{\\pi}{2}^\\circ", "\\pi", "1.5708^\\circ"]),
+}  # fmt: skip
+NAMES = {
+    "a_{n+1}": (["a_{n+1}", "a_{ n + 1 }", "a_{n + 1}", "a_{1+n}"], ["a_n+1", "a_n + 1", "a_{n}+1", "a_{n-1}", "a_{n1}", "a_{n}", "1+a_n", "a_{n+2}"]),
+    "a_n+1": (["1+a_n", "a_{n}+1"], ["a_{n+1}"]),
+    "x_1": (["x_{1}"], ["x_2", "x", "x1", "x^1", "x_{11}", "x_1'"]),
+    "x_{12}": (["x_{12}"], ["x_1 2", "x_{1}2", "2x_1", "x_{1,2}", "x_{21}", "x_{1}x_{2}"]),
+    "2^{n+1}": (["2\\cdot2^n", "2^{1+n}"], ["2^n+1", "2^{n}+1", "2^{n-1}", "2n+1"]),
+    "f_x": (["f_{x}"], ["f_y", "f", "f(x)", "fx", "f'"]),
+    "y'": (["y'", "y^{\\prime}", "y^\\prime"], ["y", "y''", "x'"]),
+    "\\bar{x}": (["\\overline{x}"], ["x", "\\hat{x}", "\\vec x"]),
+    "x_{\\text{max}}": (["x_{max}", "x_{\\max}", "x_\\text{max}", "x_{\\mathrm{max}}"], ["x_{min}", "x"]),
+    "ABDC": (["ABDC", "\\text{ABDC}", "A B D C"], ["ABCD", "\\text{ABCD}", "DCBA", "ACDB", "A B C D"]),
+    "ABC": (["\\text{ABC}"], ["BCA", "CBA", "ACB"]),
+    "AB": (["\\text{AB}"], ["BA", "\\text{BA}", "AC"]),
+    "ab": (["ba", "a\\cdot b", "ab"], ["a+b", "ac"]),
+    "A, C": (["C, A", "A \\text{ and } C", "A,C"], ["A", "A, B", "A, B, C"]),
+}  # fmt: skip
+BASES = {
+    "1A_{16}": (["1a_{16}", "\\text{1A}_{16}", "01A_{16}", "(1A)_{16}", "1A_{\\text{16}}", "\\mathrm{1A}_{16}", "1A_16"], ["1B_{16}", "26", "1A", "26_{10}", "1A_{17}", "A1_{16}", "1A_{15}", "1_{16}"]),
+    "FF_{16}": (["0FF_{16}", "ff_{16}", "\\text{FF}_{16}"], ["FE_{16}", "255", "F_{16}", "EF_{16}", "FFF_{16}"]),
+    "2B3_{12}": (["2b3_{12}"], ["23B_{12}", "2A3_{12}", "2B3_{13}"]),
+    "11_2": (["011_2", "11_{2}", "11_{\\text{two}}"], ["3", "11_3", "10_2", "3_{10}"]),
+}  # fmt: skip
+DECIMALS = {
+    "\\frac13": (["0.3333", "0.33333", "33.33\\%", "0.333333333", ".3333"], ["0.333", "0.3334", "0.3332", "0.33", "0.33334", "33.3\\%", "0.3", "0.333334", "33.34\\%"]),
+    "\\frac23": (["0.6667", "0.6666", "0.66667", "66.67\\%"], ["0.667", "0.6668", "0.6665", "0.66"]),
+    "-\\frac23": (["-0.6667", "-0.6666"], ["0.6667", "-0.6668", "-0.667"]),
+    "\\sqrt2": (["1.4142", "1.414", "1.41421", "1.414213562", "1.4142135623730951"], ["1.4143", "1.41", "1.415", "1.4141", "-1.4142", "1.4142135623740951"]),
+    "\\pi": (["3.1416", "3.1415", "3.142", "3.141", "3.14159265"], ["3.14", "3.1417", "3.143", "3.1414", "3.15", "3"]),
+    "1000\\pi": (["3141.6", "3141.59", "3141.5", "3.1416\\times10^3"], ["3141", "3142.0", "3140", "3.14\\times10^3", "3.1417\\times10^{3}"]),
+    "\\frac12": (["0.5", "0.50", "0.5000", "50\\%"], ["0.5001", "0.4999", "0.49999999"]),
+    "\\frac18": (["0.125", "0.1250"], ["0.12", "0.13", "0.1249", "0.1251"]),
+    "\\frac1{64}": (["0.015625"], ["0.01563", "0.01562", "0.0156"]),
+    "3.14": (["3.14", "3.140"], ["\\pi", "3.1416", "3.15"]),
+    "3.1416": (["3.1416", "\\pi"], ["3.1415", "3.14", "3.1417", "3.141"]),
+    "0.3333": (["\\frac13", "0.3333"], ["0.333", "0.3334", "\\frac14"]),
+    "1.4142": (["\\sqrt2"], ["\\sqrt3", "1.4143", "1.41"]),
+    "1.4143": (["1.4143"], ["\\sqrt2"]),
+    "12.5": (["12.5", "\\frac{25}{2}"], ["12.4996", "12.50001", "12"]),
+    "e^2": (["7.389", "7.38905"], ["7.39", "7.388", "7.3892"]),
+    "\\ln 2": (["0.6931", "0.693147"], ["0.693", "0.6932", "0.6930"]),
+    "\\frac{1}{300}": (["0.003333", "0.0033333"], ["0.0033", "0.00333", "0.003334"]),
+    "(\\frac13,\\pi)": (["(0.3333, 3.1416)"], ["(0.333,3.1416)", "(0.3333,3.14)"]),
+    "x=\\sqrt3": (["x=1.732", "x\\approx1.7321", "1.73205"], ["x=1.73", "x=1.733", "x\\approx1.73"]),
+}  # fmt: skip
+TABLES = [NAMED, BUILDERS, CONNECTED, SETS, FUNCTIONS, NAMES, BASES, DECIMALS]
+
+
+def pairs(place):
+    return [(gold, answer) for table in TABLES for gold, answers in table.items() for answer in answers[place]]
+
+
+def score(gold, answer):
+    return math("\\boxed{" + answer + "}", gold).score
+
+
+def test_the_tables_are_long_and_balanced():
+    assert min(len(pairs(0)), len(pairs(1))) >= 200
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs(0))
+def test_what_says_the_same_is_right(gold, answer):
+    verdict = math("\\boxed{" + answer + "}", gold)
+    assert verdict.score == 1, verdict.detail
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs(1))
+def test_what_says_something_else_is_wrong(gold, answer):
+    assert score(gold, answer) == 0
+
+
+@pytest.mark.parametrize("gold", [gold for table in TABLES for gold in table])
+def test_these_golds_accept_themselves(gold):
+    assert check_gold(gold) is None
+
+
+def test_nearly_all_of_these_are_decided_at_once():
+    late = [pair for pair in pairs(0) + pairs(1) if not isinstance(fast("\\boxed{" + pair[1] + "}", pair[0]), Verdict)]
+    assert len(late) <= len(pairs(0) + pairs(1)) // 50, late

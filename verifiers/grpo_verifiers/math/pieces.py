@@ -1,0 +1,69 @@
+r"""Functions by cases: values with the conditions they hold under, in any order."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from grpo_verifiers.math.leaf import Outcome
+from grpo_verifiers.math.regions import NoRegionError, Region, complement, union
+from grpo_verifiers.math.sets import region_of, same_region
+from grpo_verifiers.math.tree import OTHERWISE, Node
+
+
+class Piece(NamedTuple):
+    """A value and its condition, as written and as a set of numbers where it is one."""
+
+    value: Node
+    condition: Node
+    where: Region | None
+
+
+def compare_pieces(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    """Whether two functions by cases have the same values under the same conditions."""
+    left, right = pieces_of(gold), pieces_of(answer)
+    if len(left) != len(right):
+        return False, "another number of cases"
+    free = list(right)
+    outcome: Outcome = True, ""
+    for piece in left:
+        results = [(_same(piece, other, equal), other) for other in free]
+        best = next((pair for pair in results if pair[0][0]), None) or next(
+            (pair for pair in results if pair[0][0] is None), None
+        )
+        if best is None:
+            return False, "another case"
+        free.remove(best[1])
+        outcome = outcome if best[0][0] else best[0]
+    return outcome
+
+
+def _same(gold: Piece, answer: Piece, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    if gold.where is not None and answer.where is not None:
+        condition = same_region(gold.where, answer.where, equal)
+    else:
+        condition = equal(gold.condition, answer.condition)
+    return equal(gold.value, answer.value) if condition[0] else condition
+
+
+def pieces_of(node: Node) -> list[Piece]:
+    """The cases of a node of two columns; "otherwise" is what the other conditions leave."""
+    found = []
+    for row in node[1:]:
+        try:
+            where = None if row[2] == OTHERWISE else region_of(row[2])
+        except NoRegionError:
+            where = None
+        found.append(Piece(row[1], row[2], where))
+    told = [piece.where for piece in found if piece.condition != OTHERWISE]
+    names = {region.name for region in told if region is not None}
+    if (
+        len(told) == len(found) - 1
+        and None not in told
+        and len(names) == 1
+        and all(each.domain == "R" for each in told if each)
+    ):
+        try:
+            rest = complement(union(tuple(part for region in told if region for part in region.parts)))
+        except NoRegionError:
+            return found
+        found = [each._replace(where=Region(rest, "R", names.pop())) if each.where is None else each for each in found]
+    return found

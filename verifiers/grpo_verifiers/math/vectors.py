@@ -1,0 +1,51 @@
+r"""Vectors: ``(1, 2)``, a column or row of a matrix, and sums of unit vectors such as ``3\mathbf{i} - 4\mathbf{j}``."""
+
+from grpo_verifiers.math.tree import Node, names, number, walk
+
+_UNITS = ("i", "j", "k")
+_ACCENTS = ("", "hat ", "vec ", "bar ")
+
+
+def as_tuple(node: Node, size: int) -> Node:
+    """A vector of so many parts as a tuple; anything else stays."""
+    if node[0] == "matrix":
+        if len(node) == 2:
+            return ("paren", *node[1][1:])
+        return ("paren", *(row[1] for row in node[1:])) if all(len(row) == 2 for row in node[1:]) else node
+    if node[0] in {"+", "*", "-", "v"} and size in {2, 3}:
+        return _of_units(node, size) or node
+    return node
+
+
+def _of_units(node: Node, size: int) -> Node | None:
+    """A sum of multiples of unit vectors; None for other sums."""
+    marks = {top[1] for top in walk(node) if top[0] == "v"} | {top[2] for top in walk(node) if top[0] == "unit"}
+    accent = next((mark for mark in _ACCENTS if {f"{mark}j", f"{mark}k"} & marks), None)
+    if accent is None:
+        return None
+    basis = [("v", accent + unit) for unit in _UNITS[:size]]
+    parts: dict[Node, Node] = {}
+    for term in node[1:] if node[0] == "+" else (node,):
+        found = _coefficient(term, basis)
+        if found is None or found[0] in parts:
+            return None
+        parts[found[0]] = found[1]
+    return ("paren", *(parts.get(unit, number(0)) for unit in basis))
+
+
+def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
+    """The unit vector of a term and what multiplies it."""
+    if term[0] == "-":
+        inner = _coefficient(term[1], basis)
+        return inner and (inner[0], ("-", inner[1]))
+    if term[0] == "unit" and ("v", term[2]) in basis:  # an upright letter behind a number
+        return ("v", term[2]), term[1]
+    factors = list(term[1:]) if term[0] == "*" else [term]
+    units = [factor for factor in factors if factor in basis]
+    if len(units) != 1:
+        return None
+    factors.remove(units[0])
+    if any(unit[1] in names(factor) or unit in walk(factor) for factor in factors for unit in basis):
+        return None
+    rest = factors[0] if len(factors) == 1 else ("*", *factors) if factors else number(1)
+    return units[0], rest
