@@ -199,7 +199,8 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Nod
         if gold[0] == "matrix" and answer[0] in {"+", "*", "-", "^", "f"}:
             return (False, "a matrix that is not worked out") if options.evaluated else (None, "")
         if {gold[0], answer[0]} & {"cup", "cap", "minus"}:
-            return None, ""
+            sets = STRUCTURES | {"v", "+", "-"}
+            return (None, "") if gold[0] in sets and answer[0] in sets else (False, "a set beside a value")
         return False, "another kind of answer"
     if gold[0] == "span":
         if (gold[1], gold[4]) != (answer[1], answer[4]):
