@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from grpo_verifiers import get_verifier
+from grpo_verifiers.code._inside.blocks import program_of
 from grpo_verifiers.code.languages.python import LANGUAGE
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
@@ -97,3 +99,75 @@ def test_a_tag_outside_of_a_string_ends_the_thinking_that_left_a_block_open():
     for inside in ("x = '''", 'x = """a"""', "# it's '''\n", '"""'):
         text = f"<think>\n```python\n{inside}\n</think>\n```python\nx = 42\n```\n"
         assert last_block(answer_part(text), PYTHON) == "x = 42"
+
+
+ADD = "def add(a, b):\n    return a + b"
+MAIN = "def main():\n    print(int(input()) * 2)"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "names", "chosen"),
+    [
+        ([ADD], ["add"], [0]),
+        ([ADD, "print(add(1, 2))"], ["add"], [0]),
+        ([ADD, "from solution import add\nassert add(1, 2) == 3"], ["add"], [0]),
+        ([ADD, "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(add(1, 2), 3)\nunittest.main()"], ["add"], [0]),
+        ([ADD, ">>> add(1, 2)\n3"], ["add"], [0]),
+        ([ADD, "# prints 3"], ["add"], [0]),
+        ([ADD, "$ python add.py"], [], [0]),
+        ([ADD, "result = add(1, 2)\nfor x in range(3):\n    print(add(x, x))"], ["add"], [0]),
+        ([ADD, "def add(a, b):\n    return b + a"], ["add"], [1]),
+        (["def add(a, b):\n    return a - b", ADD, "print(add(1, 2))"], ["add"], [1]),
+        ([ADD, "def add(a, b:"], ["add"], [1]),
+        (["def add(a, b:", ADD], ["add"], [1]),
+        (["import math\nPI = math.pi", "def area(r):\n    return PI * r ** 2"], ["area"], [0, 1]),
+        (["import math", "def helper(x):\n    return math.floor(x)", "def f(x):\n    return helper(x)", "print(f(2.5))"], ["f"], [0, 1, 2]),
+        (["def helper(x):\n    return 1", "def helper(x):\n    return 2", "def f(x):\n    return helper(x)"], ["f"], [1, 2]),
+        (["class Solution:\n    def f(self): return 1", "print(Solution().f())"], ["f", "Solution"], [0]),
+        ([ADD, "def sub(a, b):\n    return add(a, -b)"], ["mul"], [0, 1]),
+        ([MAIN, "main()"], [], [0, 1]),
+        ([MAIN + "\nmain()", "main()"], [], [0]),
+        ([MAIN + "\nif __name__ == '__main__':\n    main()", "print(main())"], [], [0]),
+        (["print(1)", "print(2)"], [], [1]),
+        (["import sys\nsys.setrecursionlimit(9)", "def go():\n    print(sys.stdin.read())\ngo()"], [], [0, 1]),
+        (["x = 1", "# nothing"], [], [0]),
+        (["# nothing", "..."], ["f"], [1]),
+        (["(" * 9000, "-" * 9000 + "1"], ["f"], [1]),
+        (["try:\n    import numpy as np\nexcept ImportError:\n    np = None", "def f():\n    return np"], ["f"], [0, 1]),
+    ],
+)  # fmt: skip
+def test_the_program_is_the_last_block_and_what_it_needs_or_what_the_tests_call(blocks, names, chosen):
+    assert program_of(blocks, names) == "\n".join(blocks[at] for at in chosen)
+
+
+@pytest.mark.parametrize("calls", [True, False])
+def test_a_usage_example_after_a_program_does_not_count(level, calls):
+    text = f"```python\n{ADD}\n\nif __name__ == '__main__':\n    print(add(1, int(input())))\n```\nFor example:\n```python\nprint(add(1, 2))\n```\nIt prints\n```\n3\n```\n"
+    asserts = [{"code": "assert add(2, 3) == 5"}, {"function": "add", "args": [2, 2], "expected": 4}]
+    tests = asserts if calls else [{"stdin": "4", "stdout": "5"}]
+    verify = get_verifier("code", level=level, highest=level).verify
+    assert verify(text, tests=tests).score == 1
+    assert verify(text.replace("a + b", "a - b"), tests=tests).score == 0
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_several_programs_one_counts_and_it_is_the_last(level, order):
+    programs = [ADD, ADD.replace("+", "-")]
+    text = "".join(f"```python\n{programs[at]}\n```\nor\n" for at in order)
+    tests = [{"code": "assert add(2, 3) == 5"}, {"function": "add", "args": [2, 2], "expected": 4}]
+    assert get_verifier("code", level=level, highest=level).verify(text, tests=tests).score == (
+        1 if order[-1] == 0 else 0
+    )
+
+
+def test_what_is_thought_is_no_part_of_the_program():
+    text = f"<think>\n```python\n{ADD}\n```\n</think>\n```python\ndef f():\n    return add(1, 2)\n```\n"
+    assert get_verifier("code").verify(text, tests=[{"function": "f", "expected": 3}]).score == 0
+
+
+def test_blocks_together_are_no_longer_than_a_program_may_be():
+    long = f"{ADD}\n#{'x' * 300}"
+    text = f"```python\n{long}\n```\n```python\ndef f():\n    return add(1, 2)\n```\n"
+    tests = [{"function": "f", "expected": 3}]
+    assert get_verifier("code", max_source=400).verify(text, tests=tests).score == 1
+    assert get_verifier("code", max_source=200).verify(text, tests=tests).score == 0

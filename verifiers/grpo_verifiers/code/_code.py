@@ -16,7 +16,7 @@ from grpo_verifiers.code._results import Result, verdict_of
 from grpo_verifiers.code._tests import BadTestsError, read_tests
 from grpo_verifiers.code.languages import Language, available, language_of
 from grpo_verifiers.fault import blamed, excused
-from grpo_verifiers.reading.fences import last_block
+from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
@@ -44,7 +44,7 @@ async def code(
     piston: str | None = None,
     concurrency: int = 16,
 ) -> Verdict:
-    """Run the last fenced program of a completion against the tests of its row.
+    """Run the fenced program of a completion against the tests of its row: its last block, or what that belongs to.
 
     A test is ``{stdin, stdout}``, ``{function, args, expected}`` (or ``expected_repr``, a Python literal, for what JSON
     cannot say; ``args_repr`` and ``kwargs`` likewise) or ``{code}`` with assertions. Every input of ``stdin`` is a run
@@ -79,8 +79,9 @@ async def code(
     except BadTestsError as error:
         return excused(str(error))
     tongue = language_of(language)
-    source = last_block(answer_part(completion, think), tongue.names)
-    if source is None or not source.strip():
+    blocks = _blocks(answer_part(completion, think), tongue, max_source)
+    source = blocks[-1]
+    if not source.strip():
         return Verdict(0.0, Status.UNPARSABLE, f"no closed fenced block with a {language} program")
     if len(source) > max_source:
         return Verdict(
@@ -100,10 +101,10 @@ async def code(
     def work(slot: Slot) -> list[Result]:
         if piston is not None:
             nowhere = Plan("none")  # boxes of this machine stay unused
-            question = Question(source, read, tongue, nowhere, limits, float(float_tolerance), in_process, whole)
+            question = Question(blocks, read, tongue, nowhere, limits, float(float_tolerance), in_process, whole)
             return judge_remote(question, Server(piston))
         plan = Plan(choose(lowest, highest), tuple(preload))
-        question = Question(source, read, tongue, plan, limits, float(float_tolerance), in_process, whole)
+        question = Question(blocks, read, tongue, plan, limits, float(float_tolerance), in_process, whole)
         return judge(question, slot)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)
@@ -117,6 +118,15 @@ async def code(
         return await _after_failure(error, lowest, highest, tuple(preload))
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
+
+
+def _blocks(answer: str, tongue: Language, most: int) -> list[str]:
+    """The last block, and those before it as long as all together are no longer than a program may be."""
+    found = [dedented(answer[block.start : block.end], block.indent) for block in wanted_blocks(answer, tongue.names)]
+    kept = [found.pop() if found else ""]
+    while found and not tongue.commands and sum(map(len, kept)) + len(found[-1]) <= most:
+        kept.insert(0, found.pop())
+    return kept
 
 
 async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:

@@ -1,5 +1,7 @@
 """A program against its tests: what is sent into the box, and what the answers are worth."""
 
+import ast
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -8,6 +10,7 @@ from typing import Any
 
 from grpo_verifiers.code._box import BoxError, Plan
 from grpo_verifiers.code._compare import same_output, same_value
+from grpo_verifiers.code._inside.names import unknown_names
 from grpo_verifiers.code._inside.values import check, dump
 from grpo_verifiers.code._levels import SandboxError
 from grpo_verifiers.code._limits import Limits
@@ -26,7 +29,7 @@ _PRELOAD = "modules beyond the standard library are there where preload names th
 class Question:
     """A program and how to judge it."""
 
-    source: str
+    blocks: Sequence[str]
     tests: Sequence[Test]
     language: Language
     plan: Plan
@@ -35,6 +38,28 @@ class Question:
     in_process: bool
     whole: bool
     """One test that fails decides: then the rest is for people, and not worth much time."""
+
+    @property
+    def source(self) -> str:
+        """The last block."""
+        return self.blocks[-1]
+
+    @property
+    def program(self) -> dict[str, Any]:
+        """The program of a message; of several blocks, the box says which are."""
+        if len(self.blocks) == 1:
+            return {"source": self.source}
+        names = [part for test in self.tests if isinstance(test, CallTest) for part in _owners(test.function)]
+        for test in self.tests:
+            if isinstance(test, CodeTest):
+                with contextlib.suppress(Exception):  # a broken test is told of where it is run
+                    names += unknown_names(ast.parse(test.code))
+        return {"source": list(self.blocks), "names": sorted(set(names))}
+
+
+def _owners(function: str) -> list[str]:
+    """The names that may define a function of a test."""
+    return [function.partition(".")[0]] if "." in function else [function, "Solution"]
 
 
 def judge(question: Question, slot: Slot) -> list[Result]:
@@ -77,7 +102,7 @@ def each_input(question: Question, sheet: Sheet, run: Callable[[int, StdioTest],
 
 def _stdio(question: Question, slot: Slot, at: int, test: StdioTest) -> Result:
     language, limits = question.language, question.limits
-    message: dict[str, Any] = {"mode": "main", "source": question.source}
+    message: dict[str, Any] = {"mode": "main", **question.program}
     if language.commands:
         found = [command for command in language.commands if os.access(command[0], os.X_OK)]
         if not found:
@@ -127,7 +152,7 @@ def _calls(question: Question, slot: Slot, sheet: Sheet, tests: Sequence[tuple[i
     asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
     room = max(question.limits.message, *(2 * len(dump(test.expected)) for _, test in tests))
-    loading = [{"mode": "calls", "source": question.source, "room": room}]
+    loading = [{"mode": "calls", **question.program, "room": room}]
     limits = replace(question.limits, message=room)
     with Program(slot.box(question.plan), limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
@@ -197,7 +222,7 @@ def _apart(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[i
     """Run test code in a second box, where the program's functions are stubs; every call passes through here."""
     limits = replace(question.limits, wall=2 * question.limits.wall + 1, cpu=2 * question.limits.cpu + 1)
     beside = slot.box(question.plan, "tests")  # before the program's time begins: it may have to be started
-    loading = [{"mode": "calls", "source": question.source}]
+    loading = [{"mode": "calls", **question.program}]
     with Program(slot.box(question.plan), question.limits, loading) as program:
         failed = _load(program)
         if failed is not None:
@@ -258,7 +283,7 @@ def _outcome(at: int, kind: str, why: str) -> Result:
 
 def _in_process(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]]) -> None:
     """Run test code inside the program, and believe it."""
-    loading = [{"mode": "calls", "source": question.source}]
+    loading = [{"mode": "calls", **question.program}]
     asked = [{"code": test.code} for _, test in codes]
     with Program(slot.box(question.plan), question.limits, loading, questions=asked, last=True) as program:
         failed = _load(program)

@@ -15,6 +15,7 @@ import sys
 import types
 from typing import Any
 
+from .blocks import program_of
 from .names import MissingError, find, unknown_names
 from .raised import caught_names, describe, exception
 from .records import is_of, rebuilt
@@ -32,13 +33,20 @@ def serve(channel: socket.socket) -> None:
         return
     mode = message["mode"]
     if mode == "main":
-        _run_main(channel, message["source"])
+        _run_main(channel, _source(message))
     elif mode == "calls":
-        _answer_calls(channel, message["source"], message.get("room", MAX_MESSAGE))
+        _answer_calls(channel, _source(message), message.get("room", MAX_MESSAGE))
     elif mode == "tests":
         _run_tests(channel, message["tests"])
     elif mode == "command":
         _run_command(channel, message)
+
+
+def _source(message: dict[str, Any]) -> str:
+    """The program of a message: its source, or what several blocks are together."""
+    if isinstance(message["source"], str):
+        return message["source"]
+    return program_of(message["source"], message["names"])
 
 
 def _run_main(channel: socket.socket, source: str) -> None:

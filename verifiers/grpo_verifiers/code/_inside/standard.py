@@ -11,7 +11,7 @@ _CODECS: dict[str, tuple[str, Callable[[Any], str], Callable[[Any, str], Any]]] 
     "Fraction": (
         "fractions",
         lambda value: f"{value.numerator:x}/{value.denominator:x}",
-        lambda module, text: module.Fraction(*(int(part, 16) for part in text.split("/"))),
+        lambda module, text: module.Fraction(int(text.partition("/")[0], 16), int(text.partition("/")[2], 16)),
     ),
     "UUID": ("uuid", lambda value: str(value.hex), lambda module, text: module.UUID(hex=text)),
     "date": ("datetime", lambda value: str(value.isoformat()), lambda module, text: module.date.fromisoformat(text)),

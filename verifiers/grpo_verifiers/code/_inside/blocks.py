@@ -1,0 +1,147 @@
+"""Which of a completion's blocks are its program: chosen by what they bind and read, before anything runs.
+
+A program that is shown in one block and used in a later one is the first; one that is written in several is all of
+them. Tests are not run to choose, so that a completion with several programs has one, and not its best.
+"""
+
+import ast
+import builtins
+import contextlib
+import warnings
+
+_SESSION = (">>>", "In [", "$ ", "!", "%", "pip ", "python ")
+_PLAIN = (
+    ast.Import,
+    ast.ImportFrom,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Pass,
+    ast.Assign,
+    ast.AnnAssign,
+)
+
+
+class _Facts:
+    """What a block does at its left edge.
+
+    Attributes:
+        parses: it is a program by its grammar.
+        binds: names that it binds at its left edge.
+        makes: those of them that it does not import.
+        needs: names that it reads and binds nowhere.
+        defines: it has functions or classes.
+        acts: it does something when it is run.
+        idle: it has no statement but constants, or is a session at a prompt.
+    """
+
+    def __init__(self, *, parses: bool = False, idle: bool = False) -> None:
+        self.parses, self.idle = parses, idle
+        self.defines = self.acts = False
+        self.binds: set[str] = set()
+        self.makes: set[str] = set()
+        self.needs: set[str] = set()
+
+
+def program_of(blocks: list[str], names: list[str]) -> str:
+    """The program of a completion.
+
+    Where tests call names: the last block that makes one of them, or, if none does or the last cannot be parsed, the
+    last. Else the last, but for one that only uses what an earlier block defines, if that does something by itself.
+    Sessions at a prompt and blocks without a statement are passed over. Before the block stand those that bind names
+    which it reads and does not bind.
+
+    Args:
+        blocks: the blocks of the language, in order.
+        names: names of the program that its tests call.
+    """
+    facts = [_facts(block) for block in blocks]
+    left = [at for at, each in enumerate(facts) if not each.idle]
+    if not left:
+        return blocks[-1]
+    at = left[-1]
+    if facts[at].parses and names:
+        at = next((each for each in reversed(left) if facts[each].makes & set(names)), at)
+    elif facts[at].parses:
+        while not facts[at].defines and (earlier := _binders(facts, left, at)) and _acts(facts, left, earlier[-1]):
+            at = earlier[-1]
+    return "\n".join(blocks[each] for each in [*_binders(facts, left, at), at])
+
+
+def _acts(facts: list[_Facts], left: list[int], at: int) -> bool:
+    return any(facts[each].acts for each in [*_binders(facts, left, at), at])
+
+
+def _binders(facts: list[_Facts], left: list[int], at: int) -> list[int]:
+    """The blocks that a block needs: for each name that is missing the nearest before it, and what those need."""
+    found: list[int] = []
+    missing = set(facts[at].needs)
+    for each in reversed(left[: left.index(at)]):
+        if bound := facts[each].binds & missing:
+            found.insert(0, each)
+            missing = (missing - bound) | facts[each].needs
+    return found
+
+
+def _facts(block: str) -> _Facts:
+    if block.lstrip().startswith(_SESSION):
+        return _Facts(idle=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(block)
+    except Exception:  # noqa: BLE001 - SyntaxError, ValueError, RecursionError, MemoryError: all say the same
+        return _Facts()
+    facts = _Facts(parses=True)
+    read: set[str] = set()
+    bound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        else:
+            bound |= _bound(node)
+    facts.needs = {name for name in read - bound if not hasattr(builtins, name)}
+    with contextlib.suppress(RecursionError):
+        _edge(tree.body, facts)
+    imported = [_bound(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    facts.makes = facts.binds.difference(*imported)
+    facts.idle = all(isinstance(part, ast.Pass) or _is_constant(part) for part in tree.body)
+    return facts
+
+
+def _edge(body: list[ast.stmt], facts: _Facts) -> None:
+    """What statements do that are in no function and no class."""
+    for part in body:
+        facts.binds |= _bound(part)
+        facts.acts |= not isinstance(part, _PLAIN) and not _is_constant(part)
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            facts.defines = True
+            continue
+        for inner in ast.iter_child_nodes(part):
+            if isinstance(inner, ast.stmt):
+                _edge([inner], facts)
+            elif isinstance(inner, ast.ExceptHandler):
+                _edge(inner.body, facts)
+            else:
+                facts.binds |= {
+                    node.id
+                    for node in ast.walk(inner)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                }
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """Names that a node binds by itself."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.arg):
+        return {node.arg}
+    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        return {node.name}
+    return set()
+
+
+def _is_constant(part: ast.stmt) -> bool:
+    return isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
