@@ -20,7 +20,9 @@ _TABLE.update({ord(char): "" for char in _INVISIBLE})
 _TABLE.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _TABLE})
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\s?\\!)\s?(?=\d{3}(?!\d))")
+# Commas in braces: thousands before three digits, unless only a zero comes first; a decimal comma elsewhere.
+_THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|,\s?\\!)\s?(?=\d{3}(?!\d))")
+_DECIMALS = re.compile(r"(?<=\d)\{,\}(?=\d)")
 # A doubled backslash before a letter is JSON escaping gone wrong, unless rows of a matrix are around.
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 
@@ -35,7 +37,7 @@ def ascii_latex(text: str) -> str:
     if "\\\\" in text and "\\begin" not in text and "array" not in text:
         text = _DOUBLED.sub(r"\\", text)
     if "," in text:
-        text = _THOUSANDS.sub("", text)
+        text = _DECIMALS.sub(".", _THOUSANDS.sub("", text))
     return text
 
 

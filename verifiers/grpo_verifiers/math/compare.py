@@ -21,7 +21,7 @@ from grpo_verifiers.math.pieces import compare_pieces
 from grpo_verifiers.math.quantities import with_symbols, with_words
 from grpo_verifiers.math.sets import compare_sets, listed
 from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tree import STRUCTURES, Node, number, walk, weight
+from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt, walk, weight
 from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
 from grpo_verifiers.math.vectors import as_tuple
 from grpo_verifiers.math.wording import texts
@@ -30,6 +30,7 @@ MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody
 _GROUPS = frozenset({"list", "set", "paren"})
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
+_C, _SMALL_C = ("v", "C"), ("v", "c")
 _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 
@@ -45,7 +46,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if gold == answer:
         return True, ""
     spend(20 + 4 * (weight(gold) + weight(answer)))
-    gold, answer = expand_signs(gold), expand_signs(answer)
+    gold, answer = expand_signs(gold), expand_signs(_constant_of(gold, answer))
     if "pm" in {top[0] for node in (gold, answer) for top in walk(node)}:
         return False, "too many plus-or-minus signs"
     if gold[0] == "list" or answer[0] == "list":
@@ -86,6 +87,21 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return _infinite(gold, answer) or leaf(gold, answer, options)
+
+
+def _constant_of(gold: Node, answer: Node) -> Node:
+    """The answer with its constant of integration ``c`` as ``C`` where the gold adds a ``C``."""
+    if not any(top[0] == "+" and _C in top for top in walk(gold)) or "c" in names(gold) or "C" in names(answer):
+        return answer
+    if sum(top == _SMALL_C for top in walk(answer)) != 1:
+        return answer
+    return _renamed(answer)
+
+
+def _renamed(node: Node) -> Node:
+    if node[0] == "+":
+        return ("+", *(_C if part == _SMALL_C else part for part in node[1:]))
+    return rebuilt(node, _renamed)
 
 
 def _has_words(node: Node) -> bool:

@@ -12,7 +12,7 @@ from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
 from grpo_verifiers.math.leaf import Leaf, Outcome, quick
 from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.read import MAX_LONG, read, read_prose, undelimited, with_decimal_point
+from grpo_verifiers.math.read import MAX_LONG, other_reading, read, read_prose, undelimited
 from grpo_verifiers.math.relations import may_be_solved
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
@@ -132,9 +132,10 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
     if node is None:
         return None, "outside this grammar"
     outcome, reason = compare(gold.node, node, options, leaf)
-    if outcome is False and options.decimal_comma and node[0] == "list" and is_final(gold.node):
-        point = with_decimal_point(undelimited(text))
-        if point is not None and compare(gold.node, point, options, leaf)[0]:
+    if outcome is False and options.decimal_comma and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
+        first = other_reading(gold.text) if gold.node[0] == "list" else gold.node
+        second = other_reading(text) if node[0] == "list" else node
+        if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
     return outcome, reason
 

@@ -72,7 +72,7 @@ def _date(year: int, month: int, day: int) -> tuple[int, int, int] | None:
 
 def clock_of_ratio(first: int, second: int) -> Clock | None:
     """The time that ``15:30`` may be."""
-    return Clock(first, second) if 0 <= first <= 24 and 0 <= second <= 59 else None
+    return Clock(first, second) if 0 <= first <= 24 and 10 <= second <= 59 else None
 
 
 def same_moment(left: object, right: object) -> bool:

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 from grpo_verifiers.math.named_sets import set_in_words
+from grpo_verifiers.math.notations import notation
 from grpo_verifiers.math.nouns import QUANTITY
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.prose import phrase
@@ -19,8 +20,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩ")
-_SCIENTIFIC = re.compile(r"([-+]?\d{1,30}(?:\.\d{1,30})?)[eE]\+?(-?\d{1,3})")
+_SPACES = re.compile(r"\s+")
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)")
+_MIXED = re.compile(r"([-+]?\d+)\s+and\s+(?:\\[dt]?frac\s*\{(?=\d+\}\{\d+\}$))?(\d+)(?:/|\}\{)(\d+)\}?")
 
 
 def without_text_commands(text: str) -> str:
@@ -52,8 +54,8 @@ def read(text: str) -> Node:
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     text = undelimited(text)
-    if (scientific := _SCIENTIFIC.fullmatch(text)) is not None:
-        text = f"{scientific[1]} \\times 10^{{{scientific[2]}}}"
+    if (special := notation(_SPACES.sub(" ", without_text_commands(text)).strip(" ."))) is not None:
+        return special
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():
         return ("big", text.lstrip("0") or "0")
     text = set_in_words(text) or text
@@ -101,7 +103,11 @@ def read_prose(text: str, *, with_last_number: bool) -> tuple[str, Node] | None:
     return None
 
 
-def with_decimal_point(text: str) -> Node | None:
-    """``1000,99`` as a decimal number; None where the text is something else."""
-    match = _DECIMAL_COMMA.fullmatch(text.strip())
-    return read(f"{match[1]}.{match[2]}") if match else None
+def other_reading(text: str) -> Node | None:
+    """``1000,99`` as a decimal number, ``3 and 1/2`` as a mixed number; None where the text is something else."""
+    text = without_text_commands(undelimited(text)).strip()
+    if (match := _DECIMAL_COMMA.fullmatch(text)) is not None:
+        return read(f"{match[1]}.{match[2]}")
+    if (match := _MIXED.fullmatch(text)) is not None:
+        return read(f"{match[1]}\\frac{{{match[2]}}}{{{match[3]}}}")
+    return None

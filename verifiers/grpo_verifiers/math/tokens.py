@@ -8,6 +8,7 @@ from grpo_verifiers.math.clean import ascii_latex
 
 MAX_CHARS = 4000
 MAX_TOKENS = 1200
+MAX_INFIX = 20
 
 
 class ParseError(ValueError):
@@ -42,8 +43,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _GLUED = re.compile(r"q?quad(?=[a-zA-Z])")
-_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d]|,\d)(?:\.\d+)?")
-_SPACED = re.compile(r"\d{1,3}(?:(?: |\\,|\\ )\d{3})+(?!\d)(?:\.\d+)?")
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d]|,\d)(?:\.\d+)?")
+_SPACED = re.compile(r"[1-9]\d{0,2}(?:(?: |\\,|\\ )\d{3})+(?!\d)(?:\.\d+)?")
 _SIZES_LIST = """
 left right mleft mright big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle
 scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace hspace space mathstrut strut rm bf it
@@ -60,6 +61,14 @@ _SAME = {
 }  # fmt: skip
 _OPS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!=", "vert": "|", "cdot": "*", "div": "/", "colon": ":",
         "approx": "~=", "[": "[", "]": "]"}  # fmt: skip
+_INFIX = {"over": "frac", "choose": "binom"}
+_OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
+# Letters that stand for no unit, and commands that are never put around one.
+_NO_UNITS = frozenset("eijkxyznpqπ")
+_BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+_JOINING = re.compile(r"\b(?:and|or)\b|&")
+_UNBRACED = frozenset({"mathrm", "mathbf", "mathit", "mathsf", "text", "boldsymbol", "bm"})
 _RAW_OPS = {"**": "^", "==": "="}
 _ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "&": "&", "_": "_"}
 
@@ -93,7 +102,7 @@ def tokenize(text: str) -> list[Token]:
             spaced = True
             continue
         if kind == "text":
-            at = _text(text, at, tokens, spaced=spaced)
+            at = _text(text, at, tokens, value.strip("\\{ \t\n*"), spaced=spaced)
         elif kind == "esc":
             if value in " ,;:!/":
                 spaced = spaced or value != "!"
@@ -103,7 +112,7 @@ def tokenize(text: str) -> list[Token]:
             glued = _GLUED.match(value)
             if glued:  # \\quadx: the space command ran into a letter
                 at, value = match.start() + 1 + glued.end(), glued.group()
-            if value in _SIZES:
+            if value in _SIZES or value in _UNBRACED:
                 spaced = True
                 # \left. and \right. are invisible delimiters
                 if value in ("left", "right") and text[at : at + 1] == ".":
@@ -118,7 +127,7 @@ def tokenize(text: str) -> list[Token]:
         spaced = False
         if len(tokens) > MAX_TOKENS:
             raise ParseError(f"more than {MAX_TOKENS} tokens")
-    return tokens
+    return _fractions(tokens) if "\\over" in text or "\\choose" in text else tokens
 
 
 def _command(value: str, spaced: bool) -> Token:
@@ -133,7 +142,7 @@ def _escaped(value: str, spaced: bool) -> Token:
     return Token("op", _ESCAPED[value], spaced)
 
 
-def _text(text: str, at: int, tokens: list[Token], *, spaced: bool) -> int:
+def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool) -> int:
     """Append the content of a text command that starts at ``at``; return where it ends."""
     depth, start = 1, at
     while at < len(text) and depth:
@@ -143,8 +152,10 @@ def _text(text: str, at: int, tokens: list[Token], *, spaced: bool) -> int:
         raise ParseError("a text command is not closed")
     content = text[start : at - 1]
     stripped = content.strip().strip("$").strip()
-    if re.fullmatch(r"[-+]?\d[\d,.]*", stripped):
-        tokens.extend(token._replace(spaced=True) for token in tokenize(stripped))
+    if _is_no_text(stripped, first=not tokens):
+        tokens.extend([token._replace(spaced=True) if not n else token for n, token in enumerate(tokenize(stripped))])
+    elif len(stripped) == 1 and stripped.isalpha() and (stripped in _NO_UNITS or command in _BOLD):
+        tokens.append(Token("word", stripped, spaced))
     else:
         words = content.split()
         if len(words) > 1 and words[-1] in {"and", "or"}:  # "hours and" is a unit and a separator
@@ -152,3 +163,34 @@ def _text(text: str, at: int, tokens: list[Token], *, spaced: bool) -> int:
             content, spaced = words[-1], True
         tokens.append(Token("text", content, spaced))
     return at
+
+
+def _is_no_text(content: str, *, first: bool) -> bool:
+    """Whether the content of a text command is mathematics: no words, and no unit with an exponent."""
+    if not content or content in {"and", "or", "&"} or _LETTERS.search(_JOINING.sub(" ", content)) or "\\" in content:
+        return False
+    if content[0] in "+-.(<>[" or content[0].isdigit():
+        return len(content) > 1 or content.isdigit()
+    return any(sign in content for sign in "=,<>") or _JOINING.search(content) is not None or (first and "^" in content)
+
+
+def _fractions(tokens: list[Token]) -> list[Token]:
+    r"""The tokens with ``{a \over b}`` as ``\frac{a}{b}`` and ``{n \choose k}`` as ``\binom{n}{k}``."""
+    if sum(each.text in _INFIX for each in tokens) > MAX_INFIX:
+        raise ParseError(f"more than {MAX_INFIX} of \\over and \\choose")
+    while places := [place for place, each in enumerate(tokens) if each.kind == "cmd" and each.text in _INFIX]:
+        at = places[0]
+        start, end, level = at, at + 1, 0
+        while start > 0 and (level or tokens[start - 1][:2] != ("op", "{")):
+            start -= 1
+            level += (tokens[start][:2] == ("op", "}")) - (tokens[start][:2] == ("op", "{"))
+        level = 0
+        while end < len(tokens) and (level or tokens[end][:2] != ("op", "}")):
+            level += (tokens[end][:2] == ("op", "{")) - (tokens[end][:2] == ("op", "}"))
+            end += 1
+        name = Token("cmd", _INFIX[tokens[at].text])
+        parts = (_OPEN, *tokens[start:at], _CLOSE, _OPEN, *tokens[at + 1 : end], _CLOSE)
+        tokens = [*tokens[:start], name, *parts, *tokens[end:]]
+        if len(tokens) > MAX_TOKENS:
+            raise ParseError(f"more than {MAX_TOKENS} tokens")
+    return tokens

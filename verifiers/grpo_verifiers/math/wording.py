@@ -3,6 +3,9 @@
 import re
 
 from grpo_verifiers.math.leaf import Outcome
+from grpo_verifiers.math.moments import clock_of_ratio, moment, same_moment
+from grpo_verifiers.math.numerals import ordinal
+from grpo_verifiers.math.sayings import meaning
 from grpo_verifiers.math.tree import Node
 
 _TEXT_EDGE = re.compile(r"[\s.,:;!?*\"'`()\[\]{}$]+")
@@ -19,6 +22,8 @@ def spelled(node: Node) -> str | None:
         return normal_text(node[1])
     if node[0] == "v" and node[1].isalpha():
         return str(node[1]).casefold()
+    if node == ("set",):
+        return "empty set"
     if node[0] == "unit":
         inner = spelled(node[1])
         return None if inner is None else normal_text(f"{inner} {node[2]}")
@@ -35,7 +40,26 @@ def texts(gold: Node, answer: Node) -> Outcome:
     if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
         same = answer[1] == option[1]
         return same, "" if same else "another option"
+    if (same := _same_moment(gold, answer)) is not None:
+        return same, "" if same else "another time or date"
     left, right = spelled(gold), spelled(answer)
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"
-    return left == right, "" if left == right else "other words"
+    same = left == right or (meaning(left) is not None and meaning(left) == meaning(right))
+    if not same and (place := ordinal(left)) is not None:
+        same = place == ordinal(right)
+    return same, "" if same else "other words"
+
+
+def _same_moment(gold: Node, answer: Node) -> bool | None:
+    """Whether two times or dates are the same; None where one side is neither."""
+    found = [_moment(node) for node in (gold, answer)]
+    return None if None in found else same_moment(*found)
+
+
+def _moment(node: Node) -> object:
+    if node[0] == "text":
+        return moment(node[1])
+    if node[0] == "ratio" and len(node) == 3 and all(part[0] == "n" and part[2] is None for part in node[1:]):
+        return clock_of_ratio(int(node[1][1]), int(node[2][1]))
+    return None
