@@ -10,10 +10,10 @@ from grpo_verifiers.math import check_gold, fast, math
 # Golds that are solved, each with the answers that say the same, and with those that only restate the question.
 SOLVED = {
     "x=2": (
-        ["x=2", "x = 2", "2=x", "2", "\\{2\\}", "x\\in\\{2\\}", "x=2=2", "$x=2$", "x=2.0", "x=\\text{2}", "[x=2]", "{4\\over 2}=x", "{2\\over 1}", "-x=-2", "-2=-x"],
+        ["x=2", "x = 2", "2=x", "2", "\\{2\\}", "x\\in\\{2\\}", "x=2=2", "$x=2$", "x=2.0", "x=\\text{2}", "[x=2]", "-x=-2", "-2=-x"],
         ["2x+4=8", "2x=4", "x-2=0", "x+1=3", "3=x+1", "0=x-2", "-2x=-4", "-x=2", "\\frac{x}{2}=1", "2x=x+2", "x=4-x", "x+0=2", "x\\cdot 1=2", "x=x^2-2", "x^3=8",
          "\\sqrt{x}=\\sqrt{2}", "\\log_2 x=1", "(x-2)(x-2)=0", "2x=4=4", "x=2, 2x=4", "|x|=2", "x\\ge 2", "y=2", "x=\\frac{4}{2}", "x=1+1", "x=x", "0=0", "2=2",
-         "x-{2\\over 1}=0", "{x\\over 1}-2=0", "{x-2\\over 1}=0", "x\\in\\{2,3\\}", "y\\in\\{2\\}", "x=2y/y", "f(x)=2", "x\\ne 2"],
+         "{4\\over 2}=x", "{2\\over 1}", "x-{2\\over 1}=0", "{x\\over 1}-2=0", "{x-2\\over 1}=0", "x\\in\\{2,3\\}", "y\\in\\{2\\}", "x=2y/y", "f(x)=2", "x\\ne 2"],
     ),
     "2=x": (["x=2", "2=x", "2"], ["2x=4", "x-2=0", "0=2-x", "2=2"]),
     "a=2": (["a=2", "2"], ["2a=4", "a-2=0"]),
@@ -30,8 +30,8 @@ SOLVED = {
     "\\theta=30^\\circ": (["\\theta=30^\\circ", "30^\\circ"], ["2\\theta=60^\\circ"]),
     "e=\\frac{1}{2}": (["e=\\frac12"], ["2e=1"]),
     "x>2": (
-        ["x>2", "2<x", "(2,\\infty)", "x\\in(2,\\infty)", "x\\gt 2", "x>{2\\over 1}", "-x<-2"],
-        ["3x-6>0", "x-2>0", "2x>4", "-2x<-4", "-x>-2", "x>4-x", "x+1>3", "6<3x", "0<x-2", "x\\ge 2", "x<2", "y>2", "x>\\frac{4}{2}", "x>1+1", "x^2>4", "x-{2\\over 1}>0",
+        ["x>2", "2<x", "(2,\\infty)", "x\\in(2,\\infty)", "x\\gt 2", "-x<-2"],
+        ["3x-6>0", "x-2>0", "2x>4", "-2x<-4", "-x>-2", "x>4-x", "x+1>3", "6<3x", "0<x-2", "x\\ge 2", "x<2", "y>2", "x>\\frac{4}{2}", "x>1+1", "x>{2\\over 1}", "x^2>4", "x-{2\\over 1}>0",
          "x=2", "1>0", "x>2, 2x>4", "0<x-{2\\over 1}"],
     ),
     "x\\ge 2": (["x\\ge 2", "2\\le x", "-x\\le -2", "[2,\\infty)", "x\\geq 2", "x\\geqslant 2"], ["-2x\\le -4", "2x\\ge 4", "x-2\\ge 0", "x>2"]),
@@ -113,7 +113,7 @@ def test_restated_questions_are_refused_at_once_without_an_algebra_system():
     late = [
         (gold, answer)
         for gold, answer in pairs(SOLVED, 1)
-        if "\\over" not in answer and not isinstance(fast("\\boxed{" + answer + "}", gold), Verdict)
+        if not isinstance(fast("\\boxed{" + answer + "}", gold), Verdict)
     ]
     assert late == []
 

@@ -28,6 +28,15 @@ a list, set or tuple for a single gold         wrong                    none
 ``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
 ``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
 words beside a value that are no unit          wrong                    none
+``negative 5``, ``5 tenths``, ``5 million``    -5, 0.5, 5000000         none
+``5 squared`` for 25                           wrong                    ``evaluated=False``
+``5000 m`` for ``5\text{ km}``                 correct                  none
+a counted thing: ``5 red marbles``             correct                  none
+``5/1/2024`` for May 1 or January 5            wrong                    none: equal to ``5/1/2024`` only
+``3:30`` for ``3:30 PM``                       correct                  none
+``0.333...`` for ``\frac13``                   unparsable               none: ``0.\overline{3}``, ``0.(3)`` are right
+``3rd`` for 3, ``no`` for ``false``            wrong                    none
+``x^2+c`` for ``x^2+C``                        correct                  none
 ``204`` or ``204_6`` for ``204_5``             wrong                    ``bases="ignore"`` (first of the two)
 ``[1, 2]`` for ``(1, 2)``, items in wrong order wrong                   none
 ``0.333`` or ``0.3334`` for ``\frac13``         wrong                    ``decimals=3`` (first of the two)
@@ -56,6 +65,9 @@ for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
 a unit, currency or degree sign left out       correct                  none
 a number in a box that is one sentence         correct                  none
 ============================================== ======================== ==========================================
+
+Units are those of ``math/units.py``, notations those of ``math/notations.py``; what is said in words (no solution, does not
+exist, yes) is compared by ``math/sayings.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
 Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits, else by

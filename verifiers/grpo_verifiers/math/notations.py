@@ -56,7 +56,7 @@ def notation(text: str) -> Node | None:
 
 def _in_base(text: str) -> Node | None:
     if (match := _PREFIXED.fullmatch(text)) is not None:
-        digits, base = match[2], _NAMES[match[1]]
+        digits, base = match[2], _base(None, match[1])
     elif (match := _BASE_FIRST.fullmatch(text)) is not None:
         digits, base = match[3], _base(match[1], match[2])
     elif (match := _BASE.fullmatch(text)) is not None:
