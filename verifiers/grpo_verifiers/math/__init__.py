@@ -66,8 +66,8 @@ a unit, currency or degree sign left out       correct                  none
 a number in a box that is one sentence         correct                  none
 ============================================== ======================== ==========================================
 
-Units are those of ``math/units.py``, notations those of ``math/notations.py``; what is said in words (no solution, does not
-exist, yes) is compared by ``math/sayings.py``.
+Units are those of ``math/units.py``, notations those of ``math/notations.py``; what is said in words
+(no solution, does not exist, yes) is compared by ``math/sayings.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
 Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits, else by
