@@ -18,8 +18,9 @@ from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import _levels, probe
 from grpo_verifiers.code._box import Box, Plan
 from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._pool import Pool, Slot, close_pool
+from grpo_verifiers.code._pool import Pool, close_pool
 from grpo_verifiers.code._program import Program
+from grpo_verifiers.code._referee import Referee
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.runner import worker_count
 
@@ -53,7 +54,7 @@ def test_a_thousand_programs_each_get_their_own_verdict(fenced):
     verdicts = verifier.verify_batch(None, texts, None, tests=tests)
     assert [verdict.score for verdict in verdicts] == wanted
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
-    assert len(descendants(os.getpid())) <= 5 * worker_count() + len(programs)
+    assert len(descendants(os.getpid())) <= 6 * worker_count() + len(programs)
     close_pool()
     assert descendants(os.getpid()) <= programs
 
@@ -206,8 +207,8 @@ def test_a_pool_uses_as_many_boxes_as_it_may():
     pool = Pool(2)
     together = threading.Barrier(2, timeout=20)
 
-    def meet(slot):
-        assert isinstance(slot, Slot)
+    def meet(referee):
+        assert isinstance(referee, Referee)
         together.wait()
 
     try:

@@ -3,16 +3,20 @@
 import asyncio
 import urllib.parse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from grpo_verifiers.code._box import BoxError, Level, Plan
-from grpo_verifiers.code._judging import Question, judge
+from grpo_verifiers.code._judging import judged
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._piston import Server, ServerError, execute, judge_remote
-from grpo_verifiers.code._pool import Pool, Slot, remote_pool, shared_pool
+from grpo_verifiers.code._pool import Pool, remote_pool, shared_pool
 from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._results import Result, verdict_of
+from grpo_verifiers.code._question import Question, pack, unpack_plan
+from grpo_verifiers.code._referee import Referee
+from grpo_verifiers.code._results import Result, unpack_results, verdict_of
+from grpo_verifiers.code._slot import Slot
 from grpo_verifiers.code._tests import BadTestsError, read_tests
 from grpo_verifiers.code.languages import Language, available, language_of
 from grpo_verifiers.fault import blamed, excused
@@ -21,6 +25,7 @@ from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 
+_RUNS = 20
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
 
 
@@ -31,6 +36,7 @@ async def code(
     language: str = "python",
     scoring: Literal["all", "share"] = "all",
     time_limit: float = 5.0,
+    total_limit: float | None = None,
     memory: float = 1.0,
     processes: int = 32,
     disk: int = 64,
@@ -56,6 +62,8 @@ async def code(
         language: what the program is written in.
         scoring: ``"all"``: 1 where every test passes; ``"share"``: the share that passes.
         time_limit: seconds that one run may take.
+        total_limit: seconds that all runs of a program may take together; None for 20 times ``time_limit``. A test
+            that is not reached within them has not passed.
         memory: GiB for a run and all its processes.
         processes: processes and threads of a run at a time.
         disk: MiB of its private folder.
@@ -98,14 +106,16 @@ async def code(
     in_process = assert_mode == "in_process"
     whole = scoring == "all"
 
-    def work(slot: Slot) -> list[Result]:
+    total = _RUNS * limits.wall if total_limit is None else float(total_limit)
+    tolerance = float(float_tolerance)
+
+    def work(referee: Referee) -> list[Result]:
         if piston is not None:
             nowhere = Plan("none")  # boxes of this machine stay unused
-            question = Question(blocks, read, tongue, nowhere, limits, float(float_tolerance), in_process, whole)
+            question = Question(blocks, read, tongue, nowhere, limits, tolerance, in_process, whole, total)
             return judge_remote(question, Server(piston))
         plan = Plan(choose(lowest, highest), tuple(preload))
-        question = Question(blocks, read, tongue, plan, limits, float(float_tolerance), in_process, whole)
-        return judge(question, slot)
+        return judge(Question(blocks, read, tongue, plan, limits, tolerance, in_process, whole, total), referee)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
@@ -129,14 +139,29 @@ def _blocks(answer: str, tongue: Language, most: int) -> list[str]:
     return kept
 
 
+def judge(question: Question, referee: Referee) -> list[Result]:
+    """The outcome of each test, in order, from the process that runs and reads the program.
+
+    Raises:
+        BoxError: the box failed, or that process did.
+        BadTestsError: a test that cannot be run, whatever the program.
+    """
+    packed = referee.run(judged, pack(question), question.total + question.limits.wall)
+    return unpack_results(packed, len(question.tests))
+
+
+def run_nothing(plan: dict[str, Any], slot: Slot) -> str:
+    """How an empty program fails; empty where it does not."""
+    with Program(slot.box(unpack_plan(plan)), Limits(), [{"mode": "calls", "source": ""}]) as program:
+        return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
+
+
 async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
     """Whose doing it was that two boxes in a row failed on a program: a program that does nothing tells."""
 
-    def try_nothing(slot: Slot) -> None:
-        box = slot.box(Plan(choose(lowest, highest), preload))
-        with Program(box, Limits(), [{"mode": "calls", "source": ""}]) as program:
-            if program.receive() != ["loaded"]:
-                raise BoxError(f"an empty program {program.why}")
+    def try_nothing(referee: Referee) -> None:
+        if failed := referee.run(run_nothing, asdict(Plan(choose(lowest, highest), preload)), Limits().wall):
+            raise BoxError(failed)
 
     try:
         await asyncio.wrap_future(shared_pool().submit(try_nothing))
@@ -148,7 +173,7 @@ async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload
 async def _after_server_failure(error: ServerError, url: str, tongue: Language, pool: Pool) -> Verdict:
     """Whose doing it was that the server failed on a program: one that does nothing tells."""
 
-    def try_nothing(_: Slot) -> None:
+    def try_nothing(_: Referee) -> None:
         execute(Server(url, retries=1), tongue, "", "", Limits())
 
     try:
@@ -174,6 +199,7 @@ def _value_problems(
     language: str,
     scoring: str,
     time_limit: float,
+    total_limit: float | None,
     memory: float,
     processes: int,
     disk: int,
@@ -189,6 +215,7 @@ def _value_problems(
 ) -> list[str]:
     problems = one_of("language", language, tuple(available())) + one_of("scoring", scoring, ("all", "share"))
     problems += number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
+    problems += [] if total_limit is None else number("total_limit", total_limit, 0.01, 86_400)
     problems += integer("processes", processes, 1, 4096) + integer("disk", disk, 1, 1 << 20)
     problems += number("float_tolerance", float_tolerance, 0, 1) + integer("max_source", max_source, 1, 1 << 20)
     problems += one_of("assert_mode", assert_mode, ("apart", "in_process"))

@@ -1,65 +1,31 @@
 """A program against its tests: what is sent into the box, and what the answers are worth."""
 
-import ast
-import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from grpo_verifiers.code._box import BoxError, Plan
+from grpo_verifiers.code._box import BoxError
+from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._inside.names import unknown_names
 from grpo_verifiers.code._inside.values import check, dump
 from grpo_verifiers.code._levels import SandboxError
 from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._pool import Slot
 from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, Unseen, said, spelled
-from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test
-from grpo_verifiers.code.languages import Language
+from grpo_verifiers.code._question import Question, unpack
+from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, Unseen, pack_results, said, spelled
+from grpo_verifiers.code._slot import Slot
+from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
 
 _CALLS_IN_TESTS = 100_000
 _HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"
 _PRELOAD = "modules beyond the standard library are there where preload names them"
 
 
-@dataclass(frozen=True)
-class Question:
-    """A program and how to judge it."""
-
-    blocks: Sequence[str]
-    tests: Sequence[Test]
-    language: Language
-    plan: Plan
-    limits: Limits
-    tolerance: float
-    in_process: bool
-    whole: bool
-    """One test that fails decides: then the rest is for people, and not worth much time."""
-
-    @property
-    def source(self) -> str:
-        """The last block."""
-        return self.blocks[-1]
-
-    @property
-    def program(self) -> dict[str, Any]:
-        """The program of a message; of several blocks, the box says which are."""
-        if len(self.blocks) == 1:
-            return {"source": self.source}
-        names = [part for test in self.tests if isinstance(test, CallTest) for part in _owners(test.function)]
-        for test in self.tests:
-            if isinstance(test, CodeTest):
-                with contextlib.suppress(Exception):  # a broken test is told of where it is run
-                    names += unknown_names(ast.parse(test.code))
-        return {"source": list(self.blocks), "names": sorted(set(names))}
-
-
-def _owners(function: str) -> list[str]:
-    """The names that may define a function of a test."""
-    return [function.partition(".")[0]] if "." in function else [function, "Solution"]
+def judged(packed: dict[str, Any], slot: Slot) -> list[list[str]]:
+    """``judge`` for another process: question and outcomes as JSON has them."""
+    return pack_results(judge(unpack(packed), slot))
 
 
 def judge(question: Question, slot: Slot) -> list[Result]:
@@ -74,25 +40,31 @@ def judge(question: Question, slot: Slot) -> list[Result]:
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
-    each_input(question, sheet, lambda at, test: _stdio(question, slot, at, test))
-    if calls:
-        _calls(question, slot, sheet, calls)
-    if codes:
-        (_in_process if question.in_process else _apart)(question, slot, sheet, codes)
-    return sheet.results()
+    clock = Clock(question.total)
+    each_input(question, sheet, clock, lambda at, test, limits: _stdio(question, slot, at, test, limits))
+    if calls and not clock.over():
+        _calls(question, slot, sheet, calls, clock.bounded(question.limits))
+    if codes and not clock.over():
+        run = _in_process if question.in_process else _apart
+        run(question, slot, sheet, codes, clock.bounded(question.limits))
+    return sheet.results(clock.why if clock.over() else "")
 
 
-def each_input(question: Question, sheet: Sheet, run: Callable[[int, StdioTest], Result]) -> None:
-    """A run for each input, until runs that fail have taken too long."""
+def each_input(question: Question, sheet: Sheet, clock: Clock, run: Callable[[int, StdioTest, Limits], Result]) -> None:
+    """A run for each input, until runs that fail have taken too long, or all of them."""
     patience = question.limits.wall * (1 if question.whole else 3)
     for at, test in enumerate(question.tests):
         if not isinstance(test, StdioTest):
             continue
+        if clock.over():
+            return
         if patience <= 0:
-            sheet.note(at, Unseen("left out: runs before it failed, and took long"))
+            sheet.note(at, Unseen("runs before them failed, and took long"))
             continue
         started = time.monotonic()
-        result = run(at, test)
+        result = run(at, test, clock.bounded(question.limits))
+        if result.kind == "timeout" and clock.over():
+            result = Unseen(clock.why)
         sheet.note(at, result)
         if result.kind == "timeout":
             patience -= question.limits.wall
@@ -100,8 +72,8 @@ def each_input(question: Question, sheet: Sheet, run: Callable[[int, StdioTest],
             patience -= time.monotonic() - started
 
 
-def _stdio(question: Question, slot: Slot, at: int, test: StdioTest) -> Result:
-    language, limits = question.language, question.limits
+def _stdio(question: Question, slot: Slot, at: int, test: StdioTest, limits: Limits) -> Result:
+    language = question.language
     message: dict[str, Any] = {"mode": "main", **question.program}
     if language.commands:
         found = [command for command in language.commands if os.access(command[0], os.X_OK)]
@@ -148,12 +120,13 @@ def _load(program: Program) -> Failed | None:
     return Failed("raised", f"raised when it was loaded ({said(words)})")
 
 
-def _calls(question: Question, slot: Slot, sheet: Sheet, tests: Sequence[tuple[int, CallTest]]) -> None:
+def _calls(question: Question, slot: Slot, sheet: Sheet, tests: Sequence[tuple[int, CallTest]], limits: Limits) -> None:
     asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
-    room = max(question.limits.message, *(2 * len(dump(test.expected)) for _, test in tests))
+    sizes = [2 * len(dump(test.expected)) for _, test in tests]
+    room = max(limits.message, *sizes)
     loading = [{"mode": "calls", **question.program, "room": room}]
-    limits = replace(question.limits, message=room)
+    limits = replace(limits, message=room, sent=limits.sent + sum(sizes))
     with Program(slot.box(question.plan), limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
         for at, test in tests:
@@ -214,22 +187,23 @@ def _is_tree(value: Any) -> bool:
 def _ended(program: Program) -> Failed:
     if program.end == "timeout":
         return Failed("timeout", program.why)
-    limits = {"memory", "processes", "disk", "output", "killed"}
+    limits = {"memory", "processes", "disk", "output", "sent", "killed"}
     return Failed("limit" if program.end in limits else "ended", program.why)
 
 
-def _apart(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]]) -> None:
+def _apart(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits) -> None:
     """Run test code in a second box, where the program's functions are stubs; every call passes through here."""
-    limits = replace(question.limits, wall=2 * question.limits.wall + 1, cpu=2 * question.limits.cpu + 1)
     beside = slot.box(question.plan, "tests")  # before the program's time begins: it may have to be started
     loading = [{"mode": "calls", **question.program}]
-    with Program(slot.box(question.plan), question.limits, loading) as program:
+    with Program(slot.box(question.plan), limits, loading) as program:
         failed = _load(program)
         if failed is not None:
             sheet.note(codes[0][0], failed)
             return
         message = {"mode": "tests", "tests": [[at, test.code] for at, test in codes]}
-        with Program(beside, limits, [message]) as tests:
+        # Only the tests are bounded in time, not how much they say: no program speaks there.
+        longer = replace(limits, wall=2 * limits.wall + 1, cpu=2 * limits.cpu + 1, sent=1 << 62)
+        with Program(beside, longer, [message]) as tests:
             for at, _ in codes:
                 sheet.note(at, _one_apart(at, tests, program))
                 if tests.end or program.end:
@@ -281,11 +255,13 @@ def _outcome(at: int, kind: str, why: str) -> Result:
     raise BadTestsError(f"test {at + 1} is broken: {said(why)}{hint}")
 
 
-def _in_process(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]]) -> None:
+def _in_process(
+    question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+) -> None:
     """Run test code inside the program, and believe it."""
     loading = [{"mode": "calls", **question.program}]
     asked = [{"code": test.code} for _, test in codes]
-    with Program(slot.box(question.plan), question.limits, loading, questions=asked, last=True) as program:
+    with Program(slot.box(question.plan), limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
         for at, _ in codes:
             reply = None if failed else program.answer()

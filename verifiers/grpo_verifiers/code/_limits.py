@@ -16,6 +16,7 @@ class Limits:
         disk: bytes in the private folder, and in one file.
         output: bytes of standard output that are read.
         message: bytes of one answer.
+        sent: bytes of all answers together; each question adds a little.
     """
 
     wall: float = 5.0
@@ -26,3 +27,4 @@ class Limits:
     disk: int = 64 << 20
     output: int = 1 << 20
     message: int = 1 << 20
+    sent: int = 16 << 20

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers._show import show
+from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._compare import same_output
 from grpo_verifiers.code._inside import names, records, standard, values
-from grpo_verifiers.code._judging import Question, each_input, judge_value
+from grpo_verifiers.code._judging import each_input, judge_value
 from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._question import Question
 from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, said
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.code.languages import Language
@@ -96,12 +98,13 @@ def judge_remote(question: Question, server: Server) -> list[Result]:
     sheet = Sheet(len(question.tests))
     if calls:
         _calls(question, server, sheet, calls)
-    each_input(question, sheet, lambda at, test: _stdio(question, server, at, test))
-    return sheet.results()
+    clock = Clock(question.total)
+    each_input(question, sheet, clock, lambda at, test, limits: _stdio(question, server, at, test, limits))
+    return sheet.results(clock.why if clock.over() else "")
 
 
-def _stdio(question: Question, server: Server, at: int, test: StdioTest) -> Result:
-    output, failed = execute(server, question.language, question.source, test.stdin, question.limits)
+def _stdio(question: Question, server: Server, at: int, test: StdioTest, limits: Limits) -> Result:
+    output, failed = execute(server, question.language, question.source, test.stdin, limits)
     if failed is not None:
         return failed
     if same_output(test.stdout, output, question.tolerance):

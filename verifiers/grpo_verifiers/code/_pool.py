@@ -1,4 +1,4 @@
-"""Threads that run programs, each with boxes of its own, up to the machine's share of cores."""
+"""Threads that wait for programs to be judged, each by a process of its own, up to the machine's share of cores."""
 
 import atexit
 import contextlib
@@ -10,44 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from grpo_verifiers.code._box import Box, BoxError, Plan
+from grpo_verifiers.code._box import BoxError
+from grpo_verifiers.code._referee import Referee
 from grpo_verifiers.runner import worker_count
 
-_RECYCLE = 20_000
-"""Programs after which a box is replaced: whatever a long life gathers ends there."""
-
-
-class Slot:
-    """The boxes of one thread: one for programs, and, from its first use on, one for tests."""
-
-    def __init__(self) -> None:
-        self._boxes: dict[tuple[Plan, str], Box] = {}
-        self._uses: dict[tuple[Plan, str], int] = {}
-
-    def box(self, plan: Plan, purpose: str = "programs") -> Box:
-        """The box for a purpose, started where there is none."""
-        key = (plan, purpose)
-        self._uses[key] = self._uses.get(key, 0) + 1
-        if self._uses[key] > _RECYCLE and key in self._boxes:
-            self._boxes.pop(key).close()
-            self._uses[key] = 1
-        if key not in self._boxes:
-            self._boxes[key] = Box(plan)
-        return self._boxes[key]
-
-    def close(self) -> None:
-        """End them all; the next use starts new ones."""
-        while self._boxes:
-            self._boxes.popitem()[1].close()
-
-    def forget(self) -> None:
-        """In a forked child: let go of the parent's."""
-        for box in self._boxes.values():
-            box.forget()
-        self._boxes.clear()
-
-
-Job = Callable[[Slot], Any]
+Job = Callable[[Referee], Any]
 
 
 class Pool:
@@ -56,25 +23,25 @@ class Pool:
     def __init__(self, size: int) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._slots: list[Slot] = []
+        self._referees: list[Referee] = []
         self._idle = 0
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Job] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> Future[Any]:
-        """Run a job with a slot of its own; one whose box breaks is run once more with a new one."""
+        """Run a job with a referee of its own; one whose box breaks is run once more with a new one."""
         future: Future[Any] = Future()
         self._jobs.put((future, job))
         with self._lock:
-            if self._idle < self._jobs.qsize() and len(self._slots) < self._size:
-                slot = Slot()
-                self._slots.append(slot)
-                thread = threading.Thread(target=self._work, args=(slot,), name="grpo-code", daemon=True)
+            if self._idle < self._jobs.qsize() and len(self._referees) < self._size:
+                referee = Referee()
+                self._referees.append(referee)
+                thread = threading.Thread(target=self._work, args=(referee,), name="grpo-code", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         return future
 
-    def _work(self, slot: Slot) -> None:
+    def _work(self, referee: Referee) -> None:
         try:
             while True:
                 with self._lock:
@@ -86,10 +53,10 @@ class Pool:
                     return
                 future, job = taken
                 if future.set_running_or_notify_cancel():
-                    _settle(future, job, slot)
+                    _settle(future, job, referee)
                 del future, job, taken  # a waiting thread must not keep the last program's texts alive
         finally:
-            slot.close()
+            referee.close()
 
     def close(self) -> None:
         """End every box and every thread; what still waits is cancelled."""
@@ -103,19 +70,19 @@ class Pool:
 
     def forget(self) -> None:
         """In a forked child."""
-        for slot in self._slots:
-            slot.forget()
+        for referee in self._referees:
+            referee.forget()
 
 
-def _settle(future: Future[Any], job: Job, slot: Slot) -> None:
+def _settle(future: Future[Any], job: Job, referee: Referee) -> None:
     try:
         try:
-            result = job(slot)
+            result = job(referee)
         except BoxError:
-            slot.close()
-            result = job(slot)
+            referee.close()
+            result = job(referee)
     except BaseException as error:  # noqa: BLE001 - whoever waits gets it
-        slot.close()
+        referee.close()
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -25,6 +25,8 @@ _TICK = 0.05
 _ADD_SEALS, _ALL_SEALS = 1033, 15
 _ENVELOPE = 64
 """Bytes around an answer: the number of its question, and brackets."""
+_PER_QUESTION = 4096
+"""Bytes that each question adds to what may be sent."""
 _WHY = {
     "timeout": "out of time",
     "killed": "killed by its limits",
@@ -34,6 +36,7 @@ _WHY = {
     "output": "printed too much",
     "protocol": "sent what is no answer",
     "number": "answered a question that it was not asked",
+    "sent": "sent too much",
     "exit": "ended before it answered",
     "stopped": "ended",
 }
@@ -70,6 +73,7 @@ class Program:
         self._asked: deque[str] = deque()
         self._out = bytearray(b"".join(map(dump, [*messages, *map(self._numbered, questions)])))
         self._last = last
+        self._left = limits.sent + _PER_QUESTION * len(self._asked)
         self._in = bytearray()
         self._started = time.monotonic()
         self._looked = self._started
@@ -124,7 +128,7 @@ class Program:
             BoxError: the box failed, not the program.
         """
         while True:
-            if len(self._in) >= 4:
+            if len(self._in) >= 4 and self._left >= 0:
                 size = int.from_bytes(self._in[:4], "big")
                 if size > self._limits.message + _ENVELOPE:
                     return self._broken()
@@ -152,6 +156,7 @@ class Program:
     def ask(self, question: dict[str, Any]) -> Any:
         """The answer to one more question, as of ``answer``."""
         self.send(self._numbered(question))
+        self._left += _PER_QUESTION
         self._push()
         return self.answer()
 
@@ -260,6 +265,9 @@ class Program:
                     self._channel.close()
                     return
                 self._in += data
+                self._left -= len(data)
+            if self._left < 0:
+                self._stop_for("sent")
             if int.from_bytes(self._in[:4], "big") > self._limits.message + _ENVELOPE:
                 self._stop_for("protocol")
         except BlockingIOError:
@@ -269,7 +277,7 @@ class Program:
 
     @property
     def _full(self) -> bool:
-        return len(self._in) > self._limits.message + _ENVELOPE + 4
+        return len(self._in) > self._limits.message + _ENVELOPE + 4 or self._left < 0
 
     def _push(self) -> None:
         """Send as much as the channel takes."""

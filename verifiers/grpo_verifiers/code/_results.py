@@ -12,6 +12,8 @@ Kind = Literal["wrong", "raised", "timeout", "limit", "syntax", "ended", "refuse
 KINDS: tuple[str, ...] = get_args(Kind)
 _MARKS = {"pass": "+", "timeout": "t", "limit": "l", "unseen": "?"}
 _SHOWN = 200
+_REASON = 2000
+"""Characters of a reason."""
 _BRACKETS = {
     "l": "[]",
     "t": "()",
@@ -72,9 +74,38 @@ class Sheet:
             raise ValueError(f"a pass of test {result.test} is noted for test {test}")
         self._results[test] = result
 
-    def results(self) -> list[Result]:
-        """The outcomes, in the order of the tests."""
-        return list(self._results)
+    def results(self, why: str = "") -> list[Result]:
+        """The outcomes, in the order of the tests; ``why`` is the reason of those without an answer or a reason."""
+        return [Unseen(why) if result == Unseen() else result for result in self._results]
+
+
+def pack_results(results: Sequence[Result]) -> list[list[str]]:
+    """Outcomes as JSON has them; reasons only where a verdict shows them."""
+    shown: set[str] = set()
+    packed = []
+    for result in results:
+        keep = bool(result.why) and type(result).__name__ not in shown
+        if keep:
+            shown.add(type(result).__name__)
+        packed.append([result.kind, result.why[:_REASON] if keep else ""])
+    return packed
+
+
+def unpack_results(packed: Any, tests: int) -> list[Result]:
+    """The outcomes of ``pack_results``, of so many tests.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not isinstance(packed, list) or len(packed) != tests:
+        raise ValueError(f"outcomes of {tests} tests were expected: {show(packed, 200)}")
+    sheet = Sheet(tests)
+    for at, row in enumerate(packed):
+        kind, why = row if isinstance(row, list) and len(row) == 2 else (None, None)
+        if kind not in ("pass", "unseen", *KINDS) or not isinstance(why, str) or len(why) > _REASON:
+            raise ValueError(f"no outcome of a test: {show(row, 200)}")
+        sheet.note(at, Passed(at) if kind == "pass" else Unseen(why) if kind == "unseen" else Failed(kind, why))
+    return sheet.results()
 
 
 def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdict:

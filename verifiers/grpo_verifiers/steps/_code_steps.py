@@ -10,16 +10,20 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from grpo_verifiers.code._box import BoxError, Level, Plan
+from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._code import _after_failure
 from grpo_verifiers.code._inside.names import unknown_names
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
 from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._pool import Slot, shared_pool
+from grpo_verifiers.code._pool import shared_pool
 from grpo_verifiers.code._program import Program
+from grpo_verifiers.code._question import pack_tests, unpack_plan, unpack_tests
+from grpo_verifiers.code._referee import Referee
+from grpo_verifiers.code._slot import Slot
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.fences import dedented, last_block_at
@@ -34,6 +38,8 @@ _IDLE = re.compile(
     r"(?:pass|\.\.\.|-?\d[\d_.]*|None|True|False|'[^']*'|\"[^\"]*\"|\"\"\"[^\"]*\"\"\"|'''[^']*''')\s*;?\s*\Z"
 )
 _PATIENCE = 3
+_RUNS = 20
+"""So many times the limit of one run is the limit of all of them."""
 Ran = Literal["through", "left", "failed", "late"]
 
 
@@ -78,11 +84,17 @@ class _Case:
         program: what is run.
         plan: of the box.
         limits: of each run.
+        clock: of all runs.
     """
 
     program: "_Program"
     plan: Plan
     limits: Limits
+    clock: Clock
+
+    def bounds(self) -> Limits:
+        """The bounds of a run that begins now."""
+        return self.clock.bounded(self.limits)
 
 
 async def code_steps(
@@ -135,8 +147,13 @@ async def code_steps(
         )
     limits = Limits(wall=float(time_limit), cpu=max(1, round(time_limit + 0.5)), memory=int(memory * (1 << 30)))
 
-    def work(slot: Slot) -> list[list[float | None]]:
-        return _rows(_Case(program, Plan(choose(level, highest)), limits), read, slot)
+    total = _RUNS * limits.wall
+
+    def work(referee: Referee) -> list[list[float | None]]:
+        asked: dict[str, Any] = {"tests": pack_tests(read), "total": total, "program": asdict(program)}
+        asked |= {"plan": asdict(Plan(choose(level, highest))), "limits": asdict(limits)}
+        found: list[list[float | None]] = referee.run(step_rows, asked, total + limits.wall)
+        return found
 
     try:
         rows = await asyncio.wrap_future(shared_pool().submit(work))
@@ -167,6 +184,14 @@ def _share(scores: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def step_rows(asked: dict[str, Any], slot: Slot) -> list[list[float | None]]:
+    """``_rows`` for another process, of what JSON has."""
+    case = _Case(
+        _Program(**asked["program"]), unpack_plan(asked["plan"]), Limits(**asked["limits"]), Clock(asked["total"])
+    )
+    return _rows(case, unpack_tests(asked["tests"]), slot)
+
+
 def _rows(case: _Case, tests: Sequence[Test], slot: Slot) -> list[list[float | None]]:
     """For each test the score of every statement."""
     count = case.program.whole
@@ -174,6 +199,8 @@ def _rows(case: _Case, tests: Sequence[Test], slot: Slot) -> list[list[float | N
     rows = []
     late = 0
     for test in tests:
+        if case.clock.over():
+            break
         if isinstance(test, StdioTest):
             if late < _PATIENCE:
                 row, timeouts = _search(count, _main(case, slot, test))
@@ -215,7 +242,7 @@ def _main(case: _Case, slot: Slot, test: StdioTest) -> Callable[[int], Ran]:
         mark = f"\n{secrets.token_hex(16)}\n".encode()
         source = f"{case.program.source(last)}\n__import__('sys').stdout.flush(), __import__('os').write(1, {mark!r})"
         message = {"mode": "main", "source": source}
-        with Program(slot.box(case.plan), case.limits, [message], stdin=stdin, capture=True) as program:
+        with Program(slot.box(case.plan), case.bounds(), [message], stdin=stdin, capture=True) as program:
             told = program.receive()
             program.wait()
         if program.end != "exit":
@@ -230,7 +257,7 @@ def _main(case: _Case, slot: Slot, test: StdioTest) -> Callable[[int], Ran]:
 def _load(case: _Case, slot: Slot) -> Callable[[int], Ran]:
     def run(last: int) -> Ran:
         messages = [{"mode": "calls", "source": case.program.source(last)}]
-        with Program(slot.box(case.plan), case.limits, messages, last=True) as program:
+        with Program(slot.box(case.plan), case.bounds(), messages, last=True) as program:
             reply = program.receive()
         if reply == ["loaded"]:
             return "through"
@@ -248,7 +275,7 @@ def _failed_call(case: _Case, slot: Slot, test: CallTest | CodeTest) -> int | No
         asked = {"code": test.code}
         names = _names(test.code)
     messages = [{"mode": "calls", "source": case.program.source(case.program.whole - 1)}, asked]
-    with Program(slot.box(case.plan), case.limits, messages, last=True) as program:
+    with Program(slot.box(case.plan), case.bounds(), messages, last=True) as program:
         program.receive()
         reply = program.receive()
     failed = not isinstance(reply, list) or not reply or reply[0] == "raised"

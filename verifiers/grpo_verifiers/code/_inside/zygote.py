@@ -28,6 +28,8 @@ _READY = select.POLLIN | select.POLLHUP | select.POLLERR
 def main(control_fd: int, parent_fd: int) -> None:
     """Set the stage, then serve until the parent goes away."""
     os.dup2(0, 1)  # nowhere
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # what started this has a bound of its own
     control = socket.socket(fileno=control_fd)
     plan = json.loads(control.recv(1 << 20))
     try:

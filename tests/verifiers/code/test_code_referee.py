@@ -1,0 +1,189 @@
+"""The process that judges: what the trainer is spared, what ends with it, and what it may answer."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_verifiers import get_verifier
+from grpo_verifiers._proc import descendants
+from grpo_verifiers.code._pool import close_pool
+from grpo_verifiers.code._results import KINDS, Failed, Passed, Unseen, pack_results, unpack_results
+
+TALKER = """
+import json, os
+def take(size):
+    data = b""
+    while len(data) < size:
+        part = os.read(3, size - len(data))
+        if not part:
+            os._exit(0)
+        data += part
+    return data
+def hear():
+    return json.loads(take(int.from_bytes(take(4), "big")))
+def say(message, end="]"):
+    data = message if isinstance(message, bytes) else json.dumps(message).encode()
+    data = len(data).to_bytes(4, "big") + data
+    while data:
+        data = data[os.write(3, data):]
+say(["loaded"])
+"""
+HEAVY = (
+    TALKER
+    + """
+while True:
+    number = hear()["id"].encode()
+    say(b'["' + number + b'",["value",["l",' + b'["l"],' * 150_000 + b'["l"]]]]')
+"""
+)
+CALLS = [{"function": "f", "expected": 1}] * 40
+LOOP = [{"code": "for _ in range(1000):\n    try: f()\n    except Exception: pass"}]
+
+
+@pytest.mark.parametrize("tests", [CALLS, LOOP], ids=["calls", "apart"])
+def test_what_a_program_sends_costs_the_trainer_nothing_to_read(level, fenced, tests):
+    verifier = get_verifier("code", level=level, highest=level, time_limit=20.0)
+    verifier.verify(fenced("def f(): return 1"), tests=tests)
+    before = time.process_time()
+    verdict = verifier.verify(fenced(HEAVY), tests=tests)
+    assert time.process_time() - before < 0.25  # reading one answer of these, and checking it, takes a tenth of that
+    assert verdict.score == 0
+
+
+def test_all_answers_together_have_a_bound(level, fenced):
+    """16 MiB and 4 KiB a question: of answers of 900 KB the first 18 are read, and no more."""
+    verifier = get_verifier("code", level=level, highest=level, time_limit=30.0, scoring="share")
+    source = "n = 0\ndef f():\n    global n\n    n += 1\n    return n if n < 3 else 'x' * 900_000"
+    verdict = verifier.verify(fenced(source), tests=[{"function": "f", "expected": at} for at in range(1, 41)])
+    assert verdict.score == 2 / 40
+    assert verdict.detail.partition("[")[2].startswith("++" + "-" * 18 + "l" + "?" * 19)
+    assert "19 not reached" in verdict.detail
+
+
+def test_an_expected_value_may_be_sent_whatever_its_size(level, fenced):
+    verifier = get_verifier("code", level=level, highest=level, time_limit=30.0)
+    tests = [{"function": "f", "args": [at], "expected": str(at) * 500_000} for at in range(10, 40)]
+    assert verifier.verify(fenced("def f(n): return str(n) * 500_000"), tests=tests).score == 1
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("kind", ["process", "none"])
+def test_a_killed_trainer_leaves_no_process_and_no_folder(tmp_path, kind, busy):
+    source = 'import time\\nopen("made", "w").close()\\ntime.sleep(60)' if busy else "print(1)"
+    script = tmp_path / "trainer.py"
+    script.write_text(
+        "import sys, time\n"
+        "from grpo_verifiers import get_verifier\n"
+        f"v = get_verifier('code', level={kind!r}, highest={kind!r}, time_limit=60)\n"
+        "t = [{'stdin': '', 'stdout': '1'}]\n"
+        "v.verify('```python\\nprint(1)\\n```', tests=t)\n"
+        "print('ready', flush=True)\n"
+        f"v.verify('```python\\n{source}\\n```', tests=t)\n"
+        "time.sleep(60)\n"
+    )
+    boxes = tmp_path / "boxes"
+    boxes.mkdir()
+    trainer = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(boxes)}
+    )
+    assert trainer.stdout.readline() == b"ready\n"
+    if busy:
+        _until(lambda: list(boxes.glob("*/*/made")))
+    below = descendants(trainer.pid)
+    assert below
+    assert list(boxes.iterdir())
+    trainer.kill()
+    trainer.wait()
+    trainer.stdout.close()
+    _until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below))
+    assert list(boxes.iterdir()) == []
+
+
+def _until(true, seconds=20):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_no_secret_of_the_trainer_is_in_its_environment(monkeypatch, fenced):
+    close_pool()
+    before = descendants(os.getpid())
+    monkeypatch.setenv("HF_TOKEN", "hf_secret_of_the_trainer")
+    assert get_verifier("code").verify(fenced("print(1)"), tests=[{"stdin": "", "stdout": "1"}]).score == 1
+    started = descendants(os.getpid()) - before
+    assert started
+    for pid in started:
+        assert b"hf_secret_of_the_trainer" not in Path(f"/proc/{pid}/environ").read_bytes()
+    close_pool()
+
+
+def test_a_referee_that_dies_is_replaced(fenced):
+    verifier = get_verifier("code")
+    tests = [{"stdin": "", "stdout": "1"}]
+    assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
+    for pid in descendants(os.getpid()):
+        if b"_refereeing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
+
+
+def test_boxes_are_made_where_this_process_keeps_temporary_files(fenced):
+    close_pool()
+    verifier = get_verifier("code", level="none", highest="none")
+    before = set(Path(tempfile.gettempdir()).iterdir())
+    assert verifier.verify(fenced("print(1)"), tests=[{"stdin": "", "stdout": "1"}]).score == 1
+    assert set(Path(tempfile.gettempdir()).iterdir()) - before
+    close_pool()
+    assert set(Path(tempfile.gettempdir()).iterdir()) == before
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["pass", "wrong", "unseen", "x", ""]),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(JSON, st.integers(1, 4))
+def test_an_answer_of_a_referee_is_checked(packed, tests):
+    try:
+        results = unpack_results(packed, tests)
+    except ValueError:
+        return
+    assert len(results) == len(packed) == tests
+    for at, (kind, _) in enumerate(packed):
+        assert kind in {"pass", "unseen", *KINDS}
+        assert (results[at] == Passed(at)) is (kind == "pass")
+
+
+def test_outcomes_survive_the_way_back_with_the_reasons_that_are_shown():
+    results = [Passed(0), Unseen("late"), Failed("wrong", "a" * 5000), Failed("timeout", "b"), Unseen()]
+    back = unpack_results(pack_results(results), 5)
+    assert back == [Passed(0), Unseen("late"), Failed("wrong", "a" * 2000), Failed("timeout"), Unseen()]
+
+
+def test_all_runs_of_a_program_have_a_bound_together(level, fenced):
+    verifier = get_verifier("code", level=level, highest=level, scoring="share", time_limit=2.0, total_limit=1.5)
+    tests = [{"stdin": str(at), "stdout": str(at)} for at in range(200)]
+    verdict = verifier.verify(fenced("import time\nprint(input())\ntime.sleep(0.3)"), tests=tests)
+    passed = int(verdict.detail.split()[0])
+    assert 1 <= passed <= 5
+    assert verdict.score == passed / 200
+    assert verdict.detail.partition("[")[2].startswith("+" * passed + "?" * (199 - passed))
+    assert "all runs together took 1.5 s (total_limit)" in verdict.detail
+    assert (
+        get_verifier("code", scoring="all", total_limit=1.5)
+        .verify(fenced("import time\nprint(input())\ntime.sleep(0.3)"), tests=tests)
+        .score
+        == 0
+    )

@@ -1,0 +1,92 @@
+"""A program, its tests and its bounds, and their form as JSON on the way to the process that judges."""
+
+import ast
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from grpo_verifiers.code._box import Plan
+from grpo_verifiers.code._inside.names import unknown_names
+from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._tests import CallTest, CodeTest, StdioTest, Test
+from grpo_verifiers.code.languages import Language
+
+_SHAPES: dict[str, type[Test]] = {"stdio": StdioTest, "call": CallTest, "code": CodeTest}
+_NAMES = {shape: name for name, shape in _SHAPES.items()}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A program and how to judge it."""
+
+    blocks: Sequence[str]
+    """Those of the completion that may be part of the program, the last one last."""
+    tests: Sequence[Test]
+    language: Language
+    plan: Plan
+    limits: Limits
+    tolerance: float
+    in_process: bool
+    whole: bool
+    """One test that fails decides: then the rest is for people, and not worth much time."""
+    total: float
+    """Seconds for all runs together."""
+
+    @property
+    def source(self) -> str:
+        """The last block."""
+        return self.blocks[-1]
+
+    @property
+    def program(self) -> dict[str, Any]:
+        """The program of a message; of several blocks, the box says which are."""
+        if len(self.blocks) == 1:
+            return {"source": self.source}
+        names = [part for test in self.tests if isinstance(test, CallTest) for part in _owners(test.function)]
+        for test in self.tests:
+            if isinstance(test, CodeTest):
+                with contextlib.suppress(Exception):  # a broken test is told of where it is run
+                    names += unknown_names(ast.parse(test.code))
+        return {"source": list(self.blocks), "names": sorted(set(names))}
+
+
+def _owners(function: str) -> list[str]:
+    """The names that may define a function of a test."""
+    return [function.partition(".")[0]] if "." in function else [function, "Solution"]
+
+
+def pack_tests(tests: Sequence[Test]) -> list[Any]:
+    """Tests as JSON has them."""
+    return [[_NAMES[type(test)], *vars(test).values()] for test in tests]
+
+
+def unpack_tests(packed: Sequence[Any]) -> list[Test]:
+    """The tests of ``pack_tests``."""
+    return [_SHAPES[name](*fields) for name, *fields in packed]
+
+
+def unpack_plan(packed: dict[str, Any]) -> Plan:
+    """A plan from its fields."""
+    return Plan(packed["level"], tuple(packed["preload"]))
+
+
+def pack(question: Question) -> dict[str, Any]:
+    """A question as JSON has it."""
+    parts = {"language": asdict(question.language), "plan": asdict(question.plan), "limits": asdict(question.limits)}
+    return {**vars(question), **parts, "tests": pack_tests(question.tests)}
+
+
+def unpack(packed: dict[str, Any]) -> Question:
+    """The question of ``pack``."""
+    language = Language(**packed["language"])
+    commands = tuple(map(tuple, language.commands))
+    return Question(
+        **{
+            **packed,
+            "tests": unpack_tests(packed["tests"]),
+            "language": replace(language, names=tuple(language.names), commands=commands),
+            "plan": unpack_plan(packed["plan"]),
+            "limits": Limits(**packed["limits"]),
+        }
+    )

@@ -1,0 +1,124 @@
+"""A process that judges programs for one thread of the trainer, which reads nothing that a program wrote."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_verifiers import _confine, _proc
+from grpo_verifiers._process import off_stdio, socket_pair
+from grpo_verifiers._wire import ReplyBuffer, WireError
+from grpo_verifiers.code._box import START_SECONDS, BoxError
+from grpo_verifiers.code._inside.values import dump
+from grpo_verifiers.code._levels import SandboxError
+from grpo_verifiers.code._slot import Slot
+from grpo_verifiers.code._tests import BadTestsError
+
+if TYPE_CHECKING:
+    from socket import socket
+
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); from grpo_verifiers.code._refereeing import main; "
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+_CLOSING = 5.0
+_GRACE = 2 * START_SECONDS + 30
+"""Seconds beyond the time of all runs after which a referee must be broken: it may have to start two boxes first."""
+_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError, SandboxError)}
+
+
+class Referee:
+    """Started with its first job; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket | None = None
+
+    def run(self, job: Callable[[Any, Slot], Any], question: Any, seconds: float) -> Any:
+        """What ``job(question, slot)`` returns there; question and answer travel as JSON.
+
+        Args:
+            job: a function of a module.
+            question: its first argument.
+            seconds: how long it may take, beside the start of boxes.
+
+        Raises:
+            BoxError: a box failed, or the referee did.
+            BadTestsError: the job raised it, as it may SandboxError.
+        """
+        message = dump({"job": [job.__module__, job.__qualname__], "question": question})
+        until = time.monotonic() + seconds + _GRACE
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._start()
+        try:
+            reply = self._exchange(message, until)
+        except (OSError, WireError) as error:
+            self.close()
+            raise BoxError(f"the process that judges programs failed ({error})") from error
+        if "value" in reply:
+            return reply["value"]
+        raise _ERRORS.get(str(reply.get("error")), RuntimeError)(str(reply.get("why"))[:4000])
+
+    def _start(self) -> None:
+        self._socket, theirs = socket_pair()
+        me = off_stdio(os.pidfd_open(os.getpid()))
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-I", "-c", _BOOT, _PACKAGES, str(theirs.fileno()), str(me)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**_confine.clean_environment(os.environ), "TMPDIR": tempfile.gettempdir()},
+                pass_fds=(theirs.fileno(), me),
+                start_new_session=True,
+            )
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(me)
+
+    def _exchange(self, message: bytes, until: float) -> dict[str, Any]:
+        connection, buffer = self._socket, ReplyBuffer()
+        if connection is None:
+            raise OSError("it is closed")
+        connection.settimeout(max(0.01, until - time.monotonic()))
+        connection.sendall(message)
+        while True:
+            connection.settimeout(max(0.01, until - time.monotonic()))
+            data = connection.recv(1 << 18)
+            if not data:
+                raise OSError("it ended")
+            for reply in buffer.feed(data):
+                return reply
+
+    def close(self) -> None:
+        """End it with its boxes; the next job starts another."""
+        if self._socket is not None:
+            self._socket.close()  # it sees that, and closes its boxes
+            self._socket = None
+        if self._process is not None:
+            try:
+                self._process.wait(_CLOSING)
+            except subprocess.TimeoutExpired:
+                _proc.end_tree(self._process.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5)
+            self._process = None
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's referee without touching it."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            self._process = None

@@ -1,0 +1,108 @@
+"""What a referee does: takes jobs from the trainer, one at a time, and leaves with it.
+
+What programs send is read here. The trainer is answered in JSON, with little of it.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers._wire import pack_reply
+from grpo_verifiers.code._slot import Slot
+
+_MEMORY = 4 << 30
+"""Bytes of address space: of the question, and of one answer at a time."""
+_LEAVING = 20.0
+_LONG = 0.25
+"""Seconds of processor time after which a job gives way: an honest program's takes milliseconds."""
+_BEHIND = "10"
+_SHARE = Path("/proc/self/autogroup")
+
+
+class _GoneError(BaseException):
+    """The trainer has gone."""
+
+
+def main(connection_fd: int, trainer_fd: int) -> None:
+    """Serve until the trainer closes the connection, or ends without."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    # What is started here lifts it again: boxes have bounds of their own.
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard), hard))
+    connection = socket.socket(fileno=connection_fd)
+    connection.set_inheritable(False)
+    os.set_inheritable(trainer_fd, False)
+    signal.signal(signal.SIGUSR1, _leave)
+    signal.signal(signal.SIGPROF, lambda *_: _step_back(_BEHIND))
+    slot = Slot()
+    with contextlib.suppress(_GoneError):
+        with contextlib.suppress(_GoneError):
+            threading.Thread(target=_watch, args=(connection_fd, trainer_fd), daemon=True).start()
+            _serve(connection, slot)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    slot.close()
+    os._exit(0)
+
+
+def _leave(*_: object) -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    raise _GoneError
+
+
+def _watch(connection_fd: int, trainer_fd: int) -> None:
+    """Interrupt whatever is being judged once the trainer has gone: its boxes are closed on the way out."""
+    poll = select.poll()
+    poll.register(connection_fd, select.POLLRDHUP)
+    poll.register(trainer_fd, select.POLLIN)
+    poll.poll()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    time.sleep(_LEAVING)
+    os._exit(1)
+
+
+def _serve(connection: socket.socket, slot: Slot) -> None:
+    while (message := _receive(connection)) is not None:
+        reply: dict[str, Any] = {"id": 0, "s": 0.0}
+        signal.setitimer(signal.ITIMER_PROF, _LONG)
+        try:
+            module, name = message["job"]
+            reply["value"] = getattr(importlib.import_module(module), name)(message["question"], slot)
+        except Exception as error:  # noqa: BLE001 - told to the trainer, which raises it
+            reply |= {"error": type(error).__name__, "why": str(error)[:4000]}
+        del message
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _step_back("0")
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(pack_reply(reply))
+
+
+def _step_back(nice: str) -> None:
+    """Take less of the processors than the trainer, where the kernel shares them among sessions, or as much again."""
+    with contextlib.suppress(OSError):
+        if f"nice {nice}\n" not in _SHARE.read_text(encoding="ascii"):
+            _SHARE.write_text(nice, encoding="ascii")
+
+
+def _receive(connection: socket.socket) -> Any:
+    """The next job; None once the trainer has gone."""
+    head = _exactly(connection, 4)
+    data = _exactly(connection, int.from_bytes(head, "big")) if head else b""
+    return json.loads(data) if data else None
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            return b""
+        data += part
+    return bytes(data)

@@ -1,0 +1,30 @@
+"""The boxes of one process that judges."""
+
+from grpo_verifiers.code._box import Box, Plan
+
+_RECYCLE = 20_000
+"""Programs after which a box is replaced: whatever a long life gathers ends there."""
+
+
+class Slot:
+    """One box for programs, and, from its first use on, one for tests."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[tuple[Plan, str], Box] = {}
+        self._uses: dict[tuple[Plan, str], int] = {}
+
+    def box(self, plan: Plan, purpose: str = "programs") -> Box:
+        """The box for a purpose, started where there is none."""
+        key = (plan, purpose)
+        self._uses[key] = self._uses.get(key, 0) + 1
+        if self._uses[key] > _RECYCLE and key in self._boxes:
+            self._boxes.pop(key).close()
+            self._uses[key] = 1
+        if key not in self._boxes:
+            self._boxes[key] = Box(plan)
+        return self._boxes[key]
+
+    def close(self) -> None:
+        """End them all; the next use starts new ones."""
+        while self._boxes:
+            self._boxes.popitem()[1].close()
