@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers import _confine, _proc
-from grpo_verifiers._process import off_stdio, socket_pair
+from grpo_verifiers._leftovers import off_stdio
+from grpo_verifiers._process import socket_pair
 from grpo_verifiers._wire import ReplyBuffer, WireError
 from grpo_verifiers.code._box import START_SECONDS, BoxError
 from grpo_verifiers.code._inside.values import dump
