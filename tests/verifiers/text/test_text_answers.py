@@ -99,6 +99,11 @@ def test_a_corrected_answer_is_a_policy():
     assert choice("\\boxed{A} The answer is B \\boxed{A}", "A", conflicts="last").score == 1.0
 
 
+def test_letters_are_folded_and_ligatures_of_words_are_not():
+    assert choice("The answer is \uff22", "B").score == 1.0
+    assert choice("\ufdfa" * 1000 + "\nThe answer is B", "B").score == 1.0
+
+
 def test_golds_of_choices():
     for gold in ("B", "b", "(B)", "B.", "B) Paris", 1, " B "):
         assert choice("B", gold).score == 1.0
@@ -168,6 +173,13 @@ def test_where_the_number_is_looked_for():
 def test_several_numbers_do_not_pass(text):
     for gold in (41, 42):
         assert numeric(text, gold).score == 0.0
+
+
+def test_of_many_numbers_the_first_two_that_differ_decide():
+    lines = "\n".join(f"#### {k}" for k in range(5000))
+    verdict = numeric(lines, "4999")
+    assert (verdict.status, "several different answers: '0, 1'" in verdict.detail) == (Status.WRONG, True)
+    assert numeric("#### 7\n" * 5000 + "#### 14/2", "7").score == 1.0
 
 
 def test_tolerance_is_exact_and_relative_to_the_answer_only():

@@ -95,7 +95,7 @@ def chains(text: str) -> list[Chain]:
     """The equations of a text, in order."""
     if not any(sign in text for sign in _SIGNS):
         return []
-    spend(len(text) >> 2)
+    spend(len(text) >> 4)
     text = _MARKUP.sub(lambda match: ";" + " " * (len(match.group()) - 1), text)
     dashes = {match.end() for match in _ITEM.finditer(text) if match["dash"]}
     masked = _ITEM.sub(lambda match: " " * len(match.group()), text)
@@ -129,6 +129,7 @@ def _tokens(text: str) -> list[_Token]:
         if kind == "space":
             spaced = True
             continue
+        spend(2)
         if kind == "word" and value == "equals":
             kind = "rel"
         tokens.append(_Token(kind, value, spaced, match.start(), match.end()))

@@ -50,7 +50,7 @@ def choice(
     gold = _gold(answer, letters)
     if gold is None:
         return excused(f"the answer column names none of {letters}: {show(answer)}")
-    text = unicodedata.normalize("NFKC", answer_part(completion, think))
+    text = _folded(answer_part(completion, think))
     boxed, problem = stated_boxes(text, last_only=conflicts == "last")
     fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]
     found = [] if problem else _declarations(text, fields, letters)
@@ -60,6 +60,12 @@ def choice(
     if len(said) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(said))}")
     return Verdict(1.0 if said == {gold} else 0.0, detail=f"{min(said)} against {gold}")
+
+
+def _folded(text: str) -> str:
+    """The text with wide letters folded; as it is where that would make it far longer, as ligatures of words do."""
+    folded = unicodedata.normalize("NFKC", text)
+    return folded if len(folded) <= 2 * len(text) + 100 else text
 
 
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:

@@ -60,7 +60,7 @@ def numeric(
     declared, problem = stated(completion, source=source, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
-    values = {parse_number(text) for text in declared}
+    values = {parse_number(text) for text in dict.fromkeys(declared)}
     if len(values) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
     value = values.pop()
@@ -131,9 +131,21 @@ def stated(completion: str, *, source: str = "auto", think: str | None = "think"
         if not found and prose and retracted(text[prose[-1][1] :]):
             return [], "the answer is taken back"
         # "The answer is in the box" states no number, and four hashes also start a heading.
-        weaker = [*hashed(text), *(value for value, _ in prose)]
-        found += [part for part in weaker if parse_number(part) is not None]
+        found += _numbers([*hashed(text), *(value for value, _ in prose)])
     return found or (whole if source == "auto" else []), ""
+
+
+def _numbers(parts: list[str]) -> list[str]:
+    """The distinct parts that are numbers, up to the first two of different values: those already contradict."""
+    found: list[str] = []
+    values: set[Fraction] = set()
+    for part in dict.fromkeys(parts):
+        if (value := parse_number(part)) is not None:
+            found.append(part)
+            values.add(value)
+        if len(values) > 1:
+            break
+    return found
 
 
 def check_options(*, rel_tol: float, abs_tol: float, source: str, think: str | None) -> list[str]:
