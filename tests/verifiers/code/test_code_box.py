@@ -22,7 +22,7 @@ from grpo_verifiers.code import probe
 from grpo_verifiers.code._box import Box, BoxError, Plan
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._watch import overuse
+from grpo_verifiers.code._watch import Watch, deleted, disk_used
 
 TRY = """
 import os, socket, ctypes, signal, time, sys
@@ -50,6 +50,24 @@ def any_box(request):
         if not details.startswith("works"):
             pytest.skip(details)
     made = Box(Plan(request.param))
+    yield made
+    made.close()
+
+
+@pytest.fixture(
+    scope="module", params=[(level, how) for level in ("full", "process", "none") for how in ("", "off")], ids="-".join
+)
+def memory_box(request):
+    """A box of any level whose memory the kernel bounds, or that is polled."""
+    level, how = request.param
+    if level != "none" and not (details := probe().details[level]).startswith("works"):
+        pytest.skip(details)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRPO_VERIFIERS_CGROUP", how)
+        made = Box(Plan(level))
+    if how == "" and made.cgroup is None:
+        made.close()
+        pytest.skip("no memory cgroup can be made here")
     yield made
     made.close()
 
@@ -386,8 +404,8 @@ def f():
     assert 0 < answer(box, source, limits=Limits(wall=5, processes=24)) <= (24 if alone else 40)
 
 
-def test_memory_is_bounded_for_one_and_for_all_together(any_box):
-    box = any_box
+def test_memory_is_bounded_for_one_and_for_all_together(memory_box):
+    box = memory_box
     small = Limits(wall=10, memory=200 << 20, processes=24)
     one = (
         "def f():\n    try:\n        return len(bytearray(400 << 20))\n    except MemoryError:\n        return 'denied'"
@@ -410,10 +428,11 @@ def f():
     work, thread = "def work():" + together.partition("def f():")[2], "threading.Thread(target=work, daemon=True)"
     by_thread = f"import threading\n{work}\ndef f():\n    t = {thread}; t.start(); t.join(9); return 'held'"
     assert answer(box, by_thread, limits=small) == "memory"
-    assert overuse(box, Limits()) == ""
+    assert answer(box, "def f(): return 1", limits=small) == 1
+    assert Watch(box, Limits()).overuse() == ""
 
 
-def test_memory_that_forks_share_with_their_zygote_is_not_theirs(any_box):
+def test_memory_that_forks_share_with_their_zygote_is_not_theirs(memory_box):
     source = """
 def f():
     for _ in range(25):
@@ -423,7 +442,104 @@ def f():
     time.sleep(0.5)
     return "held"
 """
-    assert answer(any_box, source, limits=Limits(wall=10, memory=100 << 20)) == "held"
+    assert answer(memory_box, source, limits=Limits(wall=10, memory=100 << 20)) == "held"
+
+
+OUT_OF_PAGE_TABLES = """
+import mmap
+def f():
+    for _ in range(6):
+        if os.fork() == 0:
+            held = mmap.mmap(-1, 80 << 20)
+            for at in range(0, 80 << 20, 4 << 20):
+                held[at : at + (4 << 20)] = b"x" * (4 << 20)
+                held.madvise(mmap.MADV_DONTNEED, at, 4 << 20)
+            time.sleep(60)
+    time.sleep(8)
+    return "held"
+"""
+
+
+def test_shared_memory_in_no_page_table_counts(memory_box):
+    assert answer(memory_box, OUT_OF_PAGE_TABLES, limits=Limits(wall=10, memory=200 << 20)) == "memory"
+    few = OUT_OF_PAGE_TABLES.replace("range(6)", "range(1)").replace("sleep(8)", "sleep(1)")
+    assert answer(memory_box, few, limits=Limits(wall=10, memory=200 << 20)) == "held"
+
+
+def test_reserving_addresses_is_not_holding_memory(memory_box):
+    source = """
+import mmap, threading
+def f():
+    shared = [mmap.mmap(-1, 50 << 20) for _ in range(3)]
+    threading.stack_size(40 << 20)
+    for _ in range(4):
+        threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
+        if os.fork() == 0:
+            time.sleep(2)
+            os._exit(0)
+    time.sleep(1)
+    return "held"
+"""
+    assert answer(memory_box, source, limits=Limits(wall=10, memory=700 << 20)) == "held"
+
+
+SOCKETS = """
+def fill():
+    held, sent = [], 0
+    while True:
+        try: held.append(socket.socketpair())
+        except OSError: break
+    for each in (end for pair in held for end in pair):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
+        each.setblocking(False)
+        try:
+            while True: sent += each.send(b"x" * 32000)
+        except OSError: pass
+    return held, sent
+def f(processes):
+    for _ in range(processes):
+        if os.fork() == 0:
+            held = fill()
+            time.sleep(60)
+    held, sent = fill()
+    time.sleep(2)
+    return sent < len(held) * 2 * 300_000
+"""
+
+
+def test_bytes_that_wait_in_sockets_count(memory_box):
+    assert answer(memory_box, SOCKETS, 30, limits=Limits(wall=10, memory=60 << 20)) == "memory"
+    if memory_box.plan.level != "none":  # where their buffers keep their size
+        assert answer(memory_box, SOCKETS, 0, limits=Limits(wall=10, memory=60 << 20)) is True
+
+
+def test_open_files_without_a_name_count(level):
+    source = """
+def f():
+    for at in range(40):
+        file = os.open("x", os.O_CREAT | os.O_RDWR)
+        os.unlink("x")
+        os.write(file, b"x" * (1 << 20))
+    time.sleep(3)
+    return "held"
+"""
+    box = Box(Plan(level))
+    try:
+        pid = os.fork()
+        if pid == 0:
+            unnamed = os.open(box.folder or "/tmp", os.O_RDWR | os.O_TMPFILE)
+            os.write(unnamed, b"x" * (1 << 20))
+            time.sleep(60)
+        time.sleep(0.2)
+        assert deleted({pid}, box.folder or "/tmp") == 1 << 20
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        if level == "process" and os.geteuid() != 0:
+            return  # what a program has open is hidden from us
+        got = answer(box, source, limits=Limits(wall=10, disk=8 << 20))
+        assert got == "disk" if level == "process" else got[0] == "raised"
+    finally:
+        box.close()
 
 
 def test_disk_is_bounded_in_bytes_and_in_files(any_box):
@@ -445,7 +561,7 @@ def f():
     assert answer(box, big, limits=small) in {"denied", "disk"}
     deep = "def f():\n    for at in range(400):\n        os.mkdir('d'); os.chdir('d')\n    return 'deep'"
     assert answer(box, deep, limits=small) in {"deep", "disk"}
-    assert box.disk_used(1 << 30) < 1 << 20
+    assert not box.folder or disk_used(box.folder, 1 << 30) < 1 << 20
 
 
 def test_output_is_bounded(any_box):

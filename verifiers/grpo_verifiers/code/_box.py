@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from grpo_verifiers import _proc
 from grpo_verifiers._leftovers import OwnFolder, off_stdio
+from grpo_verifiers.code import _cgroup
 from grpo_verifiers.code._inside.wipe import wipe
 from grpo_verifiers.code._limits import Limits
 
@@ -74,12 +75,14 @@ class Box:
         self._own = None if plan.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
         self._tmp = self._own.path if self._own else ""
         self._process: subprocess.Popen[bytes] | None = None
+        self.cgroup: _cgroup.Cgroup | None = None
         self.control, theirs = (
             socket.socket(fileno=off_stdio(end.detach()))
             for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         )
         try:
             self._start(theirs, uid)
+            self._bound()
         except BaseException:
             self.close()
             raise
@@ -133,6 +136,20 @@ class Box:
             self.reached = dict(answer["ready"])
             self.zygote = next((pid for pid in _proc.descendants(self.pid) if not _proc.descendants(pid)), self.pid)
 
+    def _bound(self) -> None:
+        """Have the kernel bound what programs hold together, where it can; without, they are looked at."""
+        try:
+            self.cgroup = _cgroup.make()
+        except OSError as error:
+            raise BoxError(f"no cgroup for the box: {error}") from error
+        if self.cgroup is not None:
+            try:
+                self.cgroup.enter(self.zygote)
+            except OSError:
+                self.cgroup.close()
+                self.cgroup = None
+        self.reached["memory"] = f"cgroup {self.cgroup.kind}" if self.cgroup else "polled"
+
     def _inside(self) -> str:
         return "/box" if self.plan.level == "full" else str(_FOLDER)
 
@@ -162,6 +179,11 @@ class Box:
         ]
 
     @property
+    def folder(self) -> str:
+        """The folder that holds the private ones of its programs; empty where the kernel bounds those."""
+        return self._tmp
+
+    @property
     def pid(self) -> int:
         """Process id of what was started here."""
         return self._process.pid if self._process else 0
@@ -177,6 +199,11 @@ class Box:
             BoxError: the zygote is gone.
         """
         self._runs += 1
+        if self.cgroup is not None:
+            try:
+                self.cgroup.bound(limits.memory + limits.disk, limits.processes)
+            except OSError as error:
+                raise BoxError(f"the kernel takes no bound on memory: {error}") from error
         job = {
             "run": self._runs,
             "fds": list(roles),
@@ -208,6 +235,10 @@ class Box:
             return None
         return json.loads(said) if said else None
 
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed for memory in the last program; False where it does not bound it."""
+        return self.cgroup is not None and self.cgroup.overflowed()
+
     def close(self) -> None:
         """End the zygote with everything below it, and reap it. Safe to repeat."""
         self.control.close()
@@ -219,6 +250,9 @@ class Box:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(5)
             self._process = None
+        if self.cgroup is not None:
+            self.cgroup.close()
+            self.cgroup = None
         if self._own:
             with contextlib.suppress(OSError):
                 wipe(self._tmp)
@@ -233,25 +267,12 @@ class Box:
         if self._process is not None:
             self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
             self._process = None
+        if self.cgroup is not None:
+            self.cgroup.forget()
+            self.cgroup = None
         if self._own:
             self._own.forget()
         self._tmp = ""
-
-    def disk_used(self, limit: int) -> int:
-        """Bytes in the private folders, counted up to ``limit``; 0 where the kernel holds the limit itself."""
-        total, left = 0, [self._tmp] if self._tmp else []
-        while left and total <= limit:
-            with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
-                for entry in entries:
-                    with contextlib.suppress(OSError):
-                        found = entry.stat(follow_symlinks=False)
-                        # An empty file costs a place in the file system's table.
-                        total += max(found.st_blocks * 512, 16_384)
-                        if entry.is_dir(follow_symlinks=False):
-                            left.append(entry.path)
-                    if total > limit:
-                        break
-        return total
 
 
 def _whole(paths: Sequence[str]) -> list[str]:

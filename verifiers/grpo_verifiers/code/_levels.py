@@ -103,5 +103,5 @@ def _try(level: Level) -> str:
         box.close()
     if reply != ["value", ["l"]]:
         return f"starts, but lets through: {reply[1][1:] if reply and reply[0] == 'value' else reply}"
-    more = ", ".join(f"{name} {value}" for name, value in box.reached.items() if name != "level")
+    more = ", ".join(f"{name}: {value}" for name, value in box.reached.items() if name != "level")
     return f"works ({more})"

@@ -17,7 +17,7 @@ from grpo_verifiers._process import socket_pair
 from grpo_verifiers.code._box import Box, BoxError
 from grpo_verifiers.code._inside.values import dump
 from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._watch import overuse
+from grpo_verifiers.code._watch import Watch
 
 GRACE = 10.0
 """Seconds past a program's wall limit after which its zygote must be broken."""
@@ -77,6 +77,7 @@ class Program:
         self._in = bytearray()
         self._started = time.monotonic()
         self._looked = self._started
+        self._watch = Watch(box, limits)
         self._fault = ""
         self._channel, channel = socket_pair()
         self._channel.setblocking(False)
@@ -217,7 +218,7 @@ class Program:
             self._looked = now
             if now - self._started > self._limits.wall + GRACE:
                 raise BoxError("the zygote did not end a program at its limit")
-            self._stop_for(overuse(self._box, self._limits))
+            self._stop_for(self._watch.overuse())
 
     def _stop_for(self, fault: str) -> None:
         if fault and not self._fault:
@@ -226,8 +227,12 @@ class Program:
 
     def _take_ending(self) -> None:
         ending = self._box.hear(0)
+        # A program that the kernel has ended, or part of it, says nothing of that.
+        self._fault = self._fault or ("memory" if self._box.out_of_memory() else "")
         if ending is None:
-            raise BoxError("the zygote died")
+            if self._fault != "memory":
+                raise BoxError("the zygote died")
+            ending = {"run": self._run, "end": "memory"}
         if ending.get("run") != self._run:
             return
         self.end = self._fault or ending["end"]

@@ -1,84 +1,88 @@
-"""Looking at a running program from outside: memory and processes of its whole tree, and its folder, by polling.
+"""Looking at a running program from outside, by polling: what the kernel does not bound for all of it together.
 
-The kernel's own limits bind one process each. What they multiply to is seen here, within a twentieth of a second.
+Its folder and, where there is no cgroup, memory and processes of its whole tree, within a twentieth of a second.
 """
 
 import contextlib
 import os
-import re
-import resource
+import time
 
-from grpo_verifiers import _proc
+from grpo_verifiers.code import _memory
 from grpo_verifiers.code._box import Box
 from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._tree import below
 
-_PAGE = resource.getpagesize()
-
-
-def overuse(box: Box, limits: Limits) -> str:
-    """Which bound the box's program has crossed; empty where it has not."""
-    pids = _below(box.pid)
-    base = _held(box.zygote)[0]
-    own = shared = 0
-    for pid in pids:
-        anonymous, others = _held(pid)
-        # Pages of the zygote are shared: each fork of it holds them once more without taking any.
-        own += max(0, anonymous - base)
-        shared += others
-    # Most of the others are files, such as libraries; what is not is looked up where it could matter.
-    if own + shared > limits.memory and own + sum(map(_in_no_file, pids)) > limits.memory:
-        return "memory"
-    if len(pids) > limits.processes + 3:  # bubblewrap's, and the zygote's two
-        return "processes"
-    if box.disk_used(limits.disk) > limits.disk:
-        return "disk"
-    return ""
+_SHARE = 20
+"""A look at the folder is followed by a pause of so many times what it took: at most 5% of a core goes there."""
+_LEAST_FILE = 16_384
+"""What a file counts as at least: an empty one costs a place in the file system's table."""
 
 
-def _held(pid: int) -> tuple[int, int]:
-    """Bytes that a process holds: anonymous ones, and those of files and shared memory."""
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - fast
-        _, resident, others, *_ = map(int, file.read().split())
-        return (resident - others) * _PAGE, others * _PAGE
-    return 0, 0
+class Watch:
+    """The bounds of one run."""
+
+    def __init__(self, box: Box, limits: Limits) -> None:
+        """Take note of how the machine stands before it starts."""
+        self._box, self._limits = box, limits
+        self._memory = _memory.Memory(box.zygote, limits) if box.cgroup is None else None
+        self._next_disk = 0.0
+
+    def overuse(self) -> str:
+        """Which bound the program has crossed; empty where it has not."""
+        cgroup = self._box.cgroup
+        if cgroup is not None and cgroup.overflowed():
+            return "memory"
+        if cgroup is None or not cgroup.counts_processes:
+            pids = below(self._box.pid)
+            if self._memory is not None and self._memory.used(pids) > self._limits.memory:
+                return "memory"
+            if len(pids) > self._limits.processes + 3:  # bubblewrap's, and the zygote's two
+                return "processes"
+        return "disk" if self._box.folder and self._disk() > self._limits.disk else ""
+
+    def _disk(self) -> int:
+        """Bytes in the folder and in open files deleted from it; 0 where it is too soon to look again."""
+        started = time.monotonic()
+        if started < self._next_disk:
+            return 0
+        total = disk_used(self._box.folder, self._limits.disk)
+        if total <= self._limits.disk:
+            total += deleted(below(self._box.pid), self._box.folder)
+        ended = time.monotonic()
+        self._next_disk = ended + _SHARE * (ended - started)
+        return total
 
 
-def _in_no_file(pid: int) -> int:
-    """Bytes of shared memory that a process holds."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123 - same
-        found = re.search(rb"^RssShmem:\s*(\d+) kB", file.read(), re.MULTILINE)
-        return int(found[1]) * 1024 if found else 0
-    return 0
+def disk_used(folder: str, limit: int) -> int:
+    """Bytes in a folder, counted up to ``limit``."""
+    total, left = 0, [folder]
+    while left and total <= limit:
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    total += max(found.st_blocks * 512, _LEAST_FILE)
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                if total > limit:
+                    break
+    return total
 
 
-def _below(root: int) -> set[int]:
-    """Every process below ``root``: through the kernel's lists of children, which spare a look at all of ``/proc``."""
-    found: set[int] = set()
-    left = [root]
-    while left:
-        try:
-            children = _children(left.pop())
-        except FileNotFoundError:  # a kernel without these lists
-            return _proc.descendants(root)
-        left += [child for child in children if child not in found]
-        found.update(children)
-    return found
+def deleted(pids: set[int], folder: str) -> int:
+    """Bytes of files of the folder's file system that have no name any more and are open.
 
-
-def _children(pid: int) -> list[int]:
-    """The processes that a process, any thread of it, has started."""
-    found: list[int] = []
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - fast
-    except OSError:
-        return []
-    for thread in threads:
-        try:
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - fast
-                found += map(int, file.read().split())
-        except FileNotFoundError:
-            if thread == str(pid) and os.path.exists(f"/proc/{pid}/task/{pid}"):  # noqa: PTH110 - fast
-                raise
-        except OSError:
-            continue
-    return found
+    Nothing is seen where the kernel does not let us look at a program's descriptors: only as root with CAP_SYS_PTRACE,
+    and never of a file whose descriptor is on its way through a socket, or that is mapped and closed.
+    """
+    sizes: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        device = os.stat(folder).st_dev  # noqa: PTH116 - fast
+        for pid in pids:
+            with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        found = entry.stat()
+                        if found.st_nlink == 0 and found.st_dev == device:
+                            sizes[found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())

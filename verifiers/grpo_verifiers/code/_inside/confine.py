@@ -56,6 +56,10 @@ class Stage:
             self._own_namespaces()
         else:
             _must(_libc.prctl(_SUBREAPER, 1, 0, 0, 0), "adopting orphans")
+        self._badness, self._own_badness = -1, b""
+        with contextlib.suppress(OSError):
+            self._badness = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+            self._own_badness = os.read(self._badness, 16)
         if self.level == "process" and self._uid is None and _is_root_outside():
             raise OSError("programs would run as root, whose processes the kernel does not bound")
         if self.level != "none":
@@ -95,9 +99,6 @@ class Stage:
         """After everything is imported: measure, and give up what only the setting up needed."""
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
             self._base_memory = int(file.read().split()[0]) * resource.getpagesize()
-        # Should memory run out all the same, then a program is to go, and not the trainer.
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:  # noqa: PTH123 - same
-            file.write("1000")
         if self.level != "full":
             return
         _at_home(_PRIVATE_FOLDER)
@@ -126,16 +127,29 @@ class Stage:
     def fork(self) -> int:
         """``os.fork``, into a process namespace of its own at level full."""
         if self.level != "full":
-            return os.fork()
+            return self._fork()
         _must(_libc.unshare(_NEW_PIDS), "a process namespace for a program")
         try:
-            pid = os.fork()
+            pid = self._fork()
         except OSError:
             _libc.setns(self._self_fd, _NEW_PIDS)
             raise
         if pid:
             _must(_libc.setns(self._self_fd, _NEW_PIDS), "returning to the zygote's process namespace")
         return pid
+
+    def _fork(self) -> int:
+        """Should memory run out, a program is to go: not the zygote, which a cgroup holds too, and not the trainer."""
+        self._offer(b"1000")
+        try:
+            return os.fork()
+        finally:  # in the child as well, to no effect: the file is the zygote's
+            self._offer(self._own_badness)
+
+    def _offer(self, badness: bytes) -> None:
+        """Set how soon this process and those forked from now on are taken when memory runs out."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self._badness, badness, 0)
 
     def keep_only(self, first: int) -> None:
         """In the child: close every descriptor from ``first`` on, but those that Landlock still needs."""
