@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from sympy import Symbol, sympify
 
-LETTERS = [*"abcCkmnovVxyz", "alpha", "a_n", "a_np1", "a_nm1", "a_1", "x1", "x2", "x3", "x12"]
+LETTERS = [*"abcCkmnovVwxyz", "alpha", "a_n", "a_np1", "a_nm1", "a_1", "x1", "x2", "x3", "x12"]
 SYMBOLS = {name: Symbol(name, real=True) for name in LETTERS}
 UNITS = {  # factor to the first unit of its dimension, and the dimension
     "m": (1, "L"), "cm": ("1/100", "L"), "mm": ("1/1000", "L"), "km": (1000, "L"), "mi": ("1609344/1000", "L"),
