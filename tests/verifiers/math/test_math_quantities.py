@@ -29,7 +29,7 @@ exactly 5|x is 5|The value is 5|the value of x is 5|we get 5|Therefore 5|Thus, 5
 The area is 5 square units|The probability is 5|the remainder is 5|a remainder of 5|the number of ways is 5|it takes 5 days
 The distance is 5 km|the length of the side is 5|the total number of students is 5|positive 5|five|Five|five apples
 five ways|exactly five|there are five ways|the answer is five|5 ways to arrange the books|5 is the answer|5 bacteria
-\\$5|5 bucks|5 hours each|5 houses|5 trees|5 flowers|5 squares|5 cubes|5 rectangles|5 circles|5 paths|5 moves|5 steps
+\\$5|5 bucks|5 hours each|5 houses|5 trees|5 flowers|5 squares|5 cubes|5 rectangles|5 circles|5 paths|5 moves|5 steps|5 more apples|5 fewer students|5 possible values of n|5 games played|5 tickets sold
 """
 RIGHT = [phrase for phrase in FIVE.replace("\n", "|").split("|") if phrase]
 # For the gold 5: a model that writes this has answered something else, or nothing that can be known.
@@ -37,7 +37,7 @@ NOT_FIVE = """
 negative 5|minus 5|half of 5|one half of 5|a third of 5|two thirds of 5|twice 5|double 5|triple 5|thrice 5|5 tenths
 5 hundredths|5 thousandths|5 millionths|5 ten-thousandths|5 halves|5 thirds|5 fourths|5 quarters|5 fifths|5 sixths
 5 sevenths|5 eighths|5 ninths|5 twelfths|5 factorial|5 lakh|5 lakhs|5 crore|5 crores|5 hundred|5 hundreds|5 thousand
-5 thousands|5 million|5 millions|5 billion|5 trillion|5 dozen|5 dozens|5 dozen eggs|5 score|5 gross|5 tens|5 twos
+5 thousands|5 million|5 millions|5 billion|5 trillion|5 quintillion|5 zillions|5 myriads|5 scores|5 permille|5 dozen|5 dozens|5 dozen eggs|5 score|5 gross|5 tens|5 twos
 5 squared|5 cubed|5 to the fourth|5 to the power 2|5 choose 2|5 permute 2|the square of 5|the square root of 5
 square root of 5|the cube root of 5|root 5|the reciprocal of 5|reciprocal of 5|the inverse of 5|inverse of 5
 the opposite of 5|opposite of 5|the negative of 5|the additive inverse of 5|log of 5|the logarithm of 5|ln of 5
@@ -103,6 +103,37 @@ def test_nor_are_they_dropped_after_the_answer_is(phrase):
     for text in (f"So the answer is {phrase}.", f"<answer>{phrase}</answer>", f"The answer is ${in_text(phrase)}$."):
         assert score("5", text) in {0, None}, text
         assert score("5", "\\boxed{" + text + "}") == 0, text
+
+
+DONE_TO_THE_ANSWER = """
+half the answer is 5|Half of the answer is 5.|Twice the answer is 5.|The answer squared is 5|The answer minus one is 5
+The answer plus 1 is 5|10 minus the answer is 5|the square of the answer is 5|the negative of our answer is 5
+The answer divided by 2 is 5.|The reciprocal of the final answer is 5.|the digit sum of the answer is 5|The answer / 2 = 5
+more than the answer is 5|The answer times 3 is 5|20 percent of the answer is 5
+"""
+
+
+@pytest.mark.parametrize("text", [text for text in DONE_TO_THE_ANSWER.replace("\n", "|").split("|") if text])
+def test_what_is_done_to_the_answer_is_no_statement_of_it(text):
+    assert score("5", "\\boxed{" + text + "}") == 0
+    assert fast("So. " + text, "5").score == 0
+
+
+NAMES_A_VALUE = [r"\text{Area} = 5", r"\text{Total number of ways}=5", r"\text{Let } x = 5", r"\text{Cost} = \$5"]
+NAMES_ANOTHER = [
+    r"\text{twice } x = 5",
+    r"\text{half of x} = 5",
+    r"\text{Half} = 5",
+    r"\text{minus } x = 5",
+    "the square of x is 5",
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"), [(each, 1) for each in NAMES_A_VALUE] + [(each, 0) for each in NAMES_ANOTHER]
+)
+def test_labels_name_a_value_and_do_nothing_to_it(answer, right):
+    assert score("5", answer) == right
 
 
 CHANGED = {

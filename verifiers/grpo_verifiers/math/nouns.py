@@ -4,21 +4,24 @@ A phrase of at most four words: adjectives and nouns of closed lists, or words o
 of the nouns or a plural in -s. No word of ``QUANTITY`` is taken anywhere: it would change the number before it.
 """
 
+import re
+
 from grpo_verifiers.math.numerals import is_numeral
 
 MAX_PHRASE = 4
 _QUANTITY_LIST = """
-times plus minus less more fewer greater modulus modulo mod dozen dozens half halves thirds quarter quarters tens ones
-percent percents percentage percentages percentile percentiles permille basis lakh lakhs lac lacs crore crores gross
-grosses score grand grands k hundreds thousands millions billions trillions negative negatives opposite opposites
-inverse inverses reciprocal reciprocals double doubles twice thrice squared cubed factorial factorials log logs ln
-exponent exponents power powers magnitude magnitudes not no non none neither except unless besides excluding without
-is was has does always perhaps versus this thus yes plusses pluses minuses various several repeating recurring
-mantissa conjugate conjugates complement complements derivative derivatives integral integrals sines cosines tangents
-sine cosine tangent absolute thereof nines twos threes fours fives sixes sevens eights across wrongs guess guesses
-hence as its his hers ours theirs yours ups downs approximates estimates bases base pi ages exponentials choose
-chooses dividedness dividends quotients over under below above beyond at least most exactly nearly almost about around
-approximately roughly circa maybe possibly wait but or and nor
+times plus minus less greater modulus modulo mod dozen dozens half halves thirds quarter quarters tens ones percent
+percents percentage percentages percentile percentiles permille basis lakh lakhs lac lacs crore crores gross grosses
+score grand grands k hundreds thousands millions billions trillions negative negatives opposite opposites inverse
+inverses reciprocal reciprocals double doubles twice thrice squared cubed factorial factorials log logs ln exponent
+exponents power powers magnitude magnitudes not no non none neither except unless besides excluding without is was has
+does always perhaps versus this thus yes plusses pluses minuses various several repeating recurring mantissa conjugate
+conjugates complement complements derivative derivatives integral integrals sines cosines tangents sine cosine tangent
+absolute thereof nines twos threes fours fives sixes sevens eights across wrongs guess guesses hence as its his hers
+ours theirs yours ups downs approximates estimates bases base pi ages exponentials choose chooses dividedness
+dividends quotients over under below above beyond at least most exactly nearly almost about around approximately
+roughly circa maybe possibly wait but or and nor scores myriads modulos permils megas gigas kilo mega giga tera milli
+micro nano centi deci ppm bps wrong incorrect false
 """
 QUANTITY = frozenset(_QUANTITY_LIST.split())
 _NOUNS_LIST = """
@@ -66,8 +69,10 @@ math english science such nonempty non-empty proper simple single regular specia
 glass paper small-sized unit human wild domestic hot cold sweet sour heavy light dark bright clean dirty happy sad
 main major minor local public private interior exterior internal external vertical horizontal parallel perpendicular
 critical stationary inflection nonnegative nontrivial trivial lattice seating standing available remaining missing
-required needed chocolate vanilla
+required needed chocolate vanilla more fewer
 """
+_OPERATIONS = frozenset({"square", "cube", "root", "more", "fewer"})
+_WORD = re.compile(r"[^\W\d_]+")
 _HEADS = frozenset(_NOUNS_LIST.split())
 _ADJECTIVES = frozenset(_ADJECTIVES_LIST.split())
 _IRREGULAR = {
@@ -94,7 +99,7 @@ def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
         return True
     if word in {"zeros", "zeroes"}:
         return True
-    if word in QUANTITY or is_numeral(word):
+    if word in QUANTITY or is_numeral(word) or "illion" in word:
         return False
     if word in _HEADS or singular(word) in _HEADS:
         return True
@@ -115,8 +120,10 @@ def noun_phrase(
         return "time", frozenset()
     if mass and words[:1] in (["the"], ["a"], ["an"]):
         words = words[1:]
-    if "of" in words[1:]:  # slices of pizza
+    if "of" in words[1:]:  # slices of pizza, values of n
         cut = words.index("of")
+        if len(words) == cut + 2 and len(words[-1]) == 1:
+            return noun_phrase(words[:cut], known)
         before, after = noun_phrase(words[:cut], known), noun_phrase(words[cut + 1 :], known, mass=True)
         return None if before is None or after is None else before
     if not words or len(words) > MAX_PHRASE or not is_counted(words[-1], known):
@@ -128,6 +135,12 @@ def noun_phrase(
     ):
         return None
     return singular(words[-1]), frozenset(singular(word) for word in first)
+
+
+def is_label(text: str) -> bool:
+    """Whether words left of an equals sign name a value, and do not say what is done to it: ``half of x``."""
+    words = _WORD.findall(text.casefold())
+    return not any(word in QUANTITY or word in _OPERATIONS or is_numeral(word) for word in words)
 
 
 def is_adjective(word: str) -> bool:

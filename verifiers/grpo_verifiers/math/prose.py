@@ -26,7 +26,7 @@ these all in required desired which by given length width height area volume per
 diameter side probability chance mean average median mode range cost price profit revenue speed time age weight mass
 angle measure slope remainder quotient product sum difference maximum minimum largest smallest greatest common divisor
 how many much simplified expression fraction equation function limit integral determinant such ordered possible
-different distinct integer integers real prime surface hypotenuse coefficient constant term root roots y-intercept
+different distinct integer integers real prime surface hypotenuse coefficient constant term roots y-intercept
 x-intercept can be units digit digits intersection coordinates point
 """
 _LEAD = frozenset(_LEAD_LIST.split()) | _DIRECT
@@ -51,6 +51,10 @@ _CLOSING = re.compile(
     r"\s+(?:is|are)\s+(?:the|our|my)?\s*(?:final|correct)?\s*(?:answer|result|solution)s?\s*$", re.IGNORECASE
 )
 _COUNTED_OUT = re.compile(r"\s*an? (?:half|dozen|hundred|thousand|million|third|fourth|fifth|tenth)\b", re.IGNORECASE)
+_OPERATION = re.compile(
+    r"\s*(?:(?:square|cube|root)s?\s+(?:root\s+)?of|of\s+(?:the|our|my)\s+(?:final\s+|correct\s+)?(?:answer|result|number))\b",
+    re.IGNORECASE,
+)
 _WAYS = re.compile(r"((?:[a-z-]+ )?ways?) to [a-z' -]{2,80}", re.IGNORECASE)
 
 
@@ -85,9 +89,13 @@ def _lead(text: str) -> tuple[str, str, int] | None:
             break
         if folded in _SIGNS:
             sign = _SIGNS[folded]
+        elif _OPERATION.match(text, at):
+            return None
         elif folded in _LEAD:
             words.append(folded)
         elif len(word) == 1 and match["stop"] is None and _next_is_copula(text, match.end()):
+            if words and not _introduces_name(words):
+                return None
             names.append(word)
             words.append("it")
         elif len(word) == 1:
@@ -104,6 +112,13 @@ def _lead(text: str) -> tuple[str, str, int] | None:
     if len(names) > 1 or (names and "is" not in words and "equals" not in words and "are" not in words):
         return None
     return (names[0] if names else ""), sign or "", at
+
+
+def _introduces_name(words: list[str]) -> bool:
+    """Whether a letter after these words is the thing that has the value: not in "the square of x is"."""
+    if words[-1] == "of":
+        return len(words) > 1 and words[-2] == "value"
+    return words[-1] in _DIRECT | {"number", "integer", "value"}
 
 
 def _next_is_copula(text: str, at: int) -> bool:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
 from grpo_verifiers.math.leaf import Outcome, show
+from grpo_verifiers.math.nouns import is_label
 from grpo_verifiers.math.numeric import real_value
 from grpo_verifiers.math.tree import Node, names, number, rebuilt
 
@@ -24,7 +25,7 @@ def is_name(node: Node) -> bool:
     if kind == "v":
         return node[1] not in {"pi", "inf"}
     if kind == "text":
-        return True
+        return is_label(node[1])
     if kind == "f":
         return len(node[1]) == 1 or node[1][1:2] in {"_", "'", "^"}
     if kind == "^":  # the inverse and the transpose of a matrix

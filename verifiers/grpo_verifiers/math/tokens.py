@@ -67,6 +67,7 @@ _OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
 _NO_UNITS = frozenset("eijkxyznpqπ")
 _BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
+_SIGNS = re.compile(r"\\[$%]")
 _JOINING = re.compile(r"\b(?:and|or)\b|&")
 _UNBRACED = frozenset({"mathrm", "mathbf", "mathit", "mathsf", "text", "boldsymbol", "bm"})
 _RAW_OPS = {"**": "^", "==": "="}
@@ -167,9 +168,14 @@ def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool
 
 def _is_no_text(content: str, *, first: bool) -> bool:
     """Whether the content of a text command is mathematics: no words, and no unit with an exponent."""
-    if not content or content in {"and", "or", "&"} or _LETTERS.search(_JOINING.sub(" ", content)) or "\\" in content:
+    if (
+        not content
+        or content in {"and", "or", "&"}
+        or _LETTERS.search(_JOINING.sub(" ", content))
+        or "\\" in _SIGNS.sub("", content)
+    ):
         return False
-    if content[0] in "+-.(<>[" or content[0].isdigit():
+    if content[0] in "+-.(<>[\\" or content[0].isdigit():
         return len(content) > 1 or content.isdigit()
     return any(sign in content for sign in "=,<>") or _JOINING.search(content) is not None or (first and "^" in content)
 

@@ -220,7 +220,8 @@ _AFTER = {"squared": 2, "cubed": 3}
 # What may follow a unit and says nothing about its value.
 _ENDS = re.compile(
     r"(?:\s+|^)(?:in total|in all|in length|in area|in volume|altogether|overall|total|left|left over|remaining|"
-    r"long|tall|wide|high|deep|thick|old|away|apart|each|of age)$"
+    r"long|tall|wide|high|deep|thick|old|away|apart|each|of age|"
+    r"played|sold|bought|made|used|needed|eaten|won|earned|spent|saved|later|ago)$"
 )  # fmt: skip
 
 

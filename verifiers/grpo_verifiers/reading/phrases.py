@@ -20,6 +20,17 @@ _BEFORE = re.compile(
     r"(?:wrong|incorrect|possible|not (?:the|an)|no|multiple|which|what|whose|whether the|if the)\s+(?:final\s+)?\Z",
     re.IGNORECASE,
 )
+# "half of the answer is 5", "the answer minus one is 5": something is done to the answer before it is said.
+_DONE_BEFORE = re.compile(
+    r"(?:of|than|from|by|plus|minus|times|over|under|twice|thrice|half|double|triple|quarter|negative|square|percent)\s+"
+    r"(?:(?:the|our|my|this|your|that)\s+)?(?:(?:final|correct|right|actual)\s+)?\Z",
+    re.IGNORECASE,
+)
+_DONE_AFTER = re.compile(
+    r"\b(?:plus|minus|times|squared|cubed|divided|multiplied|doubled|tripled|halved|reduced|increased|decreased|negated|inverted|"
+    r"modulo|mod|rounds?|over|factorial|less|more|percent)\b|[-+*/^%]\s*\d",
+    re.IGNORECASE,
+)
 _REFUSED = re.compile(r"(?:not|unknown|unclear|either|neither|one of|between)\b", re.IGNORECASE)
 _AGAIN = re.compile(r"(?:the|my|our)?\s*(?:final|correct)?\s*answer\b", re.IGNORECASE)
 _DELIMITED = re.compile(
@@ -63,6 +74,8 @@ def phrases(text: str) -> list[tuple[str, int]]:
 def _stated(text: str, spot: int) -> tuple[str, int] | None:
     match = _AFTER.match(text, spot + len("answer"))
     if match is None or _NO_STATEMENT.search(match["middle"]) or _BEFORE.search(text[max(0, spot - 30) : spot]):
+        return None
+    if _DONE_AFTER.search(match["middle"]) or _DONE_BEFORE.search(text[max(0, spot - 40) : spot]):
         return None
     rest = text[match.end() : match.end() + 2 * MAX_LENGTH]
     if (
