@@ -16,6 +16,7 @@ import types
 from typing import Any
 
 from .blocks import program_of
+from .conveniences import install
 from .names import MissingError, find, unknown_names
 from .raised import caught_names, describe, exception
 from .records import is_of, rebuilt
@@ -31,6 +32,7 @@ def serve(channel: socket.socket) -> None:
     message = _receive(channel)
     if message is None:
         return
+    install()
     mode = message["mode"]
     if mode == "main":
         _run_main(channel, _source(message))
