@@ -265,6 +265,16 @@ def log_extra(trainer: Any, column: str, values: "Iterable[Any]") -> None:
     trainer._logs["extra"][column].extend(values)
 
 
+@contextmanager
+def config_replaced(trainer: Any, args: Any) -> "Iterator[None]":
+    """Let the host write down another config than the one it runs with."""
+    whole, trainer.args = trainer.args, args
+    try:
+        yield
+    finally:
+        trainer.args = whole
+
+
 def stop_ids(trainer: Any) -> list[int]:
     """Tokens that end a completion, or pad it: a completion whose last token is none of these was cut off."""
     tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class

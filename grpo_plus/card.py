@@ -2,8 +2,7 @@
 
 import dataclasses
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ from grpo_plus.entries import read_entries
 from grpo_plus.files import write_whole
 from grpo_plus.record.about import installed
 from grpo_plus.resolve import equivalent_advantage
+from grpo_verifiers.redaction import redact, redact_text
+from grpo_verifiers.secret_names import secret_kind
 
 TAGS = ("grpo", "grpo_plus", "trl")
 PACKAGES = ("grpo-plus", "trl", "transformers", "torch", "accelerate", "peft", "datasets")
 MARK = "## How it was trained"
 
-_SECRET = re.compile(r"token|secret|password|api_?key", re.IGNORECASE)
 _TOLD = ("advantage", "objective", "verifiers", "eval_verifiers", "verifier_column", "plugins")
 _OF_THE_MACHINE = (
     "output_dir",
@@ -44,7 +44,7 @@ def complete(trainer: Any) -> None:
     for dead, told in _NOWHERE.items():  # what the host writes of models that are on no hub
         before = before.replace(dead, told)
     card.text = before.rstrip() + "\n\n" + section(trainer)
-    write_whole(path, str(card))
+    write_whole(path, redact_text(str(card)))
 
 
 _NOWHERE = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
@@ -102,13 +102,13 @@ def _verifiers(trainer: Any) -> list[tuple[str, str, str, str]]:
 def _keywords(keywords: Any) -> str:
     if not keywords:
         return ""
-    return " " + ", ".join(f"`{key}: {_value(value)}`" for key, value in dict(keywords).items())
+    return " " + ", ".join(f"`{key}: {_value(value)}`" for key, value in redact(dict(keywords)).items())
 
 
 def _options(args: Any) -> list[tuple[str, str]]:
     found = []
     for field in dataclasses.fields(args):
-        if not field.init or field.name in _OF_THE_MACHINE or field.name in _TOLD or _SECRET.search(field.name):
+        if not field.init or field.name in _OF_THE_MACHINE or field.name in _TOLD or secret_kind(field.name):
             continue
         value = getattr(args, field.name)
         default = field.default if field.default is not dataclasses.MISSING else None
@@ -121,8 +121,7 @@ def _options(args: Any) -> list[tuple[str, str]]:
 
 def _value(value: Any) -> str:
     value = getattr(value, "value", value)
-    if isinstance(value, Mapping):
-        value = {str(key): "…" if _SECRET.search(str(key)) else item for key, item in value.items()}
+    value = redact(value)
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return _text(_base(text))
 

@@ -1,5 +1,6 @@
 """`GRPOPlusConfig`: TRL's config with the parts that can be swapped."""
 
+import copy
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from grpo_plus.ranges import judge  # noqa: E402 - same
 from grpo_plus.resolve import config_problems  # noqa: E402 - same
 from grpo_plus.unread import unread_problems  # noqa: E402 - same
 from grpo_verifiers.errors import PluginError  # noqa: E402 - same
+from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
 ADVANTAGE_FLAGS = (
@@ -136,6 +138,7 @@ class GRPOPlusConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
+        redact(vars(self))  # remembers secrets, for whatever is said from here on
         wrong_values = self._judge_values()
         problems: list[Problem] = [*wrong_values.values()]
         for name in MAPPINGS:
@@ -203,19 +206,37 @@ class GRPOPlusConfig(GRPOConfig):
         if steps is not None and whole == self.per_device_train_batch_size * world * steps:
             self.generation_batch_size: int | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain data, without secrets: experiment trackers and files get these."""
+        found: dict[str, Any] = redact(super().to_dict())
+        return found
+
+    def __str__(self) -> str:
+        lines = [f"{name}={value!r},\n" for name, value in sorted(self.to_dict().items())]
+        return f"{type(self).__name__}(\n{''.join(lines)})"
+
+    __repr__ = __str__
+
+    def without_secrets(self) -> "GRPOPlusConfig":
+        """A copy to be stored beside a model, in which secrets are replaced by `grpo_verifiers.redaction.HIDDEN`."""
+        twin = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, str | list | tuple | dict):
+                object.__setattr__(twin, name, redact(value, name))
+        return twin
+
     def save(self, path: str | Path) -> None:
-        """Write the config as JSON; `load` reads it back. Tokens are left out."""
-        values = {
-            name: value
-            for name, value in self.to_dict().items()
-            if not (isinstance(value, str) and value.startswith("<") and value.endswith("_TOKEN>"))
-        }
+        """Write the config as JSON; `load` reads it back. Secrets are left out."""
+        values = {name: value for name, value in self.to_dict().items() if value != HIDDEN}
         write_whole(Path(path), json.dumps(values, indent=2, sort_keys=True) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "GRPOPlusConfig":
         """Read what `save` wrote."""
         values = json.loads(Path(path).read_text(encoding="utf-8"))
+        if f'"{HIDDEN}"' in json.dumps(values):
+            where = ", ".join(name for name, value in values.items() if f'"{HIDDEN}"' in json.dumps(value))
+            raise ConfigError([f"{path}: {where} held a secret, which was not saved ({HIDDEN}): write it there again."])
         known = {name for name, spec in cls.__dataclass_fields__.items() if spec.init}
         strange = sorted(set(values) - known)
         if strange:

@@ -3,17 +3,18 @@
 from collections.abc import Iterable
 
 from grpo_verifiers.errors import PluginError
+from grpo_verifiers.redaction import RedactedError, redact_text
 
 Problem = str | PluginError
 """What is wrong, in words; or a plug-in that cannot be imported, with its own traceback as the cause."""
 
 
-class ConfigError(ValueError):
-    """A config that cannot run as it is written; the message lists every problem found."""
+class ConfigError(RedactedError, ValueError):
+    """A config that cannot run as it is written; the message lists every problem found, and no secret."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Number the problems when there are several."""
-        self.problems = tuple(dict.fromkeys(map(str, problems)))
+        self.problems = tuple(dict.fromkeys(redact_text(str(problem)) for problem in problems))
         if len(self.problems) == 1:
             text = self.problems[0]
         else:

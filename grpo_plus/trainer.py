@@ -187,6 +187,11 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.update.finish(step)
         return loss
 
+    def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
+        """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
+        with _trl.config_replaced(self, self.args.without_secrets()):
+            super()._save(output_dir, state_dict)
+
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
         """TRL's model card, with the parts that trained the model added to it."""
         super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)

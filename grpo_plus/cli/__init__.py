@@ -3,12 +3,15 @@
 import importlib
 import logging
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
+from types import TracebackType
 
 from grpo_plus import __version__
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.plugin_frames import exits_caught, place, plugin_traceback
+from grpo_verifiers.redaction import RedactedError, redact_text
 
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with exits_caught():
             code: int = command.run(rest)
     except UserError as error:
-        print(plugin_traceback(error), f"grpo-plus {name}: {error}", sep="", file=sys.stderr)
+        print(redact_text(f"{plugin_traceback(error)}grpo-plus {name}: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
         where = place(error)
@@ -55,10 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:  # a plug-in may raise anything
         told = _fault(error)
         if not told:
+            sys.excepthook = _redacted_traceback
             raise
-        print(plugin_traceback(error), f"grpo-plus {name}: {told}", sep="", file=sys.stderr)
+        print(redact_text(f"{plugin_traceback(error)}grpo-plus {name}: {told}"), file=sys.stderr)
         return 2
     return code
+
+
+def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught exception as Python does, without secrets."""
+    sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _fault(error: BaseException) -> str:
@@ -85,5 +94,5 @@ def usage() -> str:
     )
 
 
-class UserError(Exception):
+class UserError(RedactedError):
     """Something the user can put right: printed as one message, without a traceback."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._sample import REWARDS, Sample, read_sample
+from grpo_verifiers.redaction import redact, redact_text
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         *_run_lines(config),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]:
-        print(line)
+        print(redact_text(line))
     return 0
 
 
@@ -293,7 +294,9 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
 
 def _entry_line(config: "GRPOPlusConfig", entry: "Entry", weight: float) -> str:
     verifier: Any = entry.build(config.plugins or ())
-    settings = ", ".join(f"{key}: {value}" for key, value in verifier.describe().items() if value not in (None, {}, ()))
+    settings = ", ".join(
+        f"{key}: {value}" for key, value in redact(verifier.describe()).items() if value not in (None, {}, ())
+    )
     return f"  {entry.label}: weight {weight:g}, {settings}"
 
 

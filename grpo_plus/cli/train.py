@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _closing(trainer: Any, parsed: "Parsed", arguments: Sequence[str]) -> list[s
 
 
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
-    """The command as it was given, without what decides where a run begins.
+    """The command as it was given, without what decides where a run begins and without secrets.
 
     Args:
         arguments: of the command.
@@ -166,7 +167,7 @@ def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> st
             skip = word.partition("=")[0] in left_out
         if not skip:
             kept.append(word)
-    return shlex.join([*_program(), *kept])
+    return shlex.join([*_program(), *redact(kept)])
 
 
 def _program() -> list[str]:

@@ -14,6 +14,7 @@ from grpo_plus.files import open_own
 from grpo_verifiers._plain import readable
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _score(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> int:
             if verdict.score is not None:
                 total += verdict.score
                 scored += 1
-            reason = readable(verdict.detail, MAX_DETAIL)
+            reason = redact_text(readable(verdict.detail, MAX_DETAIL))
             row = {"row": index, "score": verdict.score, "status": verdict.status.value, "detail": reason}
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     _print_summary(counts, total / scored if scored else None)

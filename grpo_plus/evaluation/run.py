@@ -8,6 +8,7 @@ from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
 from grpo_plus.live_verifier import LiveVerifier
 from grpo_plus.verification import Verification
+from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -186,6 +187,6 @@ def _judged(
     for live in verification.live:
         live(prompts, completions, drawn)
         for verdicts, verdict in zip(found, live.verdicts, strict=True):
-            held = {"score": verdict.score, "status": verdict.status.value, "detail": verdict.detail}
+            held = {"score": verdict.score, "status": verdict.status.value, "detail": redact_text(verdict.detail)}
             verdicts[live.verifier.label] = held
     return [replace(sample, verdicts=verdicts) for sample, verdicts in zip(samples, found, strict=True)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.files import open_own, write_whole
+from grpo_verifiers.redaction import redact
 
 
 class StoreError(ValueError):
@@ -40,7 +41,7 @@ class Store:
         if path.suffix != ".jsonl":
             raise StoreError(f"the samples file is {path}, but its name must end in .jsonl.")
         self.path, self.beside = path, path.with_suffix(".json")
-        self._settings = json.loads(json.dumps(dict(settings)))
+        self._settings = json.loads(json.dumps(redact(dict(settings))))
         self.done: list[Sample] = []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

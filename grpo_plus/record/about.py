@@ -3,14 +3,12 @@
 import importlib.metadata
 import os
 import platform
-import re
 import socket
 from typing import Any
 
 from grpo_plus import __version__
 from grpo_plus.record.files import SCHEMA, plain
-
-_SECRET = re.compile(r"(^|_)(api_?key|token|secret|password)$", re.IGNORECASE)
+from grpo_verifiers.redaction import redact as without_secrets
 
 
 def about(trainer: Any) -> dict[str, Any]:
@@ -91,13 +89,3 @@ def installed(*names: str) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def without_secrets(value: Any) -> Any:
-    """The same with the values of keys that name a secret masked, at any depth."""
-    if isinstance(value, dict):
-        return {
-            key: "(hidden)" if isinstance(item, str) and item and _SECRET.search(key) else without_secrets(item)
-            for key, item in value.items()
-        }
-    return [without_secrets(item) for item in value] if isinstance(value, list) else value

@@ -18,6 +18,7 @@ from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
 from grpo_plus.steps import decoder
+from grpo_verifiers.redaction import redact_text
 
 logger = logging.getLogger("grpo_plus.record")
 
@@ -75,7 +76,7 @@ class Recorder:
         """Say how the run ended; what was said first stands."""
         if not self.main or self._status.get("status") != "running":
             return
-        why = None if error is None else f"{type(error).__name__}: {error}"[:1000]
+        why = None if error is None else redact_text(f"{type(error).__name__}: {error}"[:1000])
         self._set_status(status=status, ended=time.time(), error=why, step=int(self._trainer.state.global_step))
         self.write_report(last=True)
 
@@ -113,7 +114,7 @@ class Recorder:
             try:
                 write_report([self.folder.parent])
             except Exception as error:  # noqa: BLE001 - a picture of the run must not end it
-                logger.warning("the report of %s was not written: %s", self.folder.parent, error)
+                logger.warning("the report of %s was not written: %s", self.folder.parent, redact_text(str(error)))
 
     def _set_status(self, **values: Any) -> None:
         self._about = about(self._trainer) if self._about is None else self._about
@@ -169,7 +170,9 @@ class Recorder:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - as it says
-            logger.warning("a batch of step %s was not recorded: %r", self._trainer.state.global_step, error)
+            logger.warning(
+                "a batch of step %s was not recorded: %s", self._trainer.state.global_step, redact_text(repr(error))
+            )
 
     def _keep(
         self,

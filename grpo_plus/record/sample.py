@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.steps import Decode, token_ends, token_span
+from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import StepScores
@@ -132,7 +133,11 @@ def completion_record(
 
 
 def _verdict(verdict: Mapping[str, Any], ends: Sequence[int]) -> dict[str, Any]:
-    record = {"verifier": verdict["verifier"], "status": verdict["status"], "reason": verdict["reason"][:REASON_KEPT]}
+    record = {
+        "verifier": verdict["verifier"],
+        "status": verdict["status"],
+        "reason": redact_text(verdict["reason"])[:REASON_KEPT],
+    }
     if verdict["steps"]:
         record["steps"] = [[*token_span(start, end, ends), score] for start, end, score in verdict["steps"]]
     return record

@@ -5,6 +5,7 @@ from typing import Any
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
 from grpo_plus.report.panels import judging
+from grpo_verifiers.redaction import redact
 
 
 def tiles(run: Run) -> list[dict[str, Any]]:
@@ -44,7 +45,7 @@ def _mean(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
 
 def facts(run: Run) -> dict[str, Any]:
     """What the run is made of, for the head and the foot of the page."""
-    info = run.info
+    info: dict[str, Any] = redact(run.info)  # of stock TRL, or of a version that hid less
     steps = [entry["step"] for entry in run.entries]
     times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
     began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)

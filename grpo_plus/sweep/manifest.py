@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_plus.files import open_own, write_whole
-from grpo_plus.record.about import without_secrets
 from grpo_plus.record.files import plain
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.vary import SweepError
+from grpo_verifiers.redaction import redact
 
 FILE = "sweep.json"
 SCHEMA = 1
@@ -61,9 +61,9 @@ class Manifest:
         whole = {
             "schema": SCHEMA,
             "config": str(self._plan.config),
-            "values": without_secrets(plain(self._plan.values)),
-            "shared": list(self._plan.shared),
-            "runs": {name: asdict(entry) for name, entry in self._entries.items()},
+            "values": redact(plain(self._plan.values)),
+            "shared": redact(list(self._plan.shared)),
+            "runs": {name: redact(asdict(entry)) for name, entry in self._entries.items()},
         }
         write_whole(self._path, json.dumps(whole, indent=1) + "\n")
 
@@ -148,14 +148,15 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _differences(old: Mapping[str, Any], plan: Plan) -> list[str]:
     """What the config says now and did not say then."""
-    new: dict[str, Any] = without_secrets(plain(plan.values))
+    new: dict[str, Any] = redact(plain(plan.values))
     lines = [
         f"{key}: {_shown(old['values'], key)} then, {_shown(new, key)} now"
         for key in dict.fromkeys([*old["values"], *new])
         if old["values"].get(key, _shown) != new.get(key, _shown)
     ]
-    if list(old["shared"]) != list(plan.shared):
-        then, now = (" ".join(words) or "none" for words in (old["shared"], plan.shared))
+    shared: list[str] = redact(list(plan.shared))
+    if list(old["shared"]) != shared:
+        then, now = (" ".join(words) or "none" for words in (old["shared"], shared))
         lines.append(f"options: {then} then, {now} now")
     return lines
 

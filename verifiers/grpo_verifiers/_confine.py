@@ -8,7 +8,6 @@ import contextlib
 import ctypes
 import os
 import platform
-import re
 import resource
 import signal
 import struct
@@ -16,12 +15,8 @@ import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-_SECRET = re.compile(
-    r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|_PAT\Z|AUTH\Z|COOKIE|\A(AWS|AZURE|GOOGLE|GCP)_"
-    r"|_KEY\Z|\ASSH_A|_DSN\Z|DATABASE_URL|INDEX_URL",
-    re.IGNORECASE,
-)
-_HARMLESS = {"TOKENIZERS_PARALLELISM"}
+from grpo_verifiers.secret_names import is_secret_variable
+
 _SET = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
     **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), ""),
@@ -40,9 +35,7 @@ MAX_FILE = 64 << 20
 def clean_environment(env: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """The environment of a worker: no secrets (but those named in ``keep``), no GPU, one thread for each library."""
     kept = {
-        name: value
-        for name, value in env.items()
-        if name in keep or name in _HARMLESS or not (_SECRET.search(name) or name in _DROP)
+        name: value for name, value in env.items() if name in keep or not (is_secret_variable(name) or name in _DROP)
     }
     return {**kept, **_SET}
 

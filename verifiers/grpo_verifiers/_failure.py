@@ -8,6 +8,7 @@ from typing import Any
 from grpo_verifiers._outcome import Outcome
 from grpo_verifiers._plain import exact, readable, type_name
 from grpo_verifiers.fault import Kind, kind_of
+from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL
 
 MAX_TRACE = 4000
@@ -25,7 +26,7 @@ def call(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
 def told(error: BaseException) -> dict[str, Any]:
     """Type, message and traceback, without the frames that every check has above it."""
     try:
-        message = exact(str(error), 1000)
+        message = redact_text(exact(str(error), 1000))
     except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
         message = "(its message cannot be shown)"
     try:
@@ -38,7 +39,7 @@ def told(error: BaseException) -> dict[str, Any]:
     return {
         "type": type_name(type(error)),
         "message": message,
-        "trace": "".join(lines)[-MAX_TRACE:],
+        "trace": redact_text("".join(lines)[-MAX_TRACE:]),
         "kind": kind_of(error),
     }
 
@@ -46,8 +47,9 @@ def told(error: BaseException) -> dict[str, Any]:
 def outcome_of(failure: Mapping[str, Any], seconds: float) -> Outcome:
     """What `told` says, perhaps by way of a worker that is not to be trusted, as an outcome."""
     kind: Kind = next((kind for kind in TOLD if failure.get("kind") == kind), "raised")
-    message = f"{failure.get('type')}: {failure.get('message')}"
-    trace = readable(str(failure.get("trace", ""))[-MAX_TRACE:], MAX_TRACE)
+    # Again, though `told` has done it: workers do not know the secrets of the trainer.
+    message = redact_text(f"{failure.get('type')}: {failure.get('message')}"[: 2 * MAX_DETAIL])
+    trace = readable(redact_text(str(failure.get("trace", ""))[-MAX_TRACE:]), MAX_TRACE)
     return Outcome(kind, message=message[:MAX_DETAIL], trace=trace, seconds=seconds)
 
 

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,7 +39,7 @@ class CheckSpec:
     """
 
     target: str = ""
-    payload: bytes = b""
+    payload: bytes = field(default=b"", repr=False)
     plugins: tuple[str, ...] = ()
     confined: bool = False
     memory: int | None = None

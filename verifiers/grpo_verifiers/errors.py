@@ -1,8 +1,10 @@
 """The exceptions of this package: one base, and each also the standard type a caller would catch."""
 
+from grpo_verifiers.redaction import RedactedError
 
-class VerifierError(Exception):
-    """Base of every error that this package raises on purpose."""
+
+class VerifierError(RedactedError):
+    """Base of every error that this package raises on purpose; its message shows no secret."""
 
 
 class UnknownNameError(VerifierError, LookupError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from grpo_verifiers._plain import readable
+from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 
@@ -91,7 +92,7 @@ def log_verdicts(
     """
     if log_extra is not None:
         log_extra(f"{label}_status", [verdict.status.value for verdict in verdicts])
-        log_extra(f"{label}_reason", [readable(verdict.detail, MAX_DETAIL) for verdict in verdicts])
+        log_extra(f"{label}_reason", [redact_text(readable(verdict.detail, MAX_DETAIL)) for verdict in verdicts])
     if log_metric is not None:
         for name, value in metrics_of(label, verdicts, seconds).items():
             log_metric(name, value)

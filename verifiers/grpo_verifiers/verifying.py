@@ -10,6 +10,7 @@ from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.builtins import BUILTINS, TRAITS
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.function import FunctionVerifier, Isolation, OnError, Settings
+from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
 
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
@@ -111,6 +112,7 @@ def get_verifier(
         UnknownNameError: nothing has that name.
         KeywordError: options, columns or settings that it does not take; all of them in one message.
     """
+    redact(kwargs)  # remembers secrets, for whatever is said from here on
     if isinstance(name, Verifier):
         found = name
     elif isinstance(name, str):

@@ -1,0 +1,419 @@
+"""Secrets given in every way there is, and a run, its card, record, report and errors searched for them."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli import main
+from grpo_plus.evaluation.store import Store
+from grpo_plus.problems import ConfigError
+from grpo_plus.sweep.manifest import open_manifest
+from grpo_plus.sweep.plan import make_plan
+from grpo_verifiers import get_verifier
+from grpo_verifiers._confine import clean_environment
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.redaction import HIDDEN, redact, redact_text
+from grpo_verifiers.secret_names import secret_kind
+
+CANARY = "c4naryTHATmustNOTfly"
+NAMES = [
+    "token",
+    "hub_token",
+    "api_key",
+    "apikey",
+    "password",
+    "client_secret",
+    "aws_secret_access_key",
+    "access_key",
+    "private_key",
+    "openai_key",
+    "Authorization",
+    "authorization",
+    "auth",
+    "passwd",
+    "db_password_ro",
+    "credentials",
+    "bearer",
+    "X-Api-Key",
+    "x-api-key",
+    "apiToken",
+    "accessToken",
+    "clientSecret",
+    "cookie",
+    "dsn",
+    "database_url",
+    "hf_pat",
+    "wandb_key",
+    "tokens",
+    "secret_key",
+    "api_keys",
+    "connection_string",
+    "connectionString",
+    "passphrase",
+    "pat",
+    "webhook",
+    "webhookUrl",
+    "sas",
+    "sasToken",
+    "signature",
+    "session",
+    "sessionid",
+    "sessionToken",
+    "hfToken",
+    "HF_TOKEN",
+    "hftoken",
+    "authtoken",
+    "AUTH_TOKEN",
+    "github_pat",
+    "smtp_pass",
+    "proxy_authorization",
+    "set-cookie",
+    "Set-Cookie",
+    "Api-Token",
+    "apikeys",
+    "userPassword",
+    "pwd",
+    "jwt",
+    "refresh_token",
+    "bearerToken",
+    "signing_key",
+    "encryption_key",
+    "ssh_key",
+    "license_key",
+    "service_account_key",
+    "redis_url",
+    "mongo_uri",
+    "bot_token",
+    "slackToken",
+    "vllm_api_key",
+    "judge_token",
+    "secrets",
+    "credential",
+    "creds",
+    "cookies",
+    "dsns",
+    "private-key",
+    "id_token",
+    "csrf_token",
+    "access-tokens",
+    "api-secret-key",
+    "OPENAIKEY",
+    "azure_openai_key",
+    "anthropicApiKey",
+    "tokenValue",
+    "auth_header",
+    "basic_auth",
+    "webhook_url",
+    "hmac_key",
+    "account_key",
+    "shared_access_signature",
+    "judge.api_key",
+    "--hub_token",
+    "kwargs.client.apiKey",
+    "personal_access_token",
+    "oauth_token",
+    "master_key",
+]
+HARMLESS = """
+max_tokens token_budget pad_token eos_token bos_token unk_token tokenizer tokenizer_name engine_tokens_per_pass think api_key_env answer_key
+token_type_ids monkey keyboard author passes path stop_token num_tokens total_tokens special_tokens max_new_tokens sort_key json_key k
+passk pattern sequence_token stop_tokens gradient_checkpointing seed answer column name label threshold weights model base_url rubric reference_key
+"""
+TOKENS = [
+    "sk-proj-abcDEF123456", "hf_abcdefghijKLMNOP1234", "ghp_abcdefghij0123456789", "gho_abcdefghij0123456789", "github_pat_11ABCDE_abcdefgh", "xoxb-123456-abcdef",
+    "AKIAIOSFODNN7EXAMPLE", "AIzaSyA-1234567890abcdef", "glpat-abcdefghij012345", "npm_abcdefghij0123456789", "eyJhbGciOiJIUzI1.eyJzdWIiOiIx.c2lnbmF0dXJl",
+    "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "Bearer abcDEF123456", "Basic dXNlcjpwYXNz",
+    "sk-ant-api03-abcDEF", "gsk_abcDEF123456", "nvapi-abcDEF12345", "pypi-AgEIcHlwaS5vcmcCJ", "hvs.CAESIabcdefgh",
+]  # fmt: skip
+
+VERIFIER = """
+import os
+from grpo_verifiers import Verdict, verifier
+
+@verifier("graded")
+def graded(completion, *, api_key, endpoint="", headers=None, client=None, argv=()):
+    if len(completion) % 3 == 0:
+        raise ValueError(f"cannot log in with {api_key} at {endpoint}: {headers}")
+    return Verdict(float(len(completion) % 2), detail=f"asked with {api_key} {headers}")
+"""
+
+
+def entry(**more):
+    kwargs = {
+        "api_key": CANARY,
+        "endpoint": f"https://user:{CANARY}@host/v1?api_key={CANARY}",
+        "headers": {"Authorization": f"Bearer {CANARY}"},
+        "client": {"auth": {"api_key": [CANARY], "parts": [{"name": "X-Api-Key", "value": CANARY}]}},
+        "argv": ["--judge.api_key", CANARY, f"--token={CANARY}"],
+    }
+    return {"name": "./graded.py:graded", "label": "graded", "kwargs": kwargs | more}
+
+
+def everything_below(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_what_stands_under_the_name_of_a_secret_is_hidden(self, name):
+        assert redact({name: "S3CR3T"}) == {name: HIDDEN}
+        assert "S3CR3T" not in str(redact({name: ["S3CR3T", {"x": ("S3CR3T",)}]}))
+        assert "S3CR3T" not in redact_text(f"unknown keyword {name}='S3CR3T'")
+        assert "S3CR3T" not in redact_text(json.dumps({name: "S3CR3T"}))
+        assert "S3CR3T" not in str(redact([f"--{name.lstrip('-')}", "S3CR3T"]))
+
+    @pytest.mark.parametrize("name", HARMLESS.split())
+    def test_what_stands_under_others_stays(self, name):
+        for value in ("some text", 5, 0.5, ["a", "b"], None, True, {"x": "y"}):
+            assert redact({name: value}) == {name: value}
+        assert redact_text(f"{name}='text', {name}: 5") == f"{name}='text', {name}: 5"
+
+    def test_of_all_fields_of_the_config_only_tokens_of_hubs_are_hidden(self):
+        from peft import LoraConfig
+        from transformers import GenerationConfig
+        from trl import ModelConfig, ScriptArguments
+
+        names = [
+            field.name
+            for kind in (GRPOPlusConfig, ModelConfig, ScriptArguments, LoraConfig)
+            for field in dataclasses.fields(kind)
+        ]
+        assert [name for name in [*names, *GenerationConfig().to_dict()] if secret_kind(name)] == ["hub_token"]
+
+    def test_no_default_of_the_config_is_masked(self, tmp_path):
+        config = GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+        assert {name for name, value in config.to_dict().items() if HIDDEN in str(value)} <= {"hub_token"}
+        assert config.without_secrets() == config
+
+    def test_a_worker_sees_no_variable_of_these_names(self):
+        given = {name.lstrip("-").upper().replace("-", "_").replace(".", "_"): "x" for name in NAMES}
+        assert not clean_environment(given).keys() & given.keys()
+        kept = {
+            "PATH": "/bin",
+            "HOME": "/root",
+            "TOKENIZERS_PARALLELISM": "true",
+            "LANG": "C",
+            "PYTHONPATH": "x",
+            "HF_HOME": "y",
+            "MONKEY": "z",
+        }
+        assert clean_environment(kept).items() >= (kept | {"TOKENIZERS_PARALLELISM": "false"}).items()
+
+
+class TestTexts:
+    @pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:12])
+    def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(self, token):
+        for value in (
+            token,
+            f"error: {token} is wrong",
+            {"note": token},
+            [[token]],
+            {token: 1},
+            f"x={token}",
+            f'"{token}"',
+        ):
+            assert token not in str(redact(value))
+            assert token.split()[-1][-8:] not in str(redact(value))
+
+    @pytest.mark.parametrize("text", [
+        "hf_hub_download of sk-learn", "Set the token in HF_TOKEN", "token: the next one", "a basic auth with a user", "the answer is 5: wrong key", "https://host:8000/v1?limit=5",
+        "eos_token='</s>', max_tokens=5, token=5", "git@github.com:x/y", "Bearer token missing", "ratio: token", "revision 0123456789abcdef0123456789abcdef01234567", "f(x) = x: y", "session=12",
+    ])  # fmt: skip
+    def test_ordinary_texts_stay(self, text):
+        assert redact_text(text) == text
+
+    @pytest.mark.parametrize("text", [
+        "https://user:S3CR3T@host/v1", "https://S3CR3T@host", "postgres://u:p@S3CR3T@host/db", "https://host/v1?api_key=S3CR3T&x=1", "https://host?x=1&sig=S3CR3T", "https://host/?key=S3CR3T",
+        "--judge.api_key=S3CR3T", "--hub_token S3CR3T --x", "curl -H 'X-Api-Key: S3CR3T'", "Authorization: Basic S3CR3T", "{'cookie': 'a=S3CR3T; b=S3CR3T'}", "api_key=['S3CR3T', 'S3CR3T']", "Judge(api_key='S3CR3T x S3CR3T')",
+        r'{\"password\": \"S3CR3T\"}', "https://hooks.slack.com/services/T0/S3CR3T/S3CR3T", "password: S3CR3T", "s3://b?X-Amz-Signature=S3CR3T",
+    ])  # fmt: skip
+    def test_addresses_options_and_headers(self, text):
+        assert "S3CR3T" not in redact_text(text)
+
+    def test_a_secret_that_was_seen_is_hidden_without_its_name(self, monkeypatch):
+        monkeypatch.setenv("MY_SERVICE_TOKEN", "from-the-environment-9")
+        redact({"api_key": "seen-under-its-name-7"})
+        assert redact_text("bad: seen-under-its-name-7, from-the-environment-9") == f"bad: {HIDDEN}, {HIDDEN}"
+
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(max_size=20) | st.binary(max_size=9),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+                | st.tuples(inner, inner)
+            ),
+            max_leaves=20,
+        ),
+        st.sampled_from(NAMES),
+    )
+    def test_at_any_depth_and_what_is_no_secret_survives(self, value, name):
+        found = redact({"before": 5, "a": [{"b": ({name: [value, CANARY]},)}]})
+        assert CANARY not in str(found)
+        assert found["before"] == 5
+        assert redact(found) == found
+
+    def test_dataclasses_cycles_and_hostile_lengths(self):
+        @dataclasses.dataclass
+        class Client:
+            api_key: str
+            url: str = "http://x"
+
+        assert redact([Client(CANARY)]) == [{"api_key": HIDDEN, "url": "http://x"}]
+        endless = {"x": 1}
+        endless["me"] = endless
+        assert redact(endless)["x"] == 1
+        for part in (
+            "a=",
+            "token ",
+            "--a ",
+            "://",
+            "x" * 50,
+            "key: '",
+            "eyJ",
+            "-----BEGIN PRIVATE KEY-----",
+            "Bearer ",
+            '\\"',
+        ):
+            redact_text((part * 20_000)[:50_000])
+
+
+class TestErrors:
+    def test_unknown_keywords_of_verifiers_show_none(self):
+        with pytest.raises(KeywordError) as caught:
+            get_verifier("math", api_key=CANARY, headers={"Authorization": CANARY})
+        assert "api_key" in str(caught.value)
+        assert CANARY not in str(caught.value)
+
+    def test_problems_of_a_config_show_none(self, tmp_path):
+        with pytest.raises(ConfigError) as caught:
+            GRPOPlusConfig(
+                output_dir=str(tmp_path),
+                use_cpu=True,
+                bf16=False,
+                verifiers=[{"name": "math", "kwargs": {"api_key": CANARY}, "timeout": CANARY}],
+                hub_token=CANARY,
+                learning_rate=CANARY,
+            )
+        assert "learning_rate" in str(caught.value)
+        assert CANARY not in str(caught.value) + str(caught.value.problems)
+
+
+class TestConfig:
+    @pytest.fixture
+    def config(self, tmp_path):
+        (tmp_path / "graded.py").write_text(VERIFIER)
+        item = entry() | {"name": f"{tmp_path}/graded.py:graded"}
+        return GRPOPlusConfig(
+            output_dir=str(tmp_path),
+            use_cpu=True,
+            bf16=False,
+            verifiers=[item],
+            hub_token=CANARY,
+            model_init_kwargs={"token": CANARY},
+        )
+
+    def test_its_text_and_what_trackers_get_show_none(self, config):
+        for text in (
+            str(config),
+            repr(config),
+            str(config.to_dict()),
+            config.to_json_string(),
+            str(config.to_sanitized_dict()),
+        ):
+            assert CANARY not in text
+            assert "graded" in text
+        assert config.hub_token == config.model_init_kwargs["token"] == CANARY, "the run itself needs them"
+
+    def test_what_is_saved_has_none_and_says_so_when_it_is_read(self, config, tmp_path):
+        config.save(tmp_path / "saved.json")
+        assert CANARY not in (tmp_path / "saved.json").read_text()
+        with pytest.raises(ConfigError, match=r"verifiers.*held a secret.*write it there again"):
+            GRPOPlusConfig.load(tmp_path / "saved.json")
+
+
+def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
+    path = config(hub_token=CANARY)
+    plan = make_plan(
+        folder / "config.yaml", [], [1], [f"--vllm_api_key={CANARY}", "--hub_token", CANARY], folder / "sweep"
+    )
+    open_manifest(plan).save()
+    assert CANARY not in "".join(file.read_text() for file in everything_below(folder / "sweep"))
+    assert open_manifest(plan), "the same options are recognised"
+    Store(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
+    assert CANARY not in (folder / "samples.json").read_text()
+    Store(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
+
+
+def test_explain_shows_none(config, folder, capfd):
+    (folder / "graded.py").write_text(VERIFIER)
+    assert (
+        main(["explain", config(reward_funcs=None, verifiers=[entry()], hub_token=CANARY), f"--hub_token={CANARY}"])
+        == 0
+    )
+    out, err = capfd.readouterr()
+    assert "graded" in out
+    assert HIDDEN in out
+    assert CANARY not in out + err
+
+
+def test_a_run_leaves_none_in_any_file_nor_says_one(config, folder):
+    """Keywords of verifiers, their addresses, headers and words; tokens of the hub and the model; environment and options."""
+    (folder / "graded.py").write_text(VERIFIER)
+    given = {
+        "reward_funcs": None,
+        "verifiers": [entry()],
+        "hub_token": CANARY,
+        "model_init_kwargs": {"token": CANARY},
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "log_completions": True,
+        "advantage": "sign",
+    }
+    path = config(**given)
+    env = {**os.environ, "VLLM_API_KEY": CANARY, "WANDB_API_KEY": CANARY, "MY_SERVICE_TOKEN": CANARY}
+    command = [sys.executable, "-m", "grpo_plus.cli"]
+    done = subprocess.run(
+        [*command, "train", path, f"--hub_token={CANARY}"], capture_output=True, env=env, timeout=280, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said.decode()[-3000:]
+    again = subprocess.run(
+        [*command, "report", str(folder / "out")], capture_output=True, env=env, timeout=100, check=True
+    )
+    assert CANARY.encode() not in said + again.stdout + again.stderr
+    files = everything_below(folder / "out")
+    assert {"README.md", "run.json", "groups.jsonl", "report.html", "training_args.bin", "trainer_state.json"} <= {
+        path.name for path in files
+    }
+    assert any(path.suffix == ".parquet" for path in files)
+    from pyarrow import parquet
+
+    for file in files:
+        held = str(parquet.read_table(file).to_pylist()).encode() if file.suffix == ".parquet" else file.read_bytes()
+        assert CANARY.encode() not in held, file
+    groups = (folder / "out" / "grpo_plus" / "groups.jsonl").read_text()
+    assert "cannot log in with (hidden)" in groups, "the check's words are kept, its key is not"
+
+
+def test_a_run_that_fails_says_none(config, folder):
+    (folder / "graded.py").write_text(
+        VERIFIER.replace(
+            "raise ValueError", "from grpo_verifiers.errors import VerifierFailedError; raise VerifierFailedError"
+        ).replace("% 3 == 0", ">= 0")
+    )
+    path = config(reward_funcs=None, verifiers=[entry()], advantage="sign")
+    done = subprocess.run(
+        [sys.executable, "-m", "grpo_plus.cli", "train", path], capture_output=True, timeout=280, check=False
+    )
+    assert done.returncode != 0
+    assert b"cannot log in with (hidden)" in done.stderr
+    assert CANARY.encode() not in done.stdout + done.stderr
+    assert all(CANARY.encode() not in file.read_bytes() for file in everything_below(folder / "out"))

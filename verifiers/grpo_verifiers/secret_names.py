@@ -1,0 +1,81 @@
+"""Which names stand for secrets: of keywords, headers, options and environment variables, however they are written."""
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+Kind = Literal["", "random", "text", "all"]
+"""What is hidden under a name: nothing, text that looks random, any text, or any value."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# Anywhere in the letters of a name, with whatever stands between them.
+_ALL = re.compile(
+    "password|passwd|passphrase|passcode|secret|credential|apikey|accesskey|privatekey|signingkey|encryptionkey|authkey"
+    "|appkey|sshkey|sessionid|webhook|authorization|bearer|cookie|connectionstring|connstr|privatepem"
+)
+_ALL_WORDS = _words("pwd pwds dsn dsns jwt jwts creds cred")
+_TEXT_WORDS = _words("auth auths oauth sas otp csrf xsrf session sessions signature")
+_POINTERS = _words("env var variable file path name type column field")
+_OWNERS = _words("""
+    access api auth bearer bot client deploy gh github gitlab hf hub id identity login npm oauth personal pypi
+    refresh secret security service session slack user wandb
+""")
+_OF_MODELS = _words("""
+    added audio begin boi bos class cls decoder delimiter end eoi eos eot extra fake first forced image last
+    mask modal next new no pad padding per prefix response sep separator sequence special start stop suffix
+    think thinking tool unk video vision
+""")
+_OF_DATA = _words("""
+    answer batch cache column completion config data dataset dict dtype expected field filter foreign gold group
+    grouping header id image index input join json label lookup map message messages metric name order output
+    partition primary prompt question reference response result reward row score solution sort sorting state
+    step target task test tests text value num n per query past cross attention linear rope k
+""")
+_STORES = _words("broker amqp database db index jdbc mongo mongodb mysql postgres redis sqlalchemy")
+# Workers lose these, too: they see model text, and a variable that is missing there is kept by naming it in `env`.
+_VARIABLE = re.compile(
+    r"TOKEN(?!IZ)|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|AUTH\Z|COOKIE|\A(AWS|AZURE|GOOGLE|GCP)_|_KEY\Z"
+    r"|\ASSH_A",
+    re.IGNORECASE,
+)
+
+
+def secret_kind(name: str) -> Kind:
+    """What has to be hidden under this name.
+
+    >>> [secret_kind(name) for name in ("apiKey", "hub_token", "max_tokens", "answer_key", "api_key_env")]
+    ['all', 'text', '', '', '']
+    """
+    return _kind(name[-200:])
+
+
+@lru_cache(maxsize=8192)
+def _kind(name: str) -> Kind:
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not words or (len(words) > 1 and words[-1] in _POINTERS):
+        return ""
+    last, rest = words[-1], set(words[:-1])
+    if _ALL.search("".join(words)) or not _ALL_WORDS.isdisjoint(words):
+        return "all"
+    if not _TEXT_WORDS.isdisjoint(words) or (last in {"pat", "pass"} and "per" not in rest):
+        return "text"
+    if last in {"url", "uri"} and not _STORES.isdisjoint(rest):
+        return "text"
+    if last == "token" or (last in {"value", "string", "str"} and "token" in rest):
+        return "" if rest & _OF_MODELS else "text"
+    if last == "tokens":
+        return "text" if not rest or rest & _OWNERS else ""
+    if last in {"key", "keys"}:
+        return "random" if not rest else "" if rest & _OF_DATA else "text"
+    owned = re.fullmatch(r"(.+)(?:token|key)s?", last)
+    return "text" if owned and owned[1] in _OWNERS | {"vllm", "openai", "anthropic", "secret"} else ""
+
+
+def is_secret_variable(name: str) -> bool:
+    """Whether an environment variable may hold a secret, or say where one is."""
+    return _kind(name) != "" or _VARIABLE.search(name) is not None
