@@ -43,6 +43,8 @@ def rounds(number: Shown, exact: Fraction, *, about: bool) -> bool:
     """Whether a number is a value rounded at its last digit, up or to even, and has the digits that this takes."""
     off = abs(number.value - exact)
     enough = about or number.digits >= MIN_ROUNDED
+    if off == number.unit / 2 and abs(number.value) < abs(exact) and number.value / number.unit % 2:
+        return False  # a half goes up, or to an even digit
     return enough and off <= number.unit / 2 and off <= FARTHEST * abs(exact)
 
 
