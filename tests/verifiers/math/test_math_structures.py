@@ -22,6 +22,8 @@ NAMED = {
             ["x=2 \\text{ or } x=2", "x=x", "2=2", "x\\equiv 2", "x=2 \\text{ or } x=3", "x:=3", "\\therefore x=3", "x^2=4", "2x+4=8", "x=\\frac42", "\\therefore 2x=4"]),
     "i=2": (["i=2", "2"], ["2i=4", "i-2=0", "i\\equiv 2", "j=2", "i=3"]),
     "5": (["f(2)=5", "AB = 5", "f'(2)=5", "f^{-1}(2)=5", "|AB|=5", "P(5)=5", "\\overline{AB}=5", "x_1=5", "n=5", "x:=5"], ["f(2)=6", "AB = 4", "x=4", "2x=10", "f'(5)=2", "x\\equiv 5", "5=6", "f(5)=2"]),
+    "(2,3)": (["P(2,3)", "P=(2,3)", "\\begin{aligned} x&=2 \\\\ y&=3 \\end{aligned}", "\\left\\{\\begin{array}{l} y=3 \\\\ x=2 \\end{array}\\right.", "m=2, b=3", "x_1=2, x_2=3"], ["P(3,2)", "\\begin{aligned} x&=3 \\\\ y&=2 \\end{aligned}", "x_2=2, x_1=3", "m=3, b=2"]),
+    "\\frac12": (["\\tan\\theta=\\frac12", "\\Pr(A)=\\frac12", "AB=BC=\\frac12", "\\sin 30^\\circ=\\frac12"], ["\\tan\\theta=\\frac13", "\\sin 30^\\circ=\\frac13", "\\tan\\frac12=\\theta", "\\sin 60^\\circ=\\frac12"]),
     "1/2": (["P(A)=1/2", "P(A \\cap B)=\\frac12", "P(A|B)=\\frac12", "P(X=2)=\\frac12"], ["P(A)=1/3", "P(A)=1/2=1/3"]),
     "30^\\circ": (["\\angle ABC = 30^\\circ", "\\angle A = 30", "m\\angle ABC = 30^\\circ", "\\theta=30^\\circ"], ["\\angle ABC = 60^\\circ", "\\angle 30 = 60^\\circ"]),
 }  # fmt: skip
@@ -76,6 +78,11 @@ SETS = {
     "\\begin{pmatrix}1\\\\2\\end{pmatrix}": (["(1,2)", "\\langle1,2\\rangle", "\\begin{bmatrix}1\\\\2\\end{bmatrix}"], ["(2,1)", "\\begin{pmatrix}1&2\\end{pmatrix}", "1,2", "(1,2)\\cup(2,3)"]),
     "\\langle 3,-4\\rangle": (["3\\mathbf{i}-4\\mathbf{j}", "3\\hat{i}-4\\hat{j}", "(3,-4)", "3\\vec{i}-4\\vec{j}"], ["4\\mathbf{i}-3\\mathbf{j}", "3\\mathbf{i}+4\\mathbf{j}", "3\\mathbf{j}-4\\mathbf{i}", "3\\mathbf{i}"]),
     "x\\equiv 2 \\pmod 5": (["2 \\bmod 5", "x=5k+2", "x\\equiv 7\\pmod{5}", "x = 5k+2, k\\in\\mathbb{Z}", "x\\equiv 2\\ (\\text{mod } 5)", "x=5n-3", "2\\pmod5"], ["x\\equiv 3\\pmod 5", "x\\equiv2\\pmod{10}", "x=5k+3", "x=2", "2", "x\\equiv 2", "x=10k+2", "y\\equiv2\\pmod5"]),
+    "x=5k+2": (["x=5n+2", "x\\equiv2\\pmod5", "x=5n+7, n\\in\\mathbb{Z}", "x=2+5t"], ["x=5k+3", "x=5k+7", "x=10k+2", "x=5n+3", "x=-5n+2", "y=5n+2", "5k"]),
+    "x=\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}": (["x=\\frac{\\pi}{6}+2n\\pi", "x=2\\pi n-\\frac{11\\pi}{6}, n\\in\\mathbb{Z}", "\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}"], ["x=\\frac{\\pi}{6}+\\pi k", "x=\\frac{\\pi}{3}+2\\pi k", "x=\\frac{\\pi}{6}"]),
+    "y=3m": (["y=3n", "3m"], ["y=3m+3", "y=-3m", "y=3n+3", "y=m"]),
+    "\\{1,2,3\\}": (["\\{x\\in\\mathbb{N}\\mid x\\le3\\}", "\\{n\\in\\mathbb{Z}^+ : n<4\\}"], ["\\{x\\in\\mathbb{N}\\mid x\\le4\\}", "\\{x\\mid x\\le3\\}", "[1,3]"]),
+    "(0,1)\\cup(1,\\infty)": (["(0,\\infty)-\\{1\\}", "(0,\\infty)\\setminus\\{1\\}", "x>0, x\\ne1", "(0,1),(1,\\infty)", "x>0 \\text{ and } x\\notin\\{1\\}"], ["(0,\\infty)", "x\\ne1", "x>0 \\text{ or } x\\ne1", "(0,1)\\cap(1,\\infty)"]),
 }  # fmt: skip
 FUNCTIONS = {
     "\\frac{\\pi}{3}": (["\\cos^{-1}(1/2)", "\\arccos\\frac12", "\\tan^{-1}\\sqrt3", "\\sin^{-1}\\frac{\\sqrt3}{2}"], ["\\frac{1}{\\cos(1/2)}", "\\cos(1/2)^{-1}", "\\sin^{-1}\\frac12", "\\tan^{-1}1", "\\frac{\\pi}{3}^\\circ"]),

@@ -78,7 +78,7 @@ class Atoms(Brackets):
             if token.text in {"(", "["}:
                 return self.bracketed(token.text)
             if token.text == "\\{":
-                return self.braced_set()
+                return self.system() if self.peek().kind == "begin" else self.braced_set()
             if token.text == "|":
                 return self.absolute()
             if token.text == "$":
@@ -220,6 +220,8 @@ class Atoms(Brackets):
             return ("set",)
         if name in GREEK:
             return self.variable(name)
+        if name == "Pr":
+            return self.variable("P")
         if name in ACCENTS:
             below = spell(self.subscript_like())
             return ("v", f"{SPELLINGS.get(name, name)} {below}" + (self.signed_part() if name == "mathbb" else ""))

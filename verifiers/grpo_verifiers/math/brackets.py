@@ -5,6 +5,8 @@ from grpo_verifiers.math.tokens import ParseError, Token
 from grpo_verifiers.math.tree import OTHERWISE, Node
 from grpo_verifiers.math.words import LEADS, OTHERS
 
+_ALIGNED = frozenset({"aligned", "align", "gathered", "gather", "split"})
+
 
 class Brackets(Cursor):
     """Whatever has an opening and a closing sign; what is inside comes from the subclass."""
@@ -58,6 +60,12 @@ class Brackets(Cursor):
         self.expect("\\}")
         return ("set", *(inner[1:] if inner[0] == "list" else (inner,)))
 
+    def system(self) -> Node:
+        r"""Equations behind one brace: ``\left\{ \begin{array}{l} ... \end{array} \right.``."""
+        node = self.matrix(self.next().text)
+        self.take("\\}")
+        return ("cases", *node[1:]) if node[0] == "matrix" else node
+
     def absolute(self) -> Node:
         """What follows an opening bar."""
         self.bars += 1
@@ -73,6 +81,9 @@ class Brackets(Cursor):
         if kind == "array":
             if self.is_op("{"):
                 self.subscript_group()
+        elif kind.rstrip("*") in _ALIGNED:
+            end = next((at for at in range(self.at, len(self.tokens)) if self.tokens[at].kind == "end"), self.at)
+            self.tokens[self.at : end] = [token for token in self.tokens[self.at : end] if token.text != "&"]
         elif kind != "cases" and not kind.endswith("matrix"):
             raise ParseError(f"the environment {kind}")
         rows: list[list[Node]] = [[]]
@@ -93,7 +104,7 @@ class Brackets(Cursor):
         kept = tuple(tuple(row) for row in rows if row)
         if not kept or len({len(row) for row in kept}) != 1:
             raise ParseError("a matrix with ragged rows")
-        if kind == "cases":
+        if kind == "cases" or kind.rstrip("*") in _ALIGNED:
             return ("cases", *(("row", *row) for row in kept))
         determinant = kind in {"vmatrix", "Vmatrix"}
         return ("f", "det", (("matrix", *(("row", *row) for row in kept)),)) if determinant else (

@@ -11,7 +11,7 @@ from functools import lru_cache
 from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.canon import canon
-from grpo_verifiers.math.congruences import as_residue, is_residue
+from grpo_verifiers.math.families import compare_families
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
 from grpo_verifiers.math.naming import compare_named, without_labels
@@ -56,12 +56,12 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return compare(left, right, options, leaf)
 
     gold, answer = listed(gold), listed(answer)
-    if is_residue(gold) != is_residue(answer):
-        gold, answer = as_residue(gold), as_residue(answer)
     gold, answer = without_labels(gold, answer)
-    for outcome in (compare_named(gold, answer, equal), compare_sets(gold, answer, equal)):
-        if outcome is not None:
-            return outcome
+    structured = (
+        compare_families(gold, answer) or compare_named(gold, answer, equal) or compare_sets(gold, answer, equal)
+    )
+    if structured is not None:
+        return structured
     if gold[0] == "rel" or answer[0] == "rel":
         return relations.compare_relations(
             gold,

@@ -16,6 +16,7 @@ from grpo_verifiers.math.tree import Node, is_deeper, number
 from grpo_verifiers.math.words import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
 
 MAX_TREE = 80
+_NOT = {"in": Token("cmd", "notin"), "=": Token("op", "!=")}
 _LEADS_UP = re.compile(
     r"(?:(?:the|final|only|correct|solution|solutions|answer|value|so|thus|hence) ){0,5}"
     r"(?:is|are|thus|hence|so|therefore)[:,]?",
@@ -98,10 +99,13 @@ class _Parser(Atoms):
         while True:
             self.at += self.defines()
             token = self.peek()
+            if token.text == "not" and token.kind == "cmd" and self.peek(1).text in _NOT:
+                self.at += 1
+                self.tokens[self.at] = token = _NOT[self.peek().text]
             if token.kind == "op" and token.text in RELATIONS:
                 op = token.text
-            elif token.kind == "cmd" and token.text in {"in", "equiv", "to", "Rightarrow", "implies"}:
-                if token.text not in {"in", "equiv"}:
+            elif token.kind == "cmd" and token.text in {"in", "notin", "equiv", "to", "Rightarrow", "implies"}:
+                if token.text not in {"in", "notin", "equiv"}:
                     raise ParseError(f"\\{token.text} in an answer")
                 op = token.text
             else:

@@ -10,6 +10,7 @@ from grpo_verifiers.math.leaf import Outcome, show
 from grpo_verifiers.math.nouns import is_label
 from grpo_verifiers.math.numeric import real_value
 from grpo_verifiers.math.tree import Node, names, number, rebuilt
+from grpo_verifiers.math.words import FUNCTIONS
 
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 _SIGNS = re.compile(r"[<>=]|\\(?:leq?|geq?|lt|gt|neq?|[lg]eqslant)(?![a-zA-Z])")
@@ -241,10 +242,18 @@ def _stated(node: Node) -> tuple[Node | None, str]:
         return terms[1], ""
     if not set(ops) <= {"=", "~="}:
         return None, "a relation where a value is expected"
-    members = list(terms[1:]) if is_name(terms[0]) else list(terms)
-    signs = list(ops[1:]) if is_name(terms[0]) else list(ops)
+    labels = min(_labels(terms), 1)
+    members, signs = list(terms[labels:]), list(ops[labels:])
     exact = len(members) if "~=" not in signs else signs.index("~=") + 1
     return members[exact - 1], ""
+
+
+def _labels(terms: tuple[Node, ...]) -> int:
+    r"""How many terms at the beginning of a chain only say what has the value: ``AB = BC = 5``, ``\tan x = 5``."""
+    for index, term in enumerate(terms[:-1]):
+        if not is_name(term) and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1])):
+            return index
+    return len(terms) - 1
 
 
 def _is_set(node: Node) -> bool:
@@ -261,7 +270,7 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value:
     terms, ops = chain[1], ops_of(chain)
     if ops == ("in",):
         return outcome, reason
-    start = 1 if is_name(terms[0]) else 0
+    start = _labels(terms)
     for index in range(start, len(ops)):
         left, right = terms[index], terms[index + 1]
         linked = _linked(left, right, ops[index], same_value)

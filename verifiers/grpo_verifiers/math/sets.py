@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from grpo_verifiers.math.builders import mapped
 from grpo_verifiers.math.leaf import Outcome
-from grpo_verifiers.math.named_sets import NUMBERS
+from grpo_verifiers.math.named_sets import NATURAL, NUMBERS
 from grpo_verifiers.math.numeric import real_value
 from grpo_verifiers.math.regions import (
     EVERYTHING,
@@ -51,24 +51,47 @@ def compare_sets(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome
             end.at is None for part in left.parts for end in (part.low, part.high)
         ):
             return None  # several unknowns: either may be the one that is solved for
+        if left.domain != right.domain and "N" in {left.domain, right.domain}:
+            return _with_or_without_zero(left, right, equal)
         return same_region(left, right, equal)
     except NoRegionError:
         return None
+
+
+def _with_or_without_zero(gold: Region, answer: Region, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    """Compare natural numbers with integers: 0 may be one of them or not."""
+    outcome: Outcome = False, ""
+    for first in NATURAL:
+        sides = [
+            whole(Region(intersection(region.parts, first), "Z", region.name)) if region.domain == "N" else region
+            for region in (gold, answer)
+        ]
+        outcome = same_region(sides[0], sides[1], equal)
+        if outcome[0]:
+            break
+    return outcome
 
 
 def is_set(node: Node) -> bool:
     """Whether an answer is a set of numbers and nothing else; ``(1, 2)`` may be a point."""
     kind = node[0]
     if kind == "list":
-        return all(part[0] == "rel" and is_set(part) for part in node[1:])
+        return all(part[0] == "rel" and is_set(part) for part in node[1:]) or _are_intervals(node[1:])
     if kind == "rel":
         return not set(ops_of(node)) <= {"=", "~=", "equiv"}
     return kind in _MEANT or (kind == "v" and node[1] in NUMBERS) or _difference(node) is not None
 
 
+def _are_intervals(items: tuple[Node, ...]) -> bool:
+    """Whether a list is one of intervals, which are named one by one where a function rises on each of them."""
+    return all(item[0] == "span" or (item[0] == "paren" and len(item) == 3) for item in items) and any(
+        item[0] == "span" and item[1::3] != ("[", "]") for item in items
+    ) | any(("v", "inf") in {item[-1], item[-2]} or ("-", ("v", "inf")) in item for item in items)
+
+
 def _difference(node: Node) -> Node | None:
     r"""``\mathbb{R}-\{2\}`` as a difference of sets."""
-    if node[0] == "+" and len(node) == 3 and node[1][:1] == ("v",) and node[1][1] in NUMBERS and node[2][0] == "-":
+    if node[0] == "+" and len(node) == 3 and node[2][0] == "-" and (node[2][1][0] == "set" or is_set(node[2][1])):
         return ("minus", node[1], node[2][1])
     return None
 
@@ -117,6 +140,8 @@ def _region(node: Node) -> Region:
     kind = node[0]
     if kind == "rel":
         return _relation(node)
+    if kind == "list" and node[1][0] != "rel":
+        return _any([_region(part) for part in node[1:]])
     if kind in {"and", "or", "list"}:
         return _conditions(kind, [_region(part) for part in node[1:]])
     if kind == "cup":
@@ -205,6 +230,9 @@ def _is_quantity(node: Node) -> bool:
 
 def _condition(quantity: Node, op: str, value: Node) -> Region:
     """What ``x < 2`` or ``|x| < 2`` says."""
+    if op == "notin":
+        inside = _condition(quantity, "in", value)
+        return _without(Region(EVERYTHING, "R", quantity), inside)
     if op == "in":
         inner = _region(value)
         if not is_unknown(quantity) or inner.name is not None:

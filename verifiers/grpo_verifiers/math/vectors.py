@@ -12,6 +12,8 @@ def as_tuple(node: Node, size: int) -> Node:
         if len(node) == 2:
             return ("paren", *node[1][1:])
         return ("paren", *(row[1] for row in node[1:])) if all(len(row) == 2 for row in node[1:]) else node
+    if node[0] == "f" and len(node[1]) == 1 and node[1].isupper() and node[2][0][0] == "paren":
+        return ("paren", *node[2][0][1:])  # the point P(1, 2)
     if node[0] in {"+", "*", "-", "v"} and size in {2, 3}:
         return _of_units(node, size) or node
     return node

@@ -32,7 +32,7 @@ SHORT_WORDS = frozenset(_SHORT_WORDS.split())
 ATOM_COMMANDS = (
     FUNCTIONS | GREEK | ACCENTS
     | {"underline", "frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle"}
-    | {"emptyset"}
+    | {"emptyset", "Pr"}
 )  # fmt: skip
 _BASE_NAMES = "two three four five six seven eight nine ten eleven twelve"
 BASES = {name: value for value, name in enumerate(_BASE_NAMES.split(), start=2)}
