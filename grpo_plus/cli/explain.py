@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from grpo_plus.outcome import Chosen
 
 PROG = "grpo-plus explain"
+BOXED = ("code", "code_steps")
+"""Verifiers that run programs on this machine."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -286,9 +288,33 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
     lines += [_entry_line(config, entry, weights[entry.label]) for entry in entries]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
+    lines += _sandbox_lines(config, [*entries, *watching])
     if watching:
         lines.append("eval_verifiers (of evaluations only):")
         lines += [_entry_line(config, entry, 1.0 if entry.weight is None else entry.weight) for entry in watching]
+    return lines
+
+
+def _sandbox_lines(config: "GRPOPlusConfig", entries: "Sequence[Entry]") -> list[str]:
+    """How this machine holds the programs that these verifiers run, and what bounds their memory."""
+    left: list[Any] = [entry.build(config.plugins or ()).describe() for entry in entries]
+    levels: dict[tuple[str, str], None] = {}
+    for described in left:
+        left += described.get("parts", ())
+        if described.get("name") in BOXED and not described["options"].get("piston"):
+            options = described["options"]
+            levels[options.get("level", "process"), options.get("highest", "full")] = None
+    if not levels:
+        return []
+    from grpo_verifiers.code import SandboxError, choose, probe
+
+    lines = []
+    for lowest, highest in levels:
+        try:
+            level = choose(lowest, highest)
+            lines.append(f"  programs run at level {level}: {probe().details[level]}")
+        except SandboxError as error:
+            lines.append(f"  programs are not run: {error}")
     return lines
 
 

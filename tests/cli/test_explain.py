@@ -283,3 +283,17 @@ def test_eval_verifiers_without_an_evaluation_are_refused_before_training(cli, c
         code, _, err = cli(command, config(eval_verifiers=["exact"]))
         assert code == 2
         assert "eval_verifiers are set, but eval_strategy is 'no'" in err
+
+
+def test_explain_says_how_this_machine_holds_programs(cli, config):
+    from grpo_verifiers.code import probe
+
+    findings = probe()
+    code, out, err = cli("explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": {"level": "none"}}]))  # fmt: skip
+    assert code == 0, err
+    assert f"  programs run at level {findings.level}: {findings.details[findings.level]}\n" in out
+    if findings.level != "none":
+        assert re.search(r"programs run at level .*, memory: (cgroup v1|cgroup v2|polled)\)", out)
+    elsewhere = {"piston": "http://127.0.0.1:9/api/v2"}
+    _, out, _ = cli("explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": elsewhere}]))
+    assert "programs run" not in out

@@ -55,7 +55,7 @@ def adopt_orphans() -> bool:
 
 def limit(memory: int | None) -> None:
     """Cap the address space and keep memory out of core dumps."""
-    _no_core_dumps()
+    no_core_dumps()
     if memory is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         cap = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
@@ -63,7 +63,7 @@ def limit(memory: int | None) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
 
 
-def _no_core_dumps() -> None:
+def no_core_dumps() -> None:
     """A limit of 1 stops core dumps to files and, as no other does, to pipes; what goes elsewhere holds no memory."""
     with contextlib.suppress(ValueError, OSError):  # a hard limit of 0, that only root may raise
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))

@@ -21,6 +21,7 @@ from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import probe
 from grpo_verifiers.code._box import Box, BoxError, Plan
 from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.code._pool import close_pool
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._watch import Watch, deleted, disk_used
 
@@ -325,6 +326,18 @@ def test_core_dumps_do_not_leave_the_box(any_box, cores):
     assert got[:3] == ["l", 11, 11]
     # Without confinement a program may lower its limit to 0, which does not stop a pipe.
     assert dumps(cores) == [] or any_box.plan.level == "none"
+
+
+def test_what_judges_programs_dumps_no_memory_either(level, fenced):
+    close_pool()
+    before = descendants(os.getpid())
+    verifier = get_verifier("code", level=level, highest=level)
+    assert verifier.verify(fenced("def f(): return 1"), tests=[{"function": "f", "expected": 1}]).score == 1
+    started = descendants(os.getpid()) - before
+    assert started
+    for pid in started:
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        assert re.search(r"^Max core file size +1 +1 ", limits, re.MULTILINE), Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_a_core_dump_that_no_limit_stops_holds_no_memory():

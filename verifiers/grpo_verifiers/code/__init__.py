@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from grpo_verifiers.code._code import code as code
     from grpo_verifiers.code._levels import Findings as Findings
     from grpo_verifiers.code._levels import SandboxError as SandboxError
+    from grpo_verifiers.code._levels import choose as choose
     from grpo_verifiers.code._levels import probe as probe
     from grpo_verifiers.code._trials import trials as trials
 
@@ -20,6 +21,7 @@ _NAMES = {
     "Findings": f"{__name__}._levels",
     "SandboxError": f"{__name__}._levels",
     "code": f"{__name__}._code",
+    "choose": f"{__name__}._levels",
     "probe": f"{__name__}._levels",
     "trials": f"{__name__}._trials",
 }

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from grpo_verifiers._confine import no_core_dumps
 from grpo_verifiers._wire import pack_reply
 from grpo_verifiers.code._slot import Slot
 
@@ -34,6 +35,7 @@ class _GoneError(BaseException):
 
 def main(connection_fd: int, trainer_fd: int) -> None:
     """Serve until the trainer closes the connection, or ends without."""
+    no_core_dumps()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     # What is started here lifts it again: boxes have bounds of their own.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard), hard))
