@@ -11,6 +11,7 @@ from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.units import unit_readings
 from grpo_verifiers.math.words import FUNCTIONS
 
 MAX_PROSE = 400
@@ -145,7 +146,7 @@ def _value(rest: str) -> Node | None:
         tail = rest[match.end() :].strip()
         if not tail:
             return _parsed(rest)
-        return _with_tail(match.group(), tail)
+        return None if _is_product(rest[match.end() :]) else _with_tail(match.group(), tail)
     words = rest.split()
     for count in range(min(len(words), 8), 0, -1):
         node = spoken(" ".join(words[:count]))
@@ -155,7 +156,14 @@ def _value(rest: str) -> Node | None:
     found = _LONG_WORD.search(rest)
     if found is None:
         return _parsed(rest) if rest else None
-    return _with_tail(rest[: found.start()].strip(), rest[found.start() :]) if found.start() else None
+    if not found.start() or (not rest[found.start() - 1].isspace() and _is_product(rest[found.start() :])):
+        return None
+    return _with_tail(rest[: found.start()].strip(), rest[found.start() :])
+
+
+def _is_product(tail: str) -> bool:
+    """Whether letters that touch a value are factors: ``2ab``, but not ``2kg``."""
+    return not tail[:1].isspace() and unit_readings(tail) is None
 
 
 def _with_tail(value: str, tail: str) -> Node | None:
