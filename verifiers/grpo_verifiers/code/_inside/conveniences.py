@@ -82,7 +82,7 @@ class _Finder:
         if name not in _CHANGES:
             return None
         found = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((each for each in found if each is not None), None)
+        spec: Any = next((each for each in found if each is not None), None)
         if spec is None or spec.loader is None:
             return spec
         spec.loader = _Loader(spec, spec.loader, _CHANGES[name])
