@@ -184,10 +184,12 @@ class Over(StopIteration):
     pass
 class ValueError_(ValueError):
     pass
+class TimeoutError(Exception):
+    pass
 def f(kind):
     if kind is None: return 1
     raise {"o": lambda: Overdrawn(5, 9), "b": lambda: BankError("x"), "k": lambda: BadKey("y"), "v": lambda: ValueError("z"),
-           "l": lambda: Lost(2, "gone"), "s": Over, "w": lambda: ValueError_("q")}[kind]()
+           "l": lambda: Lost(2, "gone"), "s": Over, "w": lambda: ValueError_("q"), "t": lambda: TimeoutError("t")}[kind]()
 """
 CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
 
@@ -204,6 +206,8 @@ CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
         (CATCH.format("l", "Lost", "assert e.errno == 2"), 1),
         (CATCH.format("w", "ValueError", "assert e.__class__.__name__ == 'ValueError_'"), 1),
         (CATCH.format("s", "Over", "pass"), 1),
+        (CATCH.format("t", "TimeoutError", "assert e.args == ('t',) and type(e).__name__ == 'TimeoutError'"), 1),
+        (CATCH.format("t", "KeyError", "pass"), 0),
         ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, 'o')", 1),
         ("import unittest\nwith unittest.TestCase().assertRaises(BankError) as seen:\n    f('o')\nassert seen.exception.balance == 5", 1),
         ("from contextlib import suppress\nwith suppress(KeyError, BankError):\n    f('b')\n    assert False", 1),
@@ -237,6 +241,16 @@ def test_an_exception_is_of_the_classes_that_share_its_names_and_of_no_other():
         assert [name for name in caught if isinstance(made, caught[name])] == ["A", "B"]
         assert (type(made).__name__, made.args, made.n) == ("B", ("x",), 1)
         assert not isinstance(made, StopIteration)
+    for own in (
+        ["KeyError", "LookupError"],
+        ["LookupError", "A", "KeyError"],
+        ["OSError", "ValueError"],
+        ["StopIteration"],
+    ):
+        made = exception("told", "KeyError", ["t"], own, None, caught=caught)
+        assert isinstance(made, KeyError)
+        assert not isinstance(made, StopIteration)
+        assert isinstance(made, caught["A"]) is ("A" in own)
     assert type(exception("told", "KeyError", ["t", "x"], [], None, caught=caught)) is KeyError
     assert str(exception("told", "KeyError", 5, ["A"], None, caught=caught)) == "told"
 

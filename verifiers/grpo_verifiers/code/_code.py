@@ -68,8 +68,8 @@ async def code(
         processes: processes and threads of a run at a time.
         disk: MiB of its private folder.
         float_tolerance: relative, for floats and printed decimals; 0 compares their values exactly.
-        assert_mode: ``"apart"``: test code runs in a box of its own and calls the program over a pipe, with exact
-            built-in values only; ``"in_process"``: beside the program, which can then fool it.
+        assert_mode: ``"apart"``: test code runs in a box of its own and calls the program over a pipe, which values and
+            the fields of objects cross; ``"in_process"``: beside the program, which can then fool it.
         level: the least confinement to run under: ``"full"`` (namespaces, Landlock, seccomp), ``"process"`` (the last
             two), or ``"none"``, for programs that you would run by hand.
         highest: the most confinement to use where more is there.

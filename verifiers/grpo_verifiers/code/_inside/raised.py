@@ -6,6 +6,7 @@ of the program is an instance of those that its classes share a name with.
 
 import ast
 import builtins
+import contextlib
 from typing import Any
 
 from .records import is_name
@@ -70,21 +71,34 @@ def exception(told: str, near: str, args: Any, own: list[str], fields: Any, *, c
         fields: the tree of its fields, or None.
         caught: classes that the test catches, by name.
     """
-    kind = getattr(builtins, near, None)
-    if not isinstance(kind, type) or not issubclass(kind, Exception) or near.startswith(_UNFIT):
-        kind = ProgramError
     names = [name for name in own if is_name(name)]
-    if names:
-        bases = [caught[name] for name in names if name in caught]
-        space = {"_names_": tuple(names), "__module__": "program"}
-        kind = type(names[0], (*dict.fromkeys(bases), kind), space)
+    kind = _class(names, near, caught)
     try:
         check(args)
-        made: Exception = kind(told) if args is None else kind(*decode(args))
+        made = kind(told) if args is None else kind(*decode(args))
     except Exception:  # noqa: BLE001 - a stranger's arguments
-        kind = type(names[0], (*dict.fromkeys(bases), ProgramError), space) if names else ProgramError
-        made = kind(told)
+        made = _class(names, "", caught)(told)
     for name, item in (decode(fields) if fields is not None else {}).items():
         if not hasattr(BaseException, name):
             made.__dict__[name] = item
     return made
+
+
+def _class(names: list[str], near: str, caught: dict[str, type]) -> type[Exception]:
+    """A class with the names of the program's own: built-in ones that it named its own after count, too."""
+    kind = _built_in(near) or ProgramError
+    if not names:
+        return kind
+    space = {"_names_": tuple(names), "__module__": "program"}
+    mine = [caught[name] for name in names if name in caught]
+    for more in ([found for name in names if (found := _built_in(name))], []):
+        with contextlib.suppress(TypeError):  # classes that cannot have a child together
+            return type(names[0], tuple(dict.fromkeys([*mine, *more, kind])), space)
+    return type(names[0], (*mine, ProgramError), space)
+
+
+def _built_in(name: str) -> type[Exception] | None:
+    """The built-in class of an exception, if it may be raised in a test."""
+    kind = getattr(builtins, name, None)
+    fit = isinstance(kind, type) and issubclass(kind, Exception) and not name.startswith(_UNFIT)
+    return kind if fit else None
