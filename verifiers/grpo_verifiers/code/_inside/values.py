@@ -163,7 +163,7 @@ def check(tree: Any, depth: int = 0) -> None:
         NoValueError: it is not.
     """
     kind = type(tree)
-    if tree is None or kind in {bool, str, float}:
+    if tree is None or kind in {bool, str} or (kind is float and math.isfinite(tree)):
         return
     if kind is int and -_WIDE <= tree < _WIDE:
         return
@@ -211,9 +211,11 @@ def check(tree: Any, depth: int = 0) -> None:
         if len(rest) != (2 if tag in {"c", "x"} else 1) or any(type(item) is not str for item in rest):
             raise NoValueError("a malformed value")
         try:
-            decode(tree)
+            again = encode(decode(tree))
         except ValueError as error:
             raise NoValueError("a malformed value") from error
+        if again != tree:
+            raise NoValueError("a malformed value")
     else:
         raise NoValueError("a malformed value")
 
