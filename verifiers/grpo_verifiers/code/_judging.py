@@ -205,8 +205,9 @@ def _apart(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[i
         longer = replace(limits, wall=2 * limits.wall + 1, cpu=2 * limits.cpu + 1, sent=1 << 62)
         with Program(beside, longer, [message]) as tests:
             for at, _ in codes:
-                sheet.note(at, _one_apart(at, tests, program))
-                if tests.end or program.end:
+                result = _ended(program) if program.end else _one_apart(at, tests, program)
+                sheet.note(at, result)
+                if result.kind in {"ended", "timeout", "limit"}:
                     return
 
 
