@@ -300,10 +300,7 @@ def test_programs_that_fail_slowly_are_not_run_on_every_input(fenced):
 
 
 def test_what_cannot_cross_says_what_to_choose(fenced):
-    for source in (
-        "class A:\n    x = 2\ndef f(): return A()",
-        "from decimal import Decimal\ndef f(): return Decimal(2)",
-    ):
+    for source in ("class A:\n    def __len__(self): return 2\ndef f(): return A()", "def f(): return f"):
         verdict = get_verifier("code").verify(fenced(source), tests=[{"code": "assert f() == 2"}])
         assert verdict.score == 0
         assert "assert_mode='in_process'" in verdict.detail
