@@ -9,7 +9,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a file; empty when it is missing or broken."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.record import stock
+from grpo_plus.record import schema, stock
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
 
 STALE = 24 * 3600
@@ -44,18 +44,17 @@ class Run:
     def variant(self) -> str | None:
         """Label of the variant that a sweep gave it."""
         sweep = self.info.get("sweep")
-        value = sweep.get("variant") if isinstance(sweep, dict) else None
-        return None if value is None else str(value)
+        return None if sweep is None else str(sweep["variant"])
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """Everything logged, by step: mappings with kind (train, eval, batch), step and values; one for a step."""
-        own = _effective(self.path / FOLDER / METRICS, self.damage)
+        own = _effective(self.path / FOLDER / METRICS, schema.METRICS, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
         for entry in [*stock.history(self.path, self.damage), *own]:
-            key = str(entry.get("kind")), entry["step"]
+            key = entry["kind"], entry["step"]
             before = latest.get(key)
-            merged = {**(before or {}).get("values", {}), **_values(entry)} if key[0] != "batch" else _values(entry)
+            merged = {**(before or {}).get("values", {}), **entry["values"]} if key[0] != "batch" else entry["values"]
             latest[key] = {**entry, "values": merged}
         return sorted(latest.values(), key=lambda entry: entry["step"])
 
@@ -92,9 +91,8 @@ class Run:
     def groups(self) -> Iterator[dict[str, Any]]:
         """Sampled groups, one after the other; of a step that was run twice, the latest."""
         own: dict[tuple[str, int, int], dict[str, Any]] = {}
-        for record in _effective(self.path / FOLDER / GROUPS, self.damage):
-            if _is_group(record):
-                own[str(record["mode"]), record["step"], record["group"]] = record
+        for record in _effective(self.path / FOLDER / GROUPS, schema.GROUP, self.damage):
+            own[record["mode"], record["step"], record["group"]] = record
         yield from own.values()
         yield from stock.tables(self.path, self.damage, skip={step for mode, step, _ in own if mode == "train"})
 
@@ -140,37 +138,26 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     if not isinstance(info, dict):
         damage.append(f"{FOLDER}/{RUN} holds no mapping, so parts and settings are not shown")
         return {}
-    if not isinstance(info.get("schema"), int) or info["schema"] > SCHEMA:
+    found, broken = schema.known(info, schema.RUN)
+    if found.get("schema", SCHEMA + 1) > SCHEMA:
+        version = found.get("versions", {}).get("grpo_plus", "of another version")
         raise RunError(
-            f"{path} is of schema {info.get('schema')!r}, and this version reads up to {SCHEMA}: it was written by "
-            f"grpo_plus {(info.get('versions') or {}).get('grpo_plus', 'of another version')}. Upgrade grpo_plus to it."
+            f"{path} is of schema {info.get('schema')!r:.80}, and this version reads up to {SCHEMA}: it was written by "
+            f"grpo_plus {version}. Upgrade grpo_plus to it."
         )
-    for key in ("parts", "model", "versions", "config"):
-        if not _is_whole(key, info.get(key, {})):
-            damage.append(f"{key} of {FOLDER}/{RUN} is broken, so it is not shown")
-            del info[key]
+    damage += [f"{name} of {FOLDER}/{RUN} is broken, so it is not shown" for name in broken]
     sweep = folder / FOLDER / SWEEP
     if sweep.exists():
         try:
-            info["sweep"] = json.loads(sweep.read_text(encoding="utf-8"))
-        except ValueError:
+            found["sweep"] = schema.SWEEP(json.loads(sweep.read_text(encoding="utf-8")))
+        except (ValueError, RecursionError):
             damage.append(f"{FOLDER}/{SWEEP} is broken, so the run stands alone")
-    return info
-
-
-def _is_whole(key: str, value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    if key != "parts" or not value:
-        return True
-    named = all(isinstance(value.get(part), dict) and "name" in value[part] for part in ("advantage", "objective"))
-    lists = all(isinstance(value.get(part, []), list) for part in ("rewards", "verifiers", "eval_verifiers"))
-    return named and lists and "verifiers" in value
+    return found
 
 
 def _status(folder: Path, info: dict[str, Any]) -> str:
     """What became of the run; one that was killed could not say so."""
-    said = str(info.get("status", "unknown"))
+    said: str = info.get("status", "unknown")
     if said != "running":
         return said
     if info.get("host") == socket.gethostname():
@@ -181,7 +168,7 @@ def _status(folder: Path, info: dict[str, Any]) -> str:
 
 
 def _is_alive(pid: Any) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
+    if not isinstance(pid, int) or not 0 < pid < 2**31:
         return False
     try:
         os.kill(pid, 0)
@@ -192,26 +179,26 @@ def _is_alive(pid: Any) -> bool:
     return True
 
 
-def _effective(path: Path, damage: list[str]) -> list[dict[str, Any]]:
+def _effective(path: Path, read: schema.Reader, damage: list[str]) -> list[dict[str, Any]]:
     """The lines that hold: a run that was resumed from a step takes back what was written after it."""
     kept: list[dict[str, Any]] = []
     broken = 0
-    for line in read_lines(path):
-        if line is None or not isinstance(line.get("step"), int):
-            broken += 1
-        elif line.get("kind") == "begin":
-            kept = [earlier for earlier in kept if earlier["step"] <= line["step"]]
-        else:
-            kept.append(line)
+    try:
+        for line in read_lines(path):
+            try:
+                if line is not None and line.get("kind") == "begin":
+                    step = schema.BEGIN(line)["step"]
+                    kept = [earlier for earlier in kept if earlier["step"] <= step]
+                else:
+                    kept.append(read(line))
+            except schema.Malformed:
+                broken += 1
+    except OSError as error:
+        damage.append(f"{FOLDER}/{path.name} cannot be read: {error.strerror}")
     if broken:
         lines = "1 line" if broken == 1 else f"{broken} lines"
         damage.append(f"{lines} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill")
     return kept
-
-
-def _values(entry: dict[str, Any]) -> dict[str, Any]:
-    values = entry.get("values")
-    return values if isinstance(values, dict) else {}
 
 
 def _is_number(value: Any) -> bool:
@@ -220,18 +207,6 @@ def _is_number(value: Any) -> bool:
 
 def _is_numbers(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_is_number, value))
-
-
-def _is_group(record: dict[str, Any]) -> bool:
-    completions = record.get("completions")
-    return (
-        record.get("kind") == "group"
-        and isinstance(record.get("group"), int)
-        and isinstance(record.get("mode"), str)
-        and isinstance(record.get("rewards"), list)
-        and isinstance(completions, list)
-        and all(isinstance(item, dict) and isinstance(item.get("pieces"), list) for item in completions)
-    )
 
 
 def _runs_near(folder: Path) -> str:

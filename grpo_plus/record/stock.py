@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.record import schema
 from grpo_plus.record.files import plain
 from grpo_plus.record.sample import PROMPT_KEPT, as_text
 
 STATE = "trainer_state.json"
 TABLES = "completions"
+_NUMBERED = re.compile(r"checkpoint-[0-9]{1,15}")
 _NOT_METRICS = {"step", "epoch"}
 _STATUS, _REASON = "_status", "_reason"
 TEXT_KEPT = 20_000
@@ -23,7 +25,7 @@ def looks_like_a_run(folder: Path) -> bool:
 
 def _states(folder: Path) -> list[Path]:
     """The states there are, the furthest run last."""
-    found = [path for path in folder.glob(f"checkpoint-*/{STATE}") if path.parent.name.rpartition("-")[2].isdigit()]
+    found = [path for path in folder.glob(f"checkpoint-*/{STATE}") if _NUMBERED.fullmatch(path.parent.name)]
     found.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
     return [*found, *([folder / STATE] if (folder / STATE).is_file() else [])]
 
@@ -34,13 +36,18 @@ def history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:
     for path in _states(folder):
         try:
             logged = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-            for raw in logged:
-                values = plain({key: value for key, value in raw.items() if key not in _NOT_METRICS})
-                kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
-                entries[kind, int(raw["step"])] = {"kind": kind, "step": int(raw["step"]), "values": values}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            for entry in map(_entry, logged):
+                entries[entry["kind"], entry["step"]] = entry
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             damage.append(f"{path.relative_to(folder)} cannot be read and was left out")
     return list(entries.values())
+
+
+def _entry(raw: Any) -> dict[str, Any]:
+    step, figures = schema.BEGIN(raw)["step"], schema.figures(raw)
+    values = {key: value for key, value in figures.items() if key not in _NOT_METRICS}
+    kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
+    return {"kind": kind, "step": step, "values": values}
 
 
 def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str, Any]]:
@@ -59,8 +66,17 @@ def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str
             continue
         try:
             rows = parquet.read_table(path).to_pylist()
-            yield from _groups(rows)
-        except (OSError, ValueError, KeyError, TypeError, ArrowException):
+            yield from [schema.GROUP(plain(group)) for group in _groups(rows)]
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            ArrowException,
+        ):
             damage.append(f"{TABLES}/{path.name} cannot be read and was left out")
 
 

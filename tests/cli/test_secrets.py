@@ -175,6 +175,19 @@ class TestNames:
             assert redact({name: value}) == {name: value}
         assert redact_text(f"{name}='text', {name}: 5") == f"{name}='text', {name}: 5"
 
+    def test_two_words_side_by_side_are_a_pair_only_after_the_name_of_a_header(self):
+        for pair in (
+            ["token", "sequence"],
+            ["1 of 2 rows pass.", "row 1: weak"],
+            ["session", "user"],
+            ["math", "code"],
+        ):
+            assert redact(pair) == pair
+        assert redact([("Authorization", "x"), ["X-Api-Key", "y"]]) == [
+            ("Authorization", HIDDEN),
+            ["X-Api-Key", HIDDEN],
+        ]
+
     def test_of_all_fields_of_the_config_only_tokens_of_hubs_are_hidden(self):
         from peft import LoraConfig
         from transformers import GenerationConfig

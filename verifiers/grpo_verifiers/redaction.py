@@ -35,6 +35,7 @@ _HEADER = re.compile(
     r"((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token)"
     r"(\\?[\"']?\s{0,3}[:=,]\s{0,3}\\?[\"']?)([^\"'\n\\]+)", re.IGNORECASE,
 )  # fmt: skip
+_NAME = re.compile(r"[\w.-]{1,100}")
 _NAMED = re.compile(r"(?<![\w.])(-{0,2}[A-Za-z_][\w.-]{0,99})(\\?[\"']?)(\s{0,3}(?::=|=>|=|:)\s{0,3})")
 _VALUE = re.compile(
     r"\\\"[^\"\n]*\\\"|\[[^\]\n]*\]?|\{[^}\n]*\}?|\([^)\n]*\)?"
@@ -95,11 +96,20 @@ def _sequence(values: Sequence[Any], kind: Kind, depth: int) -> list[Any]:
     """A list; a word that follows the name of a secret (an option before its value, a header's pair) is its value."""
     found = []
     before: Kind = ""
-    for item in values:
+    for at, item in enumerate(values):
         found.append(_redacted(item, _stronger(kind, before), depth + 1))
-        names = isinstance(item, str) and "=" not in item and (item.startswith("-") or len(values) == 2)
-        before = secret_kind(item) if (names and not found[1:]) or (names and item.startswith("-")) else ""
+        before = _kind_of_next(item, pair=len(values) == 2 and at == 0)
     return found
+
+
+def _kind_of_next(item: Any, *, pair: bool) -> Kind:
+    if not isinstance(item, str) or not _NAME.fullmatch(item):
+        return ""
+    kind = secret_kind(item)
+    if item.startswith("-"):
+        return kind
+    # Of two words, the first may be a name, or a word like any other.
+    return kind if pair and kind == "all" else "random" if pair and kind else ""
 
 
 def _named_value(value: Mapping[Any, Any]) -> Kind:

@@ -1,0 +1,198 @@
+"""Records that somebody else made, or that a disk has damaged: a page, or a refusal in words, and never a traceback."""
+
+import base64
+import copy
+import json
+import math
+import re
+import zlib
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.record import RunError, open_run, schema
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SWEEP
+from grpo_plus.report import write_report
+from grpo_plus.report.write import page_data
+
+
+def deep(levels):
+    value = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+ODD = [
+    None, True, False, 0, -1, 1.5, 2**53 + 1, 10**400, -(10**400), 1e308, -1e308, 5e-324, math.nan, math.inf, "", "x", "\ud800", "1", [], {}, [None], [[]], [{}], ["x"], [1, 2, 3],
+    {"a": 1}, {"": {"": []}}, deep(50), deep(900), {"name": None}, {"pieces": None}, [[0, 1, 2]], [[-5, 3]], "e" * 5000,
+]  # fmt: skip
+JSON = st.recursive(
+    st.sampled_from(ODD) | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(value, path=()):
+    """The path of every value inside of a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+def changed(value, path, new):
+    value = copy.deepcopy(value)
+    inner = value
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = new
+    return value
+
+
+@pytest.fixture
+def files(made_run):
+    """A run's folder and what its files hold: one mapping, and two lists of lines."""
+    folder = made_run(steps=3, groups=2, size=2, per_token=True)
+    place = folder / FOLDER
+    read = lambda name: [json.loads(line) for line in (place / name).read_text().splitlines()]  # noqa: E731
+    return folder, {RUN: read(RUN), METRICS: read(METRICS), GROUPS: read(GROUPS)}
+
+
+def write(folder, held):
+    for name, lines in held.items():
+        (folder / FOLDER / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def opened(html):
+    """The groups of a page, as its script unpacks them."""
+    data = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.DOTALL)[1])
+    blocks = [block for run in data["runs"] for text in run["groups"]["blocks"] for block in text.split()]
+    return [group for block in blocks for group in json.loads(zlib.decompress(base64.b64decode(block)))]
+
+
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(data=st.data())
+def test_any_value_anywhere_costs_no_more_than_its_own_line_or_part(files, data):
+    folder, held = files
+    held = copy.deepcopy(held)
+    name = data.draw(st.sampled_from([RUN, METRICS, GROUPS]))
+    at = data.draw(st.integers(0, len(held[name]) - 1))
+    where = data.draw(st.sampled_from(list(places(held[name][at]))))
+    held[name][at] = changed(held[name][at], where, data.draw(JSON))
+    try:
+        write(folder, held)
+    except (RecursionError, ValueError):
+        return
+    try:
+        found = page_data([open_run(folder)])
+    except RunError:
+        assert where[0] == "schema"
+        return
+    whole = len(held[GROUPS])
+    recorded = found["runs"][0]["groups"]["recorded"]
+    assert recorded >= whole - (name == GROUPS)
+    assert recorded == whole or "1 line of grpo_plus/groups.jsonl" in str(found["runs"][0]["damage"])
+    for title in ("Reward", "Accuracy"):
+        assert [panel for panel in found["panels"] if panel["title"] == title]
+    json.dumps(found, allow_nan=False)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    cuts=st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=6)), min_size=1, max_size=5),
+    name=st.sampled_from([RUN, METRICS, GROUPS, SWEEP]),
+)
+def test_damaged_bytes_too(files, cuts, name):
+    folder, held = files
+    write(folder, held)
+    path = folder / FOLDER / name
+    raw = bytearray(path.read_bytes() if path.exists() else b'{"variant": "a", "seed": 1}')
+    for at, new in cuts:
+        raw[at % len(raw) : at % len(raw) + len(new)] = new
+    path.write_bytes(raw)
+    try:
+        page_data([open_run(folder)])
+    except RunError:
+        assert name == RUN
+    finally:
+        (folder / FOLDER / SWEEP).unlink(missing_ok=True)
+
+
+def test_bad_lines_are_counted_and_the_rest_is_drawn(files):
+    folder, held = files
+    held[GROUPS][0]["completions"][0]["pieces"] = 5
+    held[GROUPS][1]["rewards"] = "math"
+    held[GROUPS][2]["completions"][1]["verdicts"][0]["status"] = {}
+    held[METRICS][0]["step"] = "1"
+    write(folder, held)
+    html = write_report([folder]).read_text()
+    assert "3 lines of grpo_plus/groups.jsonl cannot be read" in html
+    assert "1 line of grpo_plus/metrics.jsonl cannot be read" in html
+    assert len(opened(html)) == len(held[GROUPS]) - 3
+
+
+def test_bad_parts_are_left_out_by_themselves(files):
+    folder, held = files
+    held[RUN][0] |= {"model": 5, "versions": ["x"], "config": {"deep": deep(900)}, "pid": -1}
+    write(folder, held)
+    (fields,) = page_data([open_run(folder)])["runs"]
+    assert [fields[name] for name in ("model", "versions", "config")] == [None, None, None]
+    assert fields["parts"]["advantage"]["name"] == "sign"
+    assert [sentence.split()[0] for sentence in fields["damage"]] == ["model", "versions", "pid", "config"]
+
+
+def test_a_row_of_the_recorder_is_read_as_it_was_written(files):
+    _, held = files
+    for line in held[GROUPS]:
+        assert schema.GROUP(line) == line
+    for line in held[METRICS]:
+        assert schema.METRICS(line) == line
+    assert schema.known(held[RUN][0], schema.RUN) == (held[RUN][0], [])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"prompt": [1], "completion": [{"content": 5}], "step": [1]},
+        {"prompt": ["a"], "completion": ["b"]},
+        {"prompt": ["a"], "completion": ["b"], "step": ["x"]},
+        {"prompt": ["a"], "completion": ["b"], "step": [1], "advantage": ["high"]},
+        {"prompt": [None], "completion": [None], "step": [-3]},
+    ],
+)
+def test_tables_of_stock_runs(made_run, table):
+    from pyarrow import Table, parquet
+
+    folder = made_run(steps=2)
+    (folder / "completions").mkdir()
+    parquet.write_table(Table.from_pydict(table), folder / "completions" / "completions_00099.parquet")
+    assert page_data([open_run(folder)])["runs"][0]["groups"]["recorded"] >= 4
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "5",
+        "[]",
+        "{}",
+        '{"log_history": 5}',
+        '{"log_history": [5]}',
+        '{"log_history": [{"step": "x"}]}',
+        '{"log_history": [{"step": 1e999}]}',
+        '{"log_history": {"a": 1}}',
+        "[" * 100_000,
+    ],
+)
+def test_states_of_stock_runs(made_run, state):
+    folder = made_run(steps=2)
+    for name in ("checkpoint-1", "checkpoint-²", "checkpoint-" + "9" * 200):
+        (folder / name).mkdir()
+        (folder / name / "trainer_state.json").write_text(state)
+    assert write_report([folder]).is_file()
