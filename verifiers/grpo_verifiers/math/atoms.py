@@ -97,6 +97,8 @@ class Atoms(Brackets):
         places = len(text.partition(".")[2])
         period = Fraction(int(digits.text), 10**places * (10 ** len(digits.text) - 1))
         value = Fraction(text if text[-1] != "." else text + "0") + period
+        if value.denominator == 1:
+            return number(value)
         return ("/", number(value.numerator), number(value.denominator))
 
     def word(self, token: Token) -> Node:

@@ -10,7 +10,9 @@ _SIGNS = {
     "±": r"\pm ", "∓": r"\mp ", "°": r"^{\circ}", "√": r"\sqrt ", "∅": r"\emptyset ", "½": r"\frac{1}{2}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "²": "^{2}", "³": "^{3}",
     "€": r"\euro ", "£": r"\pounds ", "¥": r"\yen ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
-    "λ": r"\lambda ", "ℝ": r"\mathbb{R}", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "’": "'",
+    "λ": r"\lambda ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}", "∉": r"\notin ", "∧": r"\land ", "∨": r"\lor ", "∖": r"\setminus ", "≡": r"\equiv ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "’": "'",
     "′": "'", "，": ",", "。": ".",
 }  # fmt: skip
 # Characters that no reader sees and that change nothing; direction overrides are not among them: they change the order.

@@ -14,6 +14,7 @@ from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.families import compare_families
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
+from grpo_verifiers.math.letters import ordered_letters
 from grpo_verifiers.math.naming import compare_named, without_labels
 from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.options import Options
@@ -23,7 +24,7 @@ from grpo_verifiers.math.sets import compare_sets, listed
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt, walk, weight
 from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
-from grpo_verifiers.math.vectors import as_tuple
+from grpo_verifiers.math.vectors import as_tuple, transposed
 from grpo_verifiers.math.wording import texts
 
 MAX_ITEMS = 64
@@ -55,13 +56,16 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     def equal(left: Node, right: Node) -> Outcome:
         return compare(left, right, options, leaf)
 
-    gold, answer = listed(gold), listed(answer)
-    gold, answer = without_labels(gold, answer)
-    structured = (
-        compare_families(gold, answer) or compare_named(gold, answer, equal) or compare_sets(gold, answer, equal)
-    )
-    if structured is not None:
-        return structured
+    if _is_structured(gold) or _is_structured(answer):
+        gold, answer = without_labels(listed(transposed(gold)), listed(transposed(answer)))
+        structured = (
+            ordered_letters(gold, answer)
+            or compare_families(gold, answer)
+            or compare_named(gold, answer, equal)
+            or compare_sets(gold, answer, equal)
+        )
+        if structured is not None:
+            return structured
     if gold[0] == "rel" or answer[0] == "rel":
         return relations.compare_relations(
             gold,
@@ -102,6 +106,10 @@ def _renamed(node: Node) -> Node:
     if node[0] == "+":
         return ("+", *(_C if part == _SMALL_C else part for part in node[1:]))
     return rebuilt(node, _renamed)
+
+
+def _is_structured(node: Node) -> bool:
+    return node[0] in STRUCTURES or node[0] == "rel" or node[:2] == ("f", "mod") or transposed(node) is not node
 
 
 def _has_words(node: Node) -> bool:

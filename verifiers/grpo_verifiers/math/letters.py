@@ -1,8 +1,9 @@
-"""Multiple choice: the option an answer names, with or without the option's text."""
+"""Multiple choice and sequences of letters: the option an answer names, with or without its text; their order."""
 
 import re
 
 from grpo_verifiers.math.read import without_text_commands
+from grpo_verifiers.math.tree import Node
 
 _OPTION = re.compile(r"\s*(?:\(\s*([A-J])\s*\)|([A-J])(?:\s*[).:,。]|(?=不是)))\s*(.*)", re.DOTALL)
 _EXCLUDED = re.compile(
@@ -20,3 +21,26 @@ def option_of(text: str) -> str | None:
     if match is None or not match[3].strip() or _OTHER.search(_EXCLUDED.sub("", match[3])):
         return None
     return match[1] or match[2]
+
+
+def ordered_letters(gold: Node, answer: Node) -> tuple[bool, str] | None:
+    """Compare two sequences of capital letters; None for other answers, and for choices, which have no order.
+
+    Letters in the order of the alphabet are choices (``A, C``); a word and any other order are sequences.
+    """
+    left, right = _letters(gold), _letters(answer)
+    if not left or not right or len(left) < 2 or (gold[0] == answer[0] == "text"):
+        return None
+    if gold[0] == "list" and list(left) == sorted(left):
+        right = "".join(sorted(right))
+    return left == right, "" if left == right else "another order"
+
+
+def _letters(node: Node) -> str:
+    """Capital letters as one word: ``DBAC``, ``D, B, A, C``; empty for anything else."""
+    if node[0] == "text":
+        word = re.sub(r"[\s,]+", "", node[1])
+        return word if word.isalpha() and word.isupper() and word.isascii() else ""
+    if node[0] == "list" and all(part[0] == "v" and len(part[1]) == 1 and part[1].isupper() for part in node[1:]):
+        return "".join(part[1] for part in node[1:])
+    return ""

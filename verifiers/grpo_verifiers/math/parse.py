@@ -51,6 +51,8 @@ class _Parser(Atoms):
 
     def introduces(self, token: Token) -> bool:
         """Whether a token only leads up to the answer."""
+        if token.kind == "op":
+            return token.text == "~="
         if token.kind == "cmd":
             return token.text in {"therefore", "implies", "Rightarrow"}
         return token.kind == "text" and bool(_LEADS_UP.fullmatch(token.text.strip()))
@@ -329,6 +331,8 @@ class _Parser(Atoms):
                 node = self.based(node)
             elif token.kind == "op" and token.text == "!" and not self.followed_by_equals():
                 self.at += 1
+                if node[0] == "!" and self.tokens[self.at - 2].text == "!":
+                    raise ParseError("a double factorial")
                 node = ("!", node)
             elif self.take("%"):
                 node = ("%", node)
@@ -359,6 +363,9 @@ class _Parser(Atoms):
         return ("^", node, exponent)
 
     def based(self, node: Node) -> Node:
+        if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
+            self.at += 1
+            self.tokens[self.at] = Token("op", "{")
         base = self.argument()
         if base[0] == "text" and base[1].lower() in BASES:
             base = number(BASES[base[1].lower()])

@@ -51,3 +51,17 @@ def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
         return None
     rest = factors[0] if len(factors) == 1 else ("*", *factors) if factors else number(1)
     return units[0], rest
+
+
+def transposed(node: Node) -> Node:
+    """A matrix, or a row of numbers, turned where a T says so; anything else stays."""
+    if node[0] != "^" or node[2] not in {("v", "T"), ("v", "top")}:
+        return node
+    inner = node[1]
+    if inner[0] == "span" and inner[1::3] == ("[", "]"):
+        inner = ("paren", *inner[2:4])
+    if inner[0] == "paren":
+        return ("matrix", *(("row", part) for part in inner[1:]))
+    if inner[0] != "matrix":
+        return node
+    return ("matrix", *(("row", *column) for column in zip(*(row[1:] for row in inner[1:]), strict=True)))
