@@ -165,7 +165,8 @@ async def code_steps(
             scores[at] = None
     bad = next((at for at, score in enumerate(scores, 1) if score is not None and score < 1), None)
     found = f"{program.whole} statements" if bad is None else f"statement {bad} of {program.whole} fails"
-    return step_verdict(program.spans, scores, aggregate, f"{found} under {len(read)} tests")
+    tried = f"{len(read)}" if len(rows) == len(read) else f"{len(rows)} of {len(read)}"
+    return step_verdict(program.spans, scores, aggregate, f"{found} under {tried} tests")
 
 
 def _program(text: str, think: str | None = "think") -> _Program | None:
@@ -274,10 +275,10 @@ def _failed_call(case: _Case, slot: Slot, test: CallTest | CodeTest) -> int | No
     else:
         asked = {"code": test.code}
         names = _names(test.code)
-    messages = [{"mode": "calls", "source": case.program.source(case.program.whole - 1)}, asked]
-    with Program(slot.box(case.plan), case.bounds(), messages, last=True) as program:
+    messages = [{"mode": "calls", "source": case.program.source(case.program.whole - 1)}]
+    with Program(slot.box(case.plan), case.bounds(), messages, questions=[asked], last=True) as program:
         program.receive()
-        reply = program.receive()
+        reply = program.answer()
     failed = not isinstance(reply, list) or not reply or reply[0] == "raised"
     if isinstance(reply, list) and reply[:2] == ["raised", "AssertionError"] and isinstance(test, CodeTest):
         failed = False  # a wrong value
