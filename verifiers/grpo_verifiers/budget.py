@@ -16,9 +16,8 @@ Traceback (most recent call last):
 grpo_verifiers.budget.OverBudgetError: more work than 10 units
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
+from typing import Self
 
 INLINE = 25_000
 """Units of one completion in the trainer."""
@@ -29,17 +28,26 @@ class OverBudgetError(Exception):
 
 
 class Budget:
-    """Units of work that are left.
+    """Units of work that are left to this thread in a ``with`` block.
 
     Attributes:
         units: at the start.
         left: now; below 0 once it is used up.
     """
 
-    __slots__ = ("left", "units")
+    __slots__ = ("_token", "left", "units")
 
     def __init__(self, units: int) -> None:
         self.units = self.left = units
+        self._token: Token[Budget | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _CURRENT.reset(self._token)
 
     def spend(self, units: int) -> None:
         """Take units off.
@@ -55,15 +63,9 @@ class Budget:
 _CURRENT: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
-@contextmanager
-def limited(units: int = INLINE) -> Iterator[Budget]:
-    """A budget for what this thread does in the block."""
-    budget = Budget(units)
-    token = _CURRENT.set(budget)
-    try:
-        yield budget
-    finally:
-        _CURRENT.reset(token)
+def limited(units: int = INLINE) -> Budget:
+    """A budget for what this thread does in the ``with`` block."""
+    return Budget(units)
 
 
 def spend(units: int) -> None:

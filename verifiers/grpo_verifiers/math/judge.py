@@ -36,7 +36,7 @@ def judge_or_shorten(
 
     A budget that is used up leaves the answer undecided, never wrong or right.
     """
-    found = Found()
+    found: Found | None = None
     try:
         with limited(units):
             opened = _opened(completion, answer, options)
@@ -47,8 +47,10 @@ def judge_or_shorten(
                 return verdict
     except OverBudgetError:
         pass
-    boxed = "\\boxed{" + "".join(found.answers) + "}"
-    if len(found.answers) != 1 or len(boxed) >= min(len(completion), MAX_LONG):
+    if found is None or len(found.answers) != 1:
+        return None
+    boxed = "\\boxed{" + found.answers[0] + "}"
+    if len(boxed) >= min(len(completion), MAX_LONG):
         return None
     return {"completion": boxed, "answer": as_text(answer)} if extract(boxed, options) == Found(found.answers) else None
 
