@@ -133,8 +133,10 @@ def _mul(left: Poly, right: Poly) -> Poly:
         for (rad_b, im_b, gens_b), b in right.items():
             common = gcd(rad_a, rad_b)
             value = a * b * common
-            check_size(value)
-            spend(2 + 2 * _cost(value))
+            cost = _cost(value)
+            if cost > _MAX_COST:
+                raise TooBigError("a number too large to compute")
+            spend(2 + 2 * cost)
             if im_a and im_b:
                 value = -value
             mono = ((rad_a // common) * (rad_b // common), im_a ^ im_b, _merge(gens_a, gens_b))
@@ -150,8 +152,14 @@ def _mul(left: Poly, right: Poly) -> Poly:
 
 def _cost(value: Fraction) -> int:
     """Units of one operation that gives this fraction: greatest common divisors are quadratic in the bits."""
-    bits = max(value.numerator.bit_length(), value.denominator.bit_length())
+    return _units(max(value.numerator.bit_length(), value.denominator.bit_length()))
+
+
+def _units(bits: int) -> int:
     return 1 + (bits >> 7) + (bits * bits >> 19)
+
+
+_MAX_COST = _units(MAX_BITS)
 
 
 def _merge(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
@@ -164,12 +172,6 @@ def _merge(left: tuple[tuple[str, int], ...], right: tuple[tuple[str, int], ...]
         if exponents[name] > MAX_DEGREE:
             raise NotAlgebraicError("too high a degree")
     return tuple(sorted(exponents.items()))
-
-
-def check_size(value: Fraction) -> None:
-    """Refuse numbers that are too long."""
-    if value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
-        raise TooBigError("a number too large to compute")
 
 
 def quotient(left: Form, right: Form) -> Form:

@@ -48,7 +48,8 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
             pass
     equal = _equal(gold, answer, options)
     if equal is False:
-        return False, f"{show(answer)} is not {show(gold)}" if show(answer) != show(gold) else "not equal"
+        sides = show(answer), show(gold)
+        return False, f"{sides[0]} is not {sides[1]}" if sides[0] != sides[1] else "not equal"
     if problem := form_problem(gold, answer, options):
         return False, problem
     return equal, ""
