@@ -115,7 +115,7 @@ def _number(error: BaseException, folder: Path) -> int | None:
 def _probed(folder: Path) -> int:
     """Why a write into a folder fails that would not say; a full disk where a small file can still be written."""
     try:
-        with tempfile.NamedTemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(4096))
     except OSError as error:
         return error.errno or errno.EIO

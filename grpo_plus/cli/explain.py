@@ -298,7 +298,7 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
 def _sandbox_lines(config: "GRPOPlusConfig", entries: "Sequence[Entry]") -> list[str]:
     """How this machine holds the programs that these verifiers run, and what bounds their memory."""
     left: list[Any] = [entry.build(config.plugins or ()).describe() for entry in entries]
-    levels: dict[tuple[str, str], None] = {}
+    levels: dict[tuple[Any, Any], None] = {}
     for described in left:
         left += described.get("parts", ())
         if described.get("name") in BOXED and not described["options"].get("piston"):

@@ -1,6 +1,5 @@
 """Run the planner's settings for real on random weights of a model's shape, at two depths, and note the peaks."""
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -9,6 +8,7 @@ from grpo_plus.qlora.calibration import CalibrationError, Point
 from grpo_plus.qlora.memory import GIB, Settings, estimate
 from grpo_plus.qlora.random_model import at_depth, number_tokenizer, random_model
 from grpo_plus.qlora.shape import shape_of
+from grpo_verifiers.folders import temporary_folder
 
 STEPS = 2
 """The optimizer's state comes into being in the first step, so the second one is the worst."""
@@ -163,7 +163,7 @@ def _probe(
     dtype = torch.bfloat16 if bf16 else torch.float16 if half else torch.float32
     vocabulary = config.get_text_config().vocab_size
     words = " ".join(str(number % min(100, vocabulary - 2)) for number in range(settings.prompt_length - 1))
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         args = GRPOPlusConfig(
             output_dir=folder, max_steps=STEPS, num_generations=generations,
             per_device_train_batch_size=settings.micro_batch,

@@ -6,7 +6,6 @@ The process ends before training begins, so that what the parser wakes up (a car
 import json
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from grpo_plus.sweep.plan import Plan
 from grpo_plus.sweep.vary import SweepError
+from grpo_verifiers.folders import temporary_folder
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def check(plan: Plan, environment: Mapping[str, str]) -> Checked:
     """
     firsts = {run.variant.label: run for run in reversed(plan.runs)}
     task = [[label, [str(plan.config), *firsts[label].flags]] for label in reversed(firsts)]
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         ask, answer = Path(folder, "ask.json"), Path(folder, "answer.json")
         ask.write_text(json.dumps(task), encoding="utf-8")
         command = [sys.executable, "-m", "grpo_plus.sweep.check", str(ask), str(answer)]

@@ -49,6 +49,22 @@ def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
     ends(lambda: not Path(f"/proc/{cleaner}").exists())
 
 
+def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path):
+    code = "import os, pathlib; from grpo_verifiers.folders import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    first, second = done.stdout.split()
+    assert first == "0"
+    assert Path(second).parent == tmp_path
+    ends(lambda: not list(tmp_path.iterdir()))
+
+
 def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tmp_path):
     started, path, cleaner = owner(tmp_path)
     os.kill(cleaner, signal.SIGKILL)

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-KINDS = ("grpo-box.", "grpo-verifiers.")
+KINDS = ("grpo-box.", "grpo-verifiers.", "grpo-plus.")
 """How the names of folders begin whose owner holds a lock on them."""
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the looks after an owner's death: what it had started ends by and by."""

@@ -526,6 +526,28 @@ def test_bytes_that_wait_in_sockets_count(memory_box):
         assert answer(memory_box, SOCKETS, 0, limits=Limits(wall=10, memory=60 << 20)) is True
 
 
+def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, monkeypatch):
+    looks = []
+
+    def looked(folder, limit):
+        looks.append(folder)
+        return disk_used(folder, limit)
+
+    for at in range(2000):
+        (tmp_path / str(at)).touch()
+    monkeypatch.setattr("grpo_verifiers.code._watch.disk_used", looked)
+    box = Box(Plan("none"))
+    try:
+        monkeypatch.setattr(box, "_tmp", str(tmp_path))
+        watch = Watch(box, Limits())
+        assert {watch.overuse() for _ in range(20)} == {""}
+        assert 1 <= len(looks) < 10
+        assert Watch(box, Limits(disk=16 << 20)).overuse() == "disk"
+    finally:
+        monkeypatch.undo()
+        box.close()
+
+
 def test_open_files_without_a_name_count(level):
     source = """
 def f():
