@@ -22,7 +22,7 @@ _OTHER_OPENERS = "".join(
     if unicodedata.category(chr(code)) in {"Ps", "Pi"} and unicodedata.normalize("NFKC", chr(code)) not in "({‘“‚„‛‟"
 )
 _SIGNS = r"_/|｜¦∣❘￨!~@#:*%&▁+?"
-_INDEX = r"[a-z]{1,2}(?:[\],\s]|[-+]\d{1,3}\])|[A-Za-z]-[A-Za-z]"
+_INDEX = r"[a-z](?:[\],\s]|[-+]\d{1,3}\])|[A-Za-z]-[A-Za-z]"
 _CONTROL = re.compile(
     "|".join(
         (
