@@ -158,7 +158,8 @@ def test_a_timer_that_ends_an_honest_answerer_passes_what_was_answered(delay):
         verdict = _judged(source, tests, scoring="all")
         assert verdict.score == 0
         passed = int(verdict.detail.split()[0])
-        assert verdict.detail.partition("[")[2].startswith("+" * passed + "-?"), verdict.detail
+        marks = verdict.detail.partition("[")[2]  # it may end between two tests as well as in one
+        assert marks.startswith(("+" * passed + "-?", "+" * passed + "??")), verdict.detail
 
 
 def test_in_process_tests_need_an_answer_each_too():
