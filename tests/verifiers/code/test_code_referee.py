@@ -66,6 +66,15 @@ def test_all_answers_together_have_a_bound(level, fenced):
     assert verdict.score == 2 / 40
     assert verdict.detail.partition("[")[2].startswith("++" + "-" * 18 + "l" + "?" * 19)
     assert "19 not reached" in verdict.detail
+    assert _apart_sends_too_much(level) == f"sent more than {(16 << 20) + 4096 * 19} bytes"
+
+
+def _apart_sends_too_much(level):
+    """The reason why test code that calls the program 40 times does not go on."""
+    tests = [{"code": "for _ in range(40):\n    f()"}]
+    source = "def f(): return 'x' * 900_000"
+    verifier = get_verifier("code", level=level, highest=level, time_limit=30.0)
+    return verifier.verify(f"```python\n{source}\n```", tests=tests).detail.partition("test 1: ")[2]
 
 
 def test_an_expected_value_may_be_sent_whatever_its_size(level, fenced):

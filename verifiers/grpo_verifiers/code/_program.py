@@ -36,7 +36,6 @@ _WHY = {
     "output": "printed too much",
     "protocol": "sent what is no answer",
     "number": "answered a question that it was not asked",
-    "sent": "sent too much",
     "exit": "ended before it answered",
     "stopped": "ended",
 }
@@ -73,7 +72,8 @@ class Program:
         self._asked: deque[str] = deque()
         self._out = bytearray(b"".join(map(dump, [*messages, *map(self._numbered, questions)])))
         self._last = last
-        self._left = limits.sent + _PER_QUESTION * len(self._asked)
+        self._may_send = limits.sent + _PER_QUESTION * len(self._asked)
+        self._sent = 0
         self._in = bytearray()
         self._started = time.monotonic()
         self._looked = self._started
@@ -129,7 +129,7 @@ class Program:
             BoxError: the box failed, not the program.
         """
         while True:
-            if len(self._in) >= 4 and self._left >= 0:
+            if len(self._in) >= 4 and self._sent <= self._may_send:
                 size = int.from_bytes(self._in[:4], "big")
                 if size > self._limits.message + _ENVELOPE:
                     return self._broken()
@@ -157,7 +157,7 @@ class Program:
     def ask(self, question: dict[str, Any]) -> Any:
         """The answer to one more question, as of ``answer``."""
         self.send(self._numbered(question))
-        self._left += _PER_QUESTION
+        self._may_send += _PER_QUESTION
         self._push()
         return self.answer()
 
@@ -188,6 +188,8 @@ class Program:
     @property
     def why(self) -> str:
         """How it ended, in words."""
+        if self.end == "sent":
+            return f"sent more than {self._may_send} bytes"
         return _WHY.get(self.end, self.end)
 
     def _broken(self, how: str = "protocol") -> None:
@@ -270,8 +272,8 @@ class Program:
                     self._channel.close()
                     return
                 self._in += data
-                self._left -= len(data)
-            if self._left < 0:
+                self._sent += len(data)
+            if self._sent > self._may_send:
                 self._stop_for("sent")
             if int.from_bytes(self._in[:4], "big") > self._limits.message + _ENVELOPE:
                 self._stop_for("protocol")
@@ -282,7 +284,7 @@ class Program:
 
     @property
     def _full(self) -> bool:
-        return len(self._in) > self._limits.message + _ENVELOPE + 4 or self._left < 0
+        return len(self._in) > self._limits.message + _ENVELOPE + 4 or self._sent > self._may_send
 
     def _push(self) -> None:
         """Send as much as the channel takes."""
