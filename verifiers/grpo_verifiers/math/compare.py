@@ -15,7 +15,7 @@ from grpo_verifiers.math.families import compare_families
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
 from grpo_verifiers.math.letters import ordered_letters
-from grpo_verifiers.math.naming import compare_named, without_labels
+from grpo_verifiers.math.naming import compare_named, group_assignments, without_labels
 from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.pieces import compare_pieces
@@ -51,7 +51,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if "pm" in {top[0] for node in (gold, answer) for top in walk(node)}:
         return False, "too many plus-or-minus signs"
     if gold[0] == "list" or answer[0] == "list":
-        gold, answer = relations.group_assignments(gold), relations.group_assignments(answer)
+        gold, answer = group_assignments(gold), group_assignments(answer)
 
     def equal(left: Node, right: Node) -> Outcome:
         return compare(left, right, options, leaf)
@@ -152,6 +152,10 @@ def quantity(node: Node) -> tuple[Node, str]:
     return node, ""
 
 
+def _is_angle(node: Node) -> bool:
+    return bool(node[0] == "f" and node[1].startswith("arc"))
+
+
 def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     """Two angles of which one is in degrees and the other in radians, as numbers; None for all others.
 
@@ -161,7 +165,7 @@ def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     normal = [_ANGLES.get(unit_readings(name)) for name in names]
     if "degree" not in normal or None in normal or any(value[0] in STRUCTURES for value in values):
         return None
-    circular = [any(top == ("v", "pi") for top in walk(value)) for value in values]
+    circular = [any(top == ("v", "pi") or _is_angle(top) for top in walk(value)) for value in values]
     if not any(circular) and "rad" not in normal:
         return None
     left, right = (("deg", value) if unit == "degree" else value for value, unit in zip(values, normal, strict=True))

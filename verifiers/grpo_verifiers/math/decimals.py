@@ -56,13 +56,13 @@ def stands_for(gold: Node, answer: Node, digits: int) -> bool:
         coarse, fine = (left, right) if left.step >= right.step else (right, left)
         return coarse.digits >= digits + LONG and _is_cut(coarse, fine.value, Fraction(0))
     written, exact = (left, answer) if left else (right, gold)
-    if written is None or not digits <= written.digits <= MAX_SIGNIFICANT:
+    if written is None or written.digits < digits:
         return False
     value = _rational(exact)
     if value is not None:
         return not _terminates(value) and _is_cut(written, value, Fraction(0))
     approximate = real_value(exact)
-    if approximate is None:
+    if approximate is None or written.digits > MAX_SIGNIFICANT:
         return False
     return _is_cut(written, Fraction(approximate), _ROUNDING * abs(Fraction(approximate)))
 

@@ -14,6 +14,10 @@ def joined(items: list[Node], joins: list[str]) -> Node:
     """
     if len(items) == 1:
         return items[0]
+    first = items[0]
+    if first[0] == "rel" and first[2] == "!=" and all(item[0] in {"n", "-", "/"} for item in items[1:]):
+        # one sign for several numbers leaves out all of them
+        items, joins = [first, *(("rel", (first[1][0], item), "!=") for item in items[1:])], ["and"] * len(joins)
     if set(joins) == {","} or any(item[0] not in _CONDITIONS for item in items):
         return ("list", *items)
     subjects = [_subject(item) for item in items]

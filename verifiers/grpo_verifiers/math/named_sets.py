@@ -33,7 +33,10 @@ _KINDS = {
 _WORDS = re.compile(
     r"(?:the set of |(?P<is>[a-zA-Z]) (?:is|can be) )?(?:all|any|every)\s+(?:of the )?(?P<kind>[a-z -]+?)s?"
     r"(?: values?)?(?: of)?(?:\s+(?P<name>[a-zA-Z]))?\s*"
-    r"(?:,?\s*(?:except(?: for)?|excluding|other than|besides|but|apart from|not equal to|\\neq?(?![a-zA-Z]))"
+    r"(?:,?\s*(?:that are )?(?P<order>(?:strictly )?(?:greater|more|larger|less|smaller) than(?: or equal to)?"
+    r"|at least|at most)"
+    r"\s*(?P<bound>[^=<>]{1,60})"
+    r"|,?\s*(?:except(?: for)?|excluding|other than|besides|but|apart from|not equal to|\\neq?(?![a-zA-Z]))"
     r"\s*(?:(?P=name)\s*)?(?:[a-z]\s*=)?\s*(?P<without>[^=<>]{1,60}))?[.]?"
 )
 _TEXT = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}|\\[ ,;]|[$~]")
@@ -50,4 +53,9 @@ def set_in_words(text: str) -> str | None:
     domain, _, sign = _KINDS[match["kind"].strip()].partition("^")
     letter, _, bound = domain.partition("_")
     found = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
+    if match["order"]:
+        words = match["order"].removeprefix("strictly ")
+        sign = ">" if words.split()[0] in {"greater", "more", "larger"} or words == "at least" else "<"
+        equal = "=" if "equal" in words or words.startswith("at ") else ""
+        return f"x {sign}{equal} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {found}")
     return f"{found} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else found

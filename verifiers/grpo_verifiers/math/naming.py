@@ -100,3 +100,24 @@ def _every(pairs: Values, check: Callable[[Node, Node], Outcome]) -> Outcome:
             return result
         outcome = outcome if result[0] else result
     return outcome
+
+
+def group_assignments(node: Node) -> Node:
+    """``p=5, q=2; p=7, q=2`` as the list of its tuples; other lists stay."""
+    if node[0] != "list":
+        return node
+    pairs = [assignment(part) for part in node[1:]]
+    found = [pair for pair in pairs if pair is not None]
+    if len(found) != len(pairs):
+        return node
+    names = [name for name, _ in found]
+    period = names.index(names[0], 1) if names.count(names[0]) > 1 else 0
+    if (
+        period < 2
+        or len(set(names)) != period
+        or len(names) % period
+        or names != names[:period] * (len(names) // period)
+    ):
+        return node
+    rows = [found[start : start + period] for start in range(0, len(found), period)]
+    return ("list", *(("paren", *in_order(tuple(row))) for row in rows))

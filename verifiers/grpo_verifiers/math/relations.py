@@ -108,22 +108,6 @@ def is_named(nodes: tuple[Node, ...]) -> bool:
     return len({str(name[1]).partition("_")[0] if name[0] == "v" else str(name) for name in found}) == len(found) > 1
 
 
-def group_assignments(node: Node) -> Node:
-    """``p=5, q=2; p=7, q=2`` as the list of its tuples; other lists stay."""
-    if node[0] != "list":
-        return node
-    pairs = [assignment(part) for part in node[1:]]
-    found = [pair for pair in pairs if pair is not None]
-    if len(found) != len(pairs):
-        return node
-    names = [name for name, _ in found]
-    period = names.index(names[0], 1) if names.count(names[0]) > 1 else 0
-    if period < 2 or len(names) % period or names != names[:period] * (len(names) // period):
-        return node
-    rows = [found[start : start + period] for start in range(0, len(found), period)]
-    return ("list", *(("paren", *(value for _, value in row)) for row in rows))
-
-
 def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
     """Compare two answers of which at least one is a relation.
 

@@ -15,6 +15,7 @@ from grpo_verifiers.math.regions import (
     EVERYTHING,
     HIGHEST,
     LOWEST,
+    MAX_PARTS,
     End,
     NoRegionError,
     Part,
@@ -175,6 +176,8 @@ def _conditions(kind: str, regions: list[Region]) -> Region:
     """Conditions joined; one that changes nothing is a second answer in disguise, unless all numbers meet it."""
     join = _any if kind == "or" or (kind == "list" and not _all(regions).parts) else _all
     told = [region for region in regions if region.parts != EVERYTHING] if join is _all else regions
+    if len(told) > MAX_PARTS:
+        raise NoRegionError("too many conditions")
     for index in range(len(told) if len(told) > 1 else 0):
         if join([*told[:index], *told[index + 1 :]]).parts == join(told).parts:
             raise NoRegionError("a condition that changes nothing")
