@@ -128,6 +128,7 @@ MAIN = "def main():\n    print(int(input()) * 2)"
         ([MAIN, "main()"], [], [0, 1]),
         ([MAIN + "\nmain()", "main()"], [], [0]),
         ([MAIN + "\nif __name__ == '__main__':\n    main()", "print(main())"], [], [0]),
+        ([MAIN + "\nif __name__ == '__main__':\n    main()", "def test():\n    main()\ntest()\nprint('ok')"], [], [0]),
         (["print(1)", "print(2)"], [], [1]),
         (["import sys\nsys.setrecursionlimit(9)", "def go():\n    print(sys.stdin.read())\ngo()"], [], [0, 1]),
         (["x = 1", "# nothing"], [], [0]),

@@ -178,6 +178,9 @@ class Overdrawn(BankError):
         self.balance, self.args_ = balance, (amount,)
 class BadKey(KeyError, BankError):
     pass
+class Coded(Exception):
+    def __init__(self, code): self.code = code
+    def __str__(self): return f"code {self.code}"
 class Lost(OSError):
     pass
 class Over(StopIteration):
@@ -189,7 +192,7 @@ class TimeoutError(Exception):
 def f(kind):
     if kind is None: return 1
     raise {"o": lambda: Overdrawn(5, 9), "b": lambda: BankError("x"), "k": lambda: BadKey("y"), "v": lambda: ValueError("z"),
-           "l": lambda: Lost(2, "gone"), "s": Over, "w": lambda: ValueError_("q"), "t": lambda: TimeoutError("t")}[kind]()
+           "l": lambda: Lost(2, "gone"), "s": Over, "w": lambda: ValueError_("q"), "t": lambda: TimeoutError("t"), "c": lambda: Coded(3)}[kind]()
 """
 CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
 
@@ -201,6 +204,7 @@ CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
         (CATCH.format("o", "BankError", "assert isinstance(e, Overdrawn) and type(e).__name__ == 'Overdrawn'"), 1),
         (CATCH.format("o", "(KeyError, Overdrawn)", "pass"), 1),
         (CATCH.format("k", "BankError", "assert e.args == ('y',)"), 1),
+        (CATCH.format("c", "Coded", "assert str(e) == 'code 3' and e.code == 3"), 1),
         (CATCH.format("k", "KeyError", "assert type(e).__name__ == 'BadKey'"), 1),
         (CATCH.format("l", "OSError", "assert e.errno == 2"), 1),
         (CATCH.format("l", "Lost", "assert e.errno == 2"), 1),
@@ -217,6 +221,7 @@ CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
         (CATCH.format("v", "ValueError as e:\n    pass\nexcept BankError", "assert False"), 1),
         ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, 'b')", 0),
         ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, None)", 0),
+        ("try:\n    f('k')\nexcept BankError as e:\n    assert str(e) == repr('y')", 1),
         ("assert all(f(kind) for kind in 's')", 0),
         ("assert f('o') == 1", 0),
     ],

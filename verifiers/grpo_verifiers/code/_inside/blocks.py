@@ -32,12 +32,13 @@ class _Facts:
         needs: names that it reads and binds nowhere.
         defines: it has functions or classes.
         acts: it does something when it is run.
+        main: it asks whether it is run as the main program.
         idle: it has no statement but constants, or is a session at a prompt.
     """
 
     def __init__(self, *, parses: bool = False, idle: bool = False) -> None:
         self.parses, self.idle = parses, idle
-        self.defines = self.acts = False
+        self.defines = self.acts = self.main = False
         self.binds: set[str] = set()
         self.makes: set[str] = set()
         self.needs: set[str] = set()
@@ -47,9 +48,9 @@ def program_of(blocks: list[str], names: list[str]) -> str:
     """The program of a completion.
 
     Where tests call names: the last block that makes one of them, or, if none does or the last cannot be parsed, the
-    last. Else the last, but for one that only uses what an earlier block defines, if that does something by itself.
-    Sessions at a prompt and blocks without a statement are passed over. Before the block stand those that bind names
-    which it reads and does not bind.
+    last. Else the last, but for one that uses what an earlier block defines, if that has a main part, or if the last
+    only uses it and that does something by itself. Sessions at a prompt and blocks without a statement are passed
+    over. Before the block stand those that bind names which it reads and does not bind.
 
     Args:
         blocks: the blocks of the language, in order.
@@ -63,7 +64,10 @@ def program_of(blocks: list[str], names: list[str]) -> str:
     if facts[at].parses and names:
         at = next((each for each in reversed(left) if facts[each].makes & set(names)), at)
     elif facts[at].parses:
-        while not facts[at].defines and (earlier := _binders(facts, left, at)) and _acts(facts, left, earlier[-1]):
+        while earlier := _binders(facts, left, at):
+            whole = any(facts[each].main for each in earlier)
+            if not whole and (facts[at].defines or not _acts(facts, left, earlier[-1])):
+                break
             at = earlier[-1]
     return "\n".join(blocks[each] for each in [*_binders(facts, left, at), at])
 
@@ -100,6 +104,7 @@ def _facts(block: str) -> _Facts:
             (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
         else:
             bound |= _bound(node)
+    facts.main = "__name__" in read
     facts.needs = {name for name in read - bound if not hasattr(builtins, name)}
     with contextlib.suppress(RecursionError):
         _edge(tree.body, facts)

@@ -14,6 +14,7 @@ from .values import check, decode, dump, encode
 
 _MAX_ARGUMENTS = 10_000
 _MOST_NAMES = 20
+_MAX_TOLD = 300
 _UNFIT = ("Stop", "Unicode", "ExceptionGroup")
 _CATCHING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "suppress"})
 
@@ -73,6 +74,9 @@ def exception(told: str, near: str, args: Any, own: list[str], fields: Any, *, c
     """
     names = [name for name in own if is_name(name)]
     kind = _class(names, near, caught)
+    if names and told.startswith(f"{names[0]}: ") and len(told) < _MAX_TOLD:
+        text = told.partition(": ")[2]
+        kind.__str__ = lambda _: text  # type: ignore[method-assign]  # as its own class says it
     try:
         check(args)
         made = kind(told) if args is None else kind(*decode(args))
