@@ -19,7 +19,7 @@ from grpo_verifiers.math.naming import compare_named, group_assignments, without
 from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.pieces import compare_pieces
-from grpo_verifiers.math.quantities import with_symbols, with_words
+from grpo_verifiers.math.quantities import compound, with_symbols, with_words
 from grpo_verifiers.math.sets import compare_sets, listed
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt, walk, weight
@@ -50,6 +50,10 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     gold, answer = expand_signs(gold), expand_signs(_constant_of(gold, answer))
     if "pm" in {top[0] for node in (gold, answer) for top in walk(node)}:
         return False, "too many plus-or-minus signs"
+    if gold[0] == "unit" and answer[0] == "list":
+        answer = compound(answer)
+    elif gold[0] == "list" and answer[0] == "unit":
+        gold = compound(gold)
     if gold[0] == "list" or answer[0] == "list":
         gold, answer = group_assignments(gold), group_assignments(answer)
 

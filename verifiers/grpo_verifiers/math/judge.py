@@ -1,5 +1,6 @@
 """From a completion and a gold answer to a verdict, as far as plain arithmetic takes it."""
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from grpo_verifiers.math.tree import Node
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
+_OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
@@ -130,6 +132,13 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         letter = option_of(text) or text.strip(" ().")
         if letter == (gold.option or gold.node[1]):
             return True, ""
+    if (
+        gold.node[0] == "list"
+        and _OR.search(text)
+        and not _OR.search(gold.text)
+        and all(map(_is_option, gold.node[1:]))
+    ):
+        return False, "one of several options where all are expected"
     text, node = _read(text, gold.node, gold.text, options)
     if node is None:
         return None, "outside this grammar"
@@ -182,6 +191,10 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
         return is_final(node) and decide(text, gold.text, options)[0] is False
     except (ParseError, RecursionError):
         return False
+
+
+def _is_option(node: Node) -> bool:
+    return bool(node[0] == "v" and node[1] in "ABCDEFGHIJ")
 
 
 def _squeezed(text: str) -> str:

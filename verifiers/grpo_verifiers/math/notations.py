@@ -17,13 +17,16 @@ from grpo_verifiers.math.moments import moment
 from grpo_verifiers.math.numerals import ordinal, spoken
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.units import unit_readings
 
 MAX_NOTATION = 80
 _GROUPS = re.compile(r"([-+]?[1-9]\d{0,2}(?:\.\d{3})+),(\d+)|([-+]?[1-9]\d{0,2}(?:(?: |~|\\,|\\ )\d{3})+),(\d+)")
 _POINTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,}")
 _NO_DIGIT = re.compile(r"[^-+\d]|\\,")
 _REPEATING = re.compile(r"([-+]?\d*\.\d*)(?:\((\d+)\)|\\dot\s*\{?(\d)\}?)")
-_SCIENTIFIC = re.compile(r"([-+]?\d{1,30}(?:\.\d{1,30})?)\s*(?:[eE]\+?|[xX]\s*10\s*\^\s*\{?\s*\+?)(-?\d{1,3})\s*\}?")
+_SCIENTIFIC = re.compile(
+    r"([-+]?\d{1,30}(?:\.\d{1,30})?)\s*(?:[eE]\+?|[xX]\s*10\s*\^\s*\{?\s*\+?)(-?\d{1,3})\s*\}?(?:\s+([A-Za-z].*))?"
+)
 _RATIO = re.compile(r"(\d+(?:\.\d+)?) to (\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))?")
 _BASE = re.compile(
     r"([0-9A-Za-z]{1,60}),?\s*\(?\s*(?:in\s+)?(?:base[ -]?(\w{1,7})|(binary|octal|hexadecimal|hex))\s*\)?"
@@ -46,7 +49,10 @@ def notation(text: str) -> Node | None:
     if (match := _REPEATING.fullmatch(text)) is not None:
         return parse(f"{match[1]}\\overline{{{match[2] or match[3]}}}")
     if (match := _SCIENTIFIC.fullmatch(text)) is not None:
-        return parse(f"{match[1]} \\times 10^{{{match[2]}}}")
+        node = parse(f"{match[1]} \\times 10^{{{match[2]}}}")
+        if match[3] is None:
+            return node
+        return ("unit", node, match[3]) if unit_readings(match[3]) is not None else None
     if (match := _RATIO.fullmatch(text)) is not None:
         return parse(":".join(part for part in match.groups() if part))
     if ordinal(text) is not None or moment(text) is not None:

@@ -6,6 +6,7 @@ thing make the phrase unreadable. ``minus`` and ``negative`` are signs.
 
 import re
 
+from grpo_verifiers.math.notations import notation
 from grpo_verifiers.math.nouns import is_adjective, is_counted
 from grpo_verifiers.math.numerals import spoken
 from grpo_verifiers.math.parse import parse
@@ -24,10 +25,10 @@ _DIRECT = frozenset(_DIRECT_LIST.split())
 _LEAD_LIST = """
 the a an then final correct value our my it we he she they you will to there number amount count of for this that
 these all in required desired which by given length width height area volume perimeter circumference distance radius
-diameter side probability chance mean average median mode range cost price profit revenue speed time age weight mass
-angle measure slope remainder quotient product sum difference maximum minimum largest smallest greatest common divisor
-how many much simplified expression fraction equation function limit integral determinant such ordered possible
-different distinct integer integers real prime surface hypotenuse coefficient constant term roots y-intercept
+diameter side probability chance mean average median mode range ratio date cost price profit revenue speed time age
+weight mass angle measure slope remainder quotient product sum difference maximum minimum largest smallest greatest
+common divisor how many much simplified expression fraction equation function limit integral determinant such ordered
+possible different distinct integer integers real prime surface hypotenuse coefficient constant term roots y-intercept
 x-intercept can be units digit digits intersection coordinates point
 """
 _LEAD = frozenset(_LEAD_LIST.split()) | _DIRECT
@@ -42,7 +43,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _LEADING = re.compile(r"\s*(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)\s*(?P<stop>[,:=](?!\d))?(?=[\s\d$\\(.-]|$)")
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[^\W\d_]{2,}")
 _NUMBER = re.compile(
-    r"[-+]?\s*(?P<currency>\\?[$€£])?\s*(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.\d+)?(?<=\d)(?P<percent>\s*\\?%)?(?:\s*/\s*\d+)?(?![\w^_!(])"
+    r"[-+]?\s*(?P<currency>\\?[$€£])?\s*(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\s+\d+(?=/\d))?)?(?:\.\d+)?(?<=\d)(?P<percent>\s*\\?%)?(?:\s*/\s*\d+)?(?![\w^_!(])"
 )
 _TAIL = re.compile(r"[A-Za-zµΩ°(][A-Za-zµΩ0-9\s/^{}().·*'’$-]*")
 _EXPONENT = re.compile(r"\^\s*\{?-?\d\}?|(?<=[A-Za-z])-?\d")
@@ -69,7 +70,8 @@ def phrase(text: str) -> Node | None:
     if lead is None:
         return None
     name, sign, at = lead
-    node = _value(text[at:].strip())
+    rest = text[at:].strip()
+    node = notation(rest) or _value(rest)
     if node is None:
         return None
     if sign:
@@ -103,6 +105,8 @@ def _lead(text: str) -> tuple[str, str, int] | None:
             break
         elif is_counted(folded) or is_adjective(folded):
             words.append("thing")
+        elif notation(text[at:].strip()) is not None:
+            break
         else:
             return None
         if match["stop"] in {"=", ":"}:
@@ -170,10 +174,14 @@ def _with_tail(value: str, tail: str) -> Node | None:
     if not _is_tail(tail):
         return None
     if tail.startswith("and "):
-        part = spoken(tail[4:])
-        whole = _parsed(value)
-        is_mixed = part is not None and part[0] == "/" and whole is not None and whole[0] == "n" and whole[2] is None
-        return ("mixed", whole, part) if is_mixed else None
+        whole, words = _parsed(value), tail[4:].split()
+        if whole is None or whole[0] != "n" or whole[2] is not None:
+            return None
+        for count in range(min(len(words), 3), 1, -1):
+            part, left = spoken(" ".join(words[:count])), " ".join(words[count:])
+            if part is not None and part[0] == "/" and (not left or _is_tail(left)):
+                return ("unit", ("mixed", whole, part), left) if left else ("mixed", whole, part)
+        return None
     node = _parsed(value)
     if node is None or node[0] in {"text", "list", "rel"}:
         return None

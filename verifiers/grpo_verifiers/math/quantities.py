@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from grpo_verifiers.math.numerals import SCALES, denominator
 from grpo_verifiers.math.tree import Node, names, number
-from grpo_verifiers.math.units import TABLE
+from grpo_verifiers.math.units import TABLE, unit_readings
 
 _POWERS = {"squared": 2, "cubed": 3}
 _PERCENT = frozenset({"percent", "pct", "percentage"})
@@ -24,9 +24,9 @@ def with_words(value: Node, words: str) -> tuple[Node, str]:
             value = _scaled(value, Fraction(scale))
         elif below is not None and (word.endswith("s") or value == number(1)):
             value = _part(value, below)
-        elif len(parts) == 1 and word in _POWERS:
+        elif len(parts) == 1 and word in _POWERS and value[0] in {"n", "v"}:
             value = ("^", value, number(_POWERS[word]))
-        elif len(parts) == 1 and word == "factorial":
+        elif len(parts) == 1 and word == "factorial" and value[0] in {"n", "v"}:
             value = ("!", value)
         elif len(parts) == 1 and word in _PERCENT:
             value = ("%", value)
@@ -70,6 +70,20 @@ def _collect(node: Node, power: int, values: list[Node], powers: dict[str, int])
         return False
     values.append(node)
     return True
+
+
+def compound(node: Node) -> Node:
+    """``1 hour 30 minutes`` as one quantity in its smallest unit; a list of anything else stays."""
+    total, last = Fraction(0), None
+    for part in node[1:]:
+        units = unit_readings(part[2]) if part[0] == "unit" and part[1][0] == "n" else None
+        if units is None or len(units) != 1 or not units[0].powers or units[0].powers[0][0].startswith("~"):
+            return node
+        unit = units[0]
+        if last is not None and (unit.powers != last.powers or unit.scale >= last.scale):
+            return node
+        total, last = total + part[1][1] * unit.scale, unit
+    return node if last is None else ("unit", number(total / last.scale), node[-1][2])
 
 
 def _scaled(value: Node, scale: Fraction) -> Node:

@@ -53,7 +53,7 @@ def read(text: str) -> Node:
     """
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
-    text = undelimited(text)
+    text = undelimited(text).replace("{:}", ":")
     if (special := notation(_SPACES.sub(" ", without_text_commands(text)).strip(" ."))) is not None:
         return special
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():

@@ -306,7 +306,10 @@ def _factor(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tu
     units = _named(tokens[at][1])
     following = tokens[at + 1][1].casefold() if at + 1 < len(tokens) else ""
     if units is not None and following != "of":
+        is_metres = tokens[at][1] == "ms"
         power, at = _exponent(tokens, at + 1)
+        if is_metres and power < 0:  # ms^{-2}: milliseconds are rarely below a line
+            return (TABLE["m"].times(TABLE["s"], power),), 1, at
         return units, power, at
     end = at
     while end < len(tokens) and tokens[end][0] == "word" and tokens[end][1] not in {"per", "a", "an"}:
