@@ -88,6 +88,24 @@ NOTATIONS = {
     r"\frac{1}{2}\sin(2x)+C": ([r"\frac{1}{2}\sin(2x)+c", r"\frac{\sin 2x}{2}+c"], [r"\frac{1}{2}\sin(2x)", r"\sin(2x)+c"]),
     # percent
     r"5\%": (["5 percent", "five percent", "5%", r"5\text{ percent}", "0.05", "5", r"\frac{1}{20}"], ["5 percent of 20", "0.5", "50%", "500%"]),
+    # letters side by side are products, not units
+    "2ab": (["2ba", r"2a\cdot b", "ab+ab"], ["2", r"2\text{ ab}", "2a"]),
+    "6abc": (["6cab", "3a(2bc)"], ["6", "6ab"]),
+    r"\frac{1}{2}mv^2": ([r"\frac{mv^2}{2}", "0.5mv^2"], ["0.5", r"\frac12", r"\frac{1}{2}m"]),
+    # quantities of several units, shares, prices
+    r"90\text{ minutes}": (["1 hour 30 minutes", r"1\text{ hour and }30\text{ minutes}", "1.5 hours"], ["1 hour 20 minutes", "30 minutes 1 hour", "1 hour"]),
+    r"5\text{ feet }6\text{ inches}": (["66 inches", "5.5 feet"], ["5 feet", "6 inches", "11 feet", "66 feet"]),
+    r"\frac{5}{36}": (["5 out of 36", r"5\text{ out of }36"], ["36 out of 5", "5"]),
+    r"\$5": (["USD 5", r"\text{USD }5", "5 USD"], ["EUR 5", "5 out of 5"]),
+    r"3\times 10^8\text{ m/s}": (["3 x 10^8 m/s", "3e8 m/s", r"3\times 10^8"], ["3e8 m", "3 x 10^7 m/s", "3e8 km/s"]),
+    r"2\frac12\text{ hours}": (["2 and a half hours", "two and a half hours", "2 1/2 hours", "150 minutes"], ["2 hours", "half an hour", "2 and a half days"]),
+    r"9.8\text{ m/s}^2": ([r"9.8\text{ ms}^{-2}", "9.8 m/s^2"], [r"9.8\text{ ms}^{2}", r"9.8\text{ ms}"]),
+    r"\infty": (["infinity", r"\text{infinity}", "Infinity"], ["negative infinity", r"-\infty", "DNE"]),
+    "an ellipse": (["ellipse", r"\text{an ellipse}", "the ellipse"], ["a circle", "ellipsoid"]),
+    "25000": (["25'000", r"25\!,\!000", "25,000"], ["25", "25.000", "2'500"]),
+    "212_3": ([r"212_{\text{three}}", r"212_{\text{base }3}"], [r"212_{\text{four}}", "212"]),
+    r"\frac12": ([r"\mathbf{\frac12}", r"\text{$\frac12$}"], [r"\mathbf{\frac13}"]),
+    "6!": (["720"], ["3!!"]),
 }  # fmt: skip
 
 

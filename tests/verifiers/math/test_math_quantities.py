@@ -216,7 +216,7 @@ def test_different_units_are_never_the_same():
         (r"25^\circ\text{C}", [r"25^\circ\text{C}", "25 degrees Celsius", "25^{\\circ} C", "25"], ["25 K", r"25^\circ\text{F}", "298 K"]),
         (r"\$5", [r"5\text{ dollars}", "500 cents", "\\$5.00", "5 dollars", "5 USD"], ["5 euros", "5 cents", "500", r"\text{\euro}5"]),
         ("12 apples", ["12", "12 apples", "12 red apples", "a dozen apples", "1 dozen apples"], ["12 oranges", "12 apples per day", "12 kg"]),
-        ("5 foo", ["5 foo", "5"], ["5 bar", "5 foos or more", "6 foo"]),
+        (r"5\text{ foo}", [r"5 \text{ foo}", "5"], [r"5\text{ bar}", "5 foos or more", r"6\text{ foo}"]),
         ("24", ["24 cm^2", "24 square units", r"24\text{ in}^2", "24 units^2"], ["24 dozen", "24 lakh"]),
     ],
 )  # fmt: skip

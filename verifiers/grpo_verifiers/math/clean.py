@@ -23,7 +23,7 @@ _TABLE.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if cod
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 # Commas in braces: thousands before three digits, unless only a zero comes first; a decimal comma elsewhere.
-_THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|,\s?\\!)\s?(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|(?:\\!)?,\s?\\!)\s?(?=\d{3}(?!\d))")
 _DECIMALS = re.compile(r"(?<=\d)\{,\}(?=\d)")
 # A doubled backslash before a letter is JSON escaping gone wrong, unless rows of a matrix are around.
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")

@@ -7,13 +7,13 @@ thing make the phrase unreadable. ``minus`` and ``negative`` are signs.
 import re
 
 from grpo_verifiers.math.notations import notation
-from grpo_verifiers.math.nouns import is_adjective, is_counted
-from grpo_verifiers.math.numerals import spoken
+from grpo_verifiers.math.nouns import QUANTITY, is_adjective, is_counted
+from grpo_verifiers.math.numerals import is_numeral, spoken
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.units import unit_readings
-from grpo_verifiers.math.words import FUNCTIONS
+from grpo_verifiers.math.words import FUNCTIONS, is_unit_word
 
 MAX_PROSE = 400
 # Words that say that a value follows.
@@ -38,6 +38,7 @@ total value area volume length width height perimeter distance probability chanc
 remainder measure
 """
 _OF = frozenset(_OF_LIST.split())
+_SHORT = QUANTITY | {"per", "of", "the", "and", "in", "all", "sq", "cu", "to", "old", "ft", "th", "ten", "mod"}
 _SIGNS = {"minus": "-", "negative": "-", "plus": "", "positive": ""}
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _LEADING = re.compile(r"\s*(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)\s*(?P<stop>[,:=](?!\d))?(?=[\s\d$\\(.-]|$)")
@@ -190,14 +191,29 @@ def _with_tail(value: str, tail: str) -> Node | None:
 
 
 def _is_tail(tail: str) -> bool:
-    if tail.rstrip(".") == "min":
+    if tail.rstrip(".") == "min" or _WAYS.fullmatch(tail):
         return True
     first = _WORD.match(tail)
     if _TAIL.fullmatch(tail) is None or (first is not None and first.group() in FUNCTIONS | {"log", "sqrt", "pi"}):
         return False
     if any(char.isdigit() for char in _EXPONENT.sub("", tail)):
         return False
+    # two or three letters are a product of variables, unless they are a unit or a noun
+    if not all(_is_short_word(word) for word in _LONG_WORD.findall(tail)):
+        return False
     return _LONG_WORD.search(tail) is not None and (not _CONNECTED.search(tail) or tail.startswith("and "))
+
+
+def _is_short_word(word: str) -> bool:
+    folded = word.casefold()
+    return (
+        len(word) > 3
+        or is_numeral(word)
+        or is_unit_word(word)
+        or folded in _SHORT
+        or is_counted(folded)
+        or is_adjective(folded)
+    )
 
 
 def _parsed(text: str) -> Node | None:

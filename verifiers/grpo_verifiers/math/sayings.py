@@ -6,7 +6,7 @@ Words of one line are the same answer. ``yes`` is not ``true``, no value is not 
 import re
 
 _TABLE = """
-dne, does not exist, do not exist, doesn't exist, doesnt exist, undefined, not defined, is not defined, nonexistent,
+dne, d n e, does not exist, do not exist, doesn't exist, undefined, not defined, is not defined, nonexistent,
     non-existent, limit does not exist, limit doesn't exist, value does not exist, no limit, not exist, is
     undefined, limit dne
 no solution, no solutions, no real solution, no real solutions, no real roots, no real root, no roots, none, no

@@ -68,6 +68,9 @@ _NO_UNITS = frozenset("eijkxyznpqπ")
 _BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _SIGNS = re.compile(r"\\[$%]")
+_COMMAND = re.compile(r"\\[a-zA-Z]{2,}")
+_OPTIONS = re.compile(r"[A-Z](?:\s*,\s*[A-Z])+")
+_CAPITALS = re.compile(r"[A-Z]")
 _JOINING = re.compile(r"\b(?:and|or)\b|&")
 _UNBRACED = frozenset({"mathrm", "mathbf", "mathit", "mathsf", "text", "boldsymbol", "bm"})
 _RAW_OPS = {"**": "^", "==": "="}
@@ -155,6 +158,10 @@ def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool
     stripped = content.strip().strip("$").strip()
     if _is_no_text(stripped, first=not tokens):
         tokens.extend([token._replace(spaced=True) if not n else token for n, token in enumerate(tokenize(stripped))])
+    elif stripped in {"pi", "\\pi"}:
+        tokens.append(Token("cmd", "pi", spaced))
+    elif _is_styled(stripped):
+        tokens.extend(tokenize(stripped))
     elif len(stripped) == 1 and stripped.isalpha() and (stripped in _NO_UNITS or command in _BOLD):
         tokens.append(Token("word", stripped, spaced))
     else:
@@ -164,6 +171,13 @@ def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool
             content, spaced = words[-1], True
         tokens.append(Token("text", content, spaced))
     return at
+
+
+def _is_styled(content: str) -> bool:
+    """Whether a command only changes the look of a formula: it has commands in it and no words."""
+    if "\\" not in content or "\\text" in content or "\\math" in content or content[0] in "%$":
+        return False
+    return _LETTERS.search(_COMMAND.sub(" ", content)) is None and _COMMAND.match(content.strip(" $")) is not None
 
 
 def _is_no_text(content: str, *, first: bool) -> bool:
@@ -177,7 +191,10 @@ def _is_no_text(content: str, *, first: bool) -> bool:
         return False
     if content[0] in "+-.(<>[\\" or content[0].isdigit():
         return len(content) > 1 or content.isdigit()
-    return any(sign in content for sign in "=,<>") or _JOINING.search(content) is not None or (first and "^" in content)
+    if _OPTIONS.fullmatch(content):  # letters in an order of their own are a sequence, not a list
+        return sorted(_CAPITALS.findall(content)) == _CAPITALS.findall(content)
+    signs = "=,<>+^-*/" if first else "=,<>+"
+    return any(sign in content for sign in signs) or _JOINING.search(content) is not None
 
 
 def _fractions(tokens: list[Token]) -> list[Token]:

@@ -22,6 +22,8 @@ def spelled(node: Node) -> str | None:
         return normal_text(node[1])
     if node[0] == "v" and node[1].isalpha():
         return str(node[1]).casefold()
+    if node[0] == "list" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
+        return " ".join(part[1].casefold() for part in node[1:])
     if node == ("set",):
         return "empty set"
     if node[0] == "unit":
@@ -32,6 +34,7 @@ def spelled(node: Node) -> str | None:
     return None
 
 
+_ARTICLE = re.compile(r"^(?:a|an|the) (?=[^\W\d_]{3})")
 _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
 
@@ -42,7 +45,7 @@ def texts(gold: Node, answer: Node) -> Outcome:
         return same, "" if same else "another option"
     if (same := _same_moment(gold, answer)) is not None:
         return same, "" if same else "another time or date"
-    left, right = spelled(gold), spelled(answer)
+    left, right = (None if words is None else _ARTICLE.sub("", words) for words in (spelled(gold), spelled(answer)))
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"
     same = left == right or (meaning(left) is not None and meaning(left) == meaning(right))
