@@ -138,6 +138,8 @@ class Atoms(Brackets):
             return self.variable(letter)
         if text in FUNCTIONS:
             return self.command(text)
+        if text.lower() == "infinity":
+            return ("v", "inf")
         words = [text]
         while self.peek().kind in {"text", "word"} and len(words) < 40:
             words.append(self.next().text.strip())

@@ -88,6 +88,8 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     scale = _scale_between(gold_unit, unit, options)
     if isinstance(scale, str):
         return False, scale
+    if (gold_unit or unit) and (gold[0] == "%") != (answer[0] == "%"):
+        return False, "a percentage is no quantity with a unit"
     if scale != 1:
         answer = _scaled(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:

@@ -34,6 +34,7 @@ def spelled(node: Node) -> str | None:
     return None
 
 
+_SEQUENCE = re.compile(r"[a-z](?: [a-z])+")
 _ARTICLE = re.compile(r"^(?:a|an|the) (?=[^\W\d_]{3})")
 _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
@@ -49,6 +50,8 @@ def texts(gold: Node, answer: Node) -> Outcome:
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"
     same = left == right or (meaning(left) is not None and meaning(left) == meaning(right))
+    if not same and _SEQUENCE.fullmatch(left):  # "C, A, B" and "CAB"
+        same = left.replace(" ", "") == right.replace(" ", "")
     if not same and (place := ordinal(left)) is not None:
         same = place == ordinal(right)
     return same, "" if same else "other words"
