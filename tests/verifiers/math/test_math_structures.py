@@ -83,6 +83,7 @@ SETS = {
     "x\\equiv 2 \\pmod 5": (["2 \\bmod 5", "x=5k+2", "x\\equiv 7\\pmod{5}", "x = 5k+2, k\\in\\mathbb{Z}", "x\\equiv 2\\ (\\text{mod } 5)", "x=5n-3", "2\\pmod5"], ["x\\equiv 3\\pmod 5", "x\\equiv2\\pmod{10}", "x=5k+3", "x=2", "2", "x\\equiv 2", "x=10k+2", "y\\equiv2\\pmod5"]),
     "x=5k+2": (["x=5n+2", "x\\equiv2\\pmod5", "x=5n+7, n\\in\\mathbb{Z}", "x=2+5t"], ["x=5k+3", "x=5k+7", "x=10k+2", "x=5n+3", "x=-5n+2", "y=5n+2", "5k"]),
     "x=\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}": (["x=\\frac{\\pi}{6}+2n\\pi", "x=2\\pi n-\\frac{11\\pi}{6}, n\\in\\mathbb{Z}", "\\frac{\\pi}{6}+2\\pi k, k\\in\\mathbb{Z}"], ["x=\\frac{\\pi}{6}+\\pi k", "x=\\frac{\\pi}{3}+2\\pi k", "x=\\frac{\\pi}{6}"]),
+    "\\frac{\\pi}{2}+n\\pi": (["\\frac{\\pi}{2}+k\\pi", "\\frac{3\\pi}{2}+n\\pi", "x=\\frac{\\pi}{2}+\\pi k, k\\in\\mathbb{Z}"], ["\\frac{\\pi}{2}+2n\\pi", "\\pi+n\\pi", "\\frac{\\pi}{2}"]),
     "y=3m": (["y=3n", "3m"], ["y=3m+3", "y=-3m", "y=3n+3", "y=m"]),
     "\\{1,2,3\\}": (["\\{x\\in\\mathbb{N}\\mid x\\le3\\}", "\\{n\\in\\mathbb{Z}^+ : n<4\\}"], ["\\{x\\in\\mathbb{N}\\mid x\\le4\\}", "\\{x\\mid x\\le3\\}", "[1,3]"]),
     "(0,1)\\cup(1,\\infty)": (["(0,\\infty)-\\{1\\}", "(0,\\infty)\\setminus\\{1\\}", "x>0, x\\ne1", "(0,1),(1,\\infty)", "x>0 \\text{ and } x\\notin\\{1\\}"], ["(0,\\infty)", "x\\ne1", "x>0 \\text{ or } x\\ne1", "(0,1)\\cap(1,\\infty)"]),
@@ -104,7 +105,7 @@ FUNCTIONS = {
     "\\frac{\\pi}{6}": (["30^\\circ", "\\pi/6\\text{ radians}", "\\frac16\\pi"], ["\\frac{\\pi}{6}^\\circ", "(\\pi/6)^\\circ", "30", "60^\\circ", "\\pi^\\circ", "\\frac{\\pi}{6}\\text{ degrees}"]),
     "2\\pi": (["360^\\circ", "6.2832"], ["6.2832^\\circ", "2\\pi^\\circ", "360", "6.2832\\text{ degrees}"]),
     "60^\\circ": (["\\arccos\\frac12", "\\frac{\\pi}{3}", "\\cos^{-1}(0.5)"], ["\\arccos\\frac13", "\\frac{\\pi}{6}", "\\sec\\frac12"]),
-    "90^\\circ": (["\\frac{\\pi}{2}", "90"], ["\\frac{\\pi}{2}^\\circ", "\\pi", "1.5708^\\circ"]),
+    "90^\\circ": (["\\frac{\\pi}{2}", "90"], ["90\\%", "\\frac{\\pi}{2}^\\circ", "\\pi", "1.5708^\\circ"]),
 }  # fmt: skip
 NAMES = {
     "a_{n+1}": (["a_{n+1}", "a_{ n + 1 }", "a_{n + 1}", "a_{1+n}"], ["a_n+1", "a_n + 1", "a_{n}+1", "a_{n-1}", "a_{n1}", "a_{n}", "1+a_n", "a_{n+2}"]),
@@ -128,6 +129,7 @@ BASES = {
     "1A_{16}": (["1a_{16}", "\\text{1A}_{16}", "01A_{16}", "(1A)_{16}", "1A_{\\text{16}}", "\\mathrm{1A}_{16}", "1A_16"], ["1B_{16}", "26", "1A", "26_{10}", "1A_{17}", "A1_{16}", "1A_{15}", "1_{16}"]),
     "FF_{16}": (["0FF_{16}", "ff_{16}", "\\text{FF}_{16}"], ["FE_{16}", "255", "F_{16}", "EF_{16}", "FFF_{16}"]),
     "1A3_{16}": (["1A3_{\\text{sixteen}}", "0x1a3"], ["1A3_{\\text{twelve}}", "0x1a4"]),
+    "1011_2": (["1011_{two}", "1011_{\\text{two}}", "0b1011"], ["1011_{three}", "11"]),
     "212_3": (["212_{\\text{base }3}"], ["212_{\\text{base }4}"]),
     "2B3_{12}": (["2b3_{12}"], ["23B_{12}", "2A3_{12}", "2B3_{13}"]),
     "11_2": (["011_2", "11_{2}", "11_{\\text{two}}"], ["3", "11_3", "10_2", "3_{10}"]),

@@ -11,7 +11,7 @@ from functools import lru_cache
 from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.canon import canon
-from grpo_verifiers.math.families import compare_families
+from grpo_verifiers.math.families import compare_families, is_angle_family
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, show
 from grpo_verifiers.math.letters import ordered_letters
@@ -117,7 +117,13 @@ def _renamed(node: Node) -> Node:
 
 
 def _is_structured(node: Node) -> bool:
-    return node[0] in STRUCTURES or node[0] == "rel" or node[:2] == ("f", "mod") or transposed(node) is not node
+    return (
+        node[0] in STRUCTURES
+        or node[0] == "rel"
+        or node[:2] == ("f", "mod")
+        or transposed(node) is not node
+        or is_angle_family(node)
+    )
 
 
 def _has_words(node: Node) -> bool:

@@ -14,8 +14,9 @@ from grpo_verifiers.math.forms import (
     rational,
 )
 from grpo_verifiers.math.leaf import Outcome
-from grpo_verifiers.math.tree import Node, names, number, rebuilt
+from grpo_verifiers.math.tree import Node, names, number, rebuilt, walk
 
+_COUNTERS = frozenset("kmn")
 _LETTERS = frozenset("kmntjlpqshKMN")
 
 
@@ -69,6 +70,11 @@ def _same(gold: Family, answer: Family) -> Outcome | None:
     return True, ""
 
 
+def is_angle_family(node: Node) -> bool:
+    r"""Whether a sum is one of angles with an integer in it: ``\frac{\pi}{2} + n\pi``."""
+    return bool(node[0] == "+" and names(node) <= _COUNTERS and all(("v", "pi") in walk(part) for part in node[1:]))
+
+
 def _is_class(node: Node) -> bool:
     return node[:2] == ("f", "mod") or (node[0] == "rel" and node[1][-1][:2] == ("f", "mod"))
 
@@ -84,7 +90,7 @@ def _family(node: Node) -> Family | None:
     name = None
     if node[0] == "rel" and node[2] == "=" and node[1][0][0] == "v":
         name, node = node[1]
-    elif node[0] == "rel" or not (parameter or _is_class(node)):
+    elif node[0] == "rel" or not (parameter or _is_class(node) or is_angle_family(node)):
         return None
     try:
         if _is_class(node):
@@ -101,7 +107,7 @@ def _family(node: Node) -> Family | None:
         straight = plus(two, negative(plus(zero, plus(step, step))))
         if straight[0] or not step[0] or rational(step) in {1, -1}:
             return None
-        return Family(name, zero, step, found.pop(), integral=bool(parameter))
+        return Family(name, zero, step, found.pop(), integral=bool(parameter) or (name is None and bool(zero[0])))
     except (NotAlgebraicError, UndefinedError, TooBigError):
         return None
 

@@ -366,6 +366,8 @@ class _Parser(Atoms):
         if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
             self.at += 1
             self.tokens[self.at] = Token("op", "{")
+        if self.is_op("{") and self.peek(1).text in BASES and self.peek(2).text == "}":
+            self.tokens[self.at + 1] = Token("num", str(BASES[self.peek(1).text]))
         base = self.argument()
         if base[0] == "text" and base[1].lower() in BASES:
             base = number(BASES[base[1].lower()])
