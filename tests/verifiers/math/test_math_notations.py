@@ -101,6 +101,7 @@ NOTATIONS = {
     r"2\frac12\text{ hours}": (["2 and a half hours", "two and a half hours", "2 1/2 hours", "150 minutes"], ["2 hours", "half an hour", "2 and a half days"]),
     r"9.8\text{ m/s}^2": ([r"9.8\text{ ms}^{-2}", "9.8 m/s^2"], [r"9.8\text{ ms}^{2}", r"9.8\text{ ms}"]),
     r"\infty": (["infinity", r"\text{infinity}", "Infinity"], ["negative infinity", r"-\infty", "DNE"]),
+    r"-\infty": (["negative infinity", r"\text{minus infinity}", r"-\text{infinity}"], ["infinity", "positive infinity"]),
     "an ellipse": (["ellipse", r"\text{an ellipse}", "the ellipse"], ["a circle", "ellipsoid"]),
     "25000": (["25'000", r"25\!,\!000", "25,000"], ["25", "25.000", "2'500"]),
     "212_3": ([r"212_{\text{three}}", r"212_{\text{base }3}"], [r"212_{\text{four}}", "212"]),

@@ -11,7 +11,7 @@ from grpo_verifiers.math.nouns import QUANTITY, is_adjective, is_counted
 from grpo_verifiers.math.numerals import is_numeral, spoken
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.tokens import ParseError
-from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.tree import INFINITY, Node
 from grpo_verifiers.math.units import unit_readings
 from grpo_verifiers.math.words import FUNCTIONS, is_unit_word
 
@@ -152,6 +152,8 @@ def _value(rest: str) -> Node | None:
         if not tail:
             return _parsed(rest)
         return None if _is_product(rest[match.end() :]) else _with_tail(match.group(), tail)
+    if rest.casefold() == "infinity":
+        return INFINITY
     words = rest.split()
     for count in range(min(len(words), 8), 0, -1):
         node = spoken(" ".join(words[:count]))
