@@ -48,6 +48,7 @@ STRUCTURES = frozenset(
     }
 )
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
+_LEAVES = frozenset({"n", "big", "v"})
 INFINITY: Node = ("v", "inf")
 OTHERWISE: Node = ("text", "otherwise")
 
@@ -57,14 +58,18 @@ def number(value: int | Fraction) -> Node:
     return ("n", Fraction(value), None)
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> list[Node]:
     """The nodes right below a node."""
+    found: list[Node] = []
+    if node[0] in _LEAVES:
+        return found
     for part in node[1:]:
-        if isinstance(part, tuple):
-            if part and isinstance(part[0], tuple):
-                yield from part
-            elif part:
-                yield part
+        if isinstance(part, tuple) and part:
+            if isinstance(part[0], tuple):
+                found += part
+            else:
+                found.append(part)
+    return found
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
