@@ -4,6 +4,7 @@ Every attack is a function that returns what it got hold of; the box holds where
 Level none is asked what it bounds, and shown to let through what the table says that it does.
 """
 
+import errno
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import probe
 from grpo_verifiers.code._box import Box, BoxError, Plan
+from grpo_verifiers.code._inside import calls, seccomp
 from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import close_pool
 from grpo_verifiers.code._program import Program
@@ -232,6 +234,24 @@ def test_the_kernels_far_corners_are_closed(box, call):
     if name in {"keyctl", "bpf"}:
         call = f"syscall({ {'keyctl': 250, 'bpf': 321}[name] }, 0, 0, 0)"
     assert answer(box, f"def f(): return libc.{call}") == -1
+
+
+def test_every_call_of_the_list_is_refused_by_the_kernel(box):
+    """Each for real, with zeros for arguments; newer ones do not exist for a program."""
+    source = """
+def f(*numbers):
+    told = []
+    for number in numbers:
+        ctypes.set_errno(0)
+        told.append([libc.syscall(number, 0, 0, 0, 0, 0, 0), ctypes.get_errno()])
+    return told
+"""
+    column = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
+    numbers = seccomp.denied(column, alone=box.plan.level == "full")
+    assert len(numbers) > 100
+    assert answer(box, source, *numbers)[1:] == [["l", -1, errno.EPERM]] * len(numbers)
+    newer = range(calls.NEWEST + 1, calls.NEWEST + 40)
+    assert answer(box, source, *newer)[1:] == [["l", -1, errno.ENOSYS]] * len(newer)
 
 
 def test_whether_a_file_outside_exists_shows_where_the_table_says_so(box, tmp_path):

@@ -156,13 +156,21 @@ def test_a_cgroup_is_found_below_its_mount(root, path, place, tmp_path):
 def test_the_best_place_comes_first(monkeypatch, tmp_path):
     for name in ("two/user/app", "memory/job", "pids"):
         (tmp_path / name).mkdir(parents=True)
+    for name, given, offered in (
+        ("", "cpu", "cpu io memory pids"),
+        ("/user", "memory", "memory"),
+        ("/user/app", "", "memory"),
+    ):
+        (tmp_path / f"two{name}/cgroup.subtree_control").write_text(given)
+        (tmp_path / f"two{name}/cgroup.controllers").write_text(offered)
+    (tmp_path / "two/user/app/cgroup.subtree_control").unlink()  # as where the kernel refuses: it holds processes
     two = (str(tmp_path / "two"), "/", None)
     old = [(str(tmp_path / "memory"), "/", ["rw", "memory"]), (str(tmp_path / "pids"), "/", ["rw", "pids"])]
     paths = {"": "/user/app", "memory": "/job", "pids": "/"}
     monkeypatch.setattr(_cgroup, "_own_paths", lambda: paths)
     monkeypatch.setattr(_cgroup, "_mounts", lambda: iter([*old, two]))
     found = [[os.path.relpath(place, tmp_path) for place in places] for places in _cgroup._places()]
-    assert found == [["two/user/app"], ["two/user"], ["memory/job", "pids"], ["memory/job"]]
+    assert found == [["two/user"], ["memory/job", "pids"], ["memory/job"]]
     monkeypatch.setattr(_cgroup, "_mounts", lambda: iter([two]))
     paths[""] = "/"
     assert list(_cgroup._places()) == [[str(tmp_path / "two")]]

@@ -158,11 +158,11 @@ def _places() -> Iterator[list[str]]:
     own = _own_paths()
     for point, root, controllers in mounts:
         if controllers is None and "" in own and (place := _place(point, root, own[""])):
-            _hand_down(place)
-            yield [place]
             # What holds processes hands nothing down, but for the root: beside us, where that is delegated to us.
-            if place != point:
-                yield [os.path.dirname(place)]  # noqa: PTH120 - text
+            beside = os.path.dirname(place)  # noqa: PTH120 - text
+            yield from (
+                [each] for each in (place, beside)[: 1 + (place != point)] if _hands_down(each, top=each == point)
+            )
     found = {
         name: place
         for name in ("memory", "pids")
@@ -175,14 +175,17 @@ def _places() -> Iterator[list[str]]:
         yield [found["memory"]]
 
 
-def _hand_down(place: str) -> None:
-    """Let the root of all cgroups give its children the two controllers; elsewhere it is refused, or done already."""
+def _hands_down(place: str, *, top: bool) -> bool:
+    """Whether a cgroup of version 2 gives its children the memory controller; the topmost is told to."""
+    given: list[str] = []
     with contextlib.suppress(OSError):
-        offered = Path(place, "cgroup.controllers").read_text(encoding="ascii").split()
         given = Path(place, "cgroup.subtree_control").read_text(encoding="ascii").split()
-        for name in ("memory", "pids"):
+        offered = Path(place, "cgroup.controllers").read_text(encoding="ascii").split()
+        for name in ("pids", "memory") if top else ():
             if name in offered and name not in given:
                 _write(f"{place}/cgroup.subtree_control", f"+{name}")
+                given.append(name)
+    return "memory" in given
 
 
 def _mounts() -> Iterator[tuple[str, str, list[str] | None]]:
