@@ -87,7 +87,7 @@ NOTATIONS = {
     "y=x^2+C": (["y=x^2+c", "x^2+c", "y = c + x^2"], ["y=x^2", "y=x^2+k"]),
     r"\frac{1}{2}\sin(2x)+C": ([r"\frac{1}{2}\sin(2x)+c", r"\frac{\sin 2x}{2}+c"], [r"\frac{1}{2}\sin(2x)", r"\sin(2x)+c"]),
     # percent
-    r"5\%": (["5 percent", "five percent", "5%", r"5\text{ percent}", "0.05", "5", r"\frac{1}{20}"], ["5 percent of 20", "0.5", "50%", "500%", r"5^\circ", "5 cm"]),
+    r"5\%": (["5 percent", "5 per cent", "five percent", "5%", r"5\text{ percent}", "0.05", "5", r"\frac{1}{20}"], ["5 percent of 20", "0.5", "50%", "500%", r"5^\circ", "5 cm"]),
     # letters side by side are products, not units
     "2ab": (["2ba", r"2a\cdot b", "ab+ab"], ["2", r"2\text{ ab}", "2a"]),
     "6abc": (["6cab", "3a(2bc)"], ["6", "6ab"]),

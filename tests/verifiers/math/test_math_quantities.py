@@ -37,7 +37,7 @@ NOT_FIVE = """
 negative 5|minus 5|half of 5|one half of 5|a third of 5|two thirds of 5|twice 5|double 5|triple 5|thrice 5|5 tenths
 5 hundredths|5 thousandths|5 millionths|5 ten-thousandths|5 halves|5 thirds|5 fourths|5 quarters|5 fifths|5 sixths
 5 sevenths|5 eighths|5 ninths|5 twelfths|5 factorial|5 lakh|5 lakhs|5 crore|5 crores|5 hundred|5 hundreds|5 thousand
-5 thousands|5 million|5 millions|5 billion|5 trillion|5 quintillion|5 zillions|5 myriads|5 scores|5 permille|5 dozen|5 dozens|5 dozen eggs|5 score|5 gross|5 tens|5 twos
+5 thousands|5 million|5 millions|5 billion|5 trillion|5 quintillion|5 mils|5 square roots|5 cube roots|5 sixes|5 quarter turns|5 zero digits|5 zillions|5 myriads|5 scores|5 permille|5 dozen|5 dozens|5 dozen eggs|5 score|5 gross|5 tens|5 twos
 5 squared|5 cubed|5 to the fourth|5 to the power 2|5 choose 2|5 permute 2|the square of 5|the square root of 5
 square root of 5|the cube root of 5|root 5|the reciprocal of 5|reciprocal of 5|the inverse of 5|inverse of 5
 the opposite of 5|opposite of 5|the negative of 5|the additive inverse of 5|log of 5|the logarithm of 5|ln of 5

@@ -10,6 +10,7 @@ from grpo_verifiers.math.numerals import is_numeral
 
 MAX_PHRASE = 4
 _QUANTITY_LIST = """
+mil mils mill mills bil
 times plus minus less greater modulus modulo mod dozen dozens half halves thirds quarter quarters tens ones percent
 percents percentage percentages percentile percentiles permille basis lakh lakhs lac lacs crore crores gross grosses
 score grand grands k hundreds thousands millions billions trillions negative negatives opposite opposites inverse
@@ -129,6 +130,8 @@ def noun_phrase(
     if not words or len(words) > MAX_PHRASE or not is_counted(words[-1], known):
         return None
     first = words[:-1]
+    if singular(words[-1]) == "root" and {"square", "cube"} & set(first):
+        return None
     if any(
         word not in known and (word in QUANTITY or is_numeral(word) or not (word in _ADJECTIVES or is_counted(word)))
         for word in first

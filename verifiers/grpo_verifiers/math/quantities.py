@@ -12,7 +12,7 @@ _PERCENT = frozenset({"percent", "pct", "percentage"})
 
 def with_words(value: Node, words: str) -> tuple[Node, str]:
     """A number changed by the words right after it, and the words that are left: a unit, if anything."""
-    parts = words.split()
+    parts = words.replace("per cent", "percent").split()
     if value[0] == "-" and parts and parts[0].casefold().strip(".,") not in _POWERS | {"factorial": 1}:
         inner, left = with_words(value[1], words)
         return ("-", inner), left
