@@ -225,6 +225,13 @@ class GRPOPlusConfig(GRPOConfig):
                 object.__setattr__(twin, name, redact(value, name))
         return twin
 
+    def as_written(self) -> "GRPOPlusConfig":
+        """The same config for the host to go on with while it writes itself down: a pickle of it holds no secrets."""
+        reduced = lambda *_: (copy.copy, (self.without_secrets(),))  # noqa: E731 - a method
+        twin = copy.copy(self)
+        twin.__class__ = type(type(self).__name__, (type(self),), {"__reduce_ex__": reduced})
+        return twin
+
     def save(self, path: str | Path) -> None:
         """Write the config as JSON; `load` reads it back. Secrets are left out."""
         values = {name: value for name, value in self.to_dict().items() if value != HIDDEN}

@@ -189,8 +189,13 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
-        with _trl.config_replaced(self, self.args.without_secrets()):
+        with _trl.config_replaced(self, self.args.as_written()):
             super()._save(output_dir, state_dict)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Push to the Hub while training, which writes the config down once more."""
+        with _trl.config_replaced(self, self.args.as_written()):
+            super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
         """TRL's model card, with the parts that trained the model added to it."""

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import os
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -345,11 +347,54 @@ class TestConfig:
             assert "graded" in text
         assert config.hub_token == config.model_init_kwargs["token"] == CANARY, "the run itself needs them"
 
+    def test_a_pickle_of_what_the_host_writes_down_has_none(self, config):
+        twin = config.as_written()
+        assert twin.hub_token == CANARY, "pushing needs it"
+        raw = pickle.dumps(twin)
+        assert CANARY.encode() not in raw
+        assert type(pickle.loads(raw)) is GRPOPlusConfig
+        assert CANARY.encode() in pickle.dumps(config), "another process of the run needs it"
+
     def test_what_is_saved_has_none_and_says_so_when_it_is_read(self, config, tmp_path):
         config.save(tmp_path / "saved.json")
         assert CANARY not in (tmp_path / "saved.json").read_text()
         with pytest.raises(ConfigError, match=r"verifiers.*held a secret.*write it there again"):
             GRPOPlusConfig.load(tmp_path / "saved.json")
+
+
+def test_a_push_while_training_uploads_none(tiny_model, tmp_path, monkeypatch):
+    """The Hub is not here: what would be uploaded is read instead."""
+    import transformers.trainer
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusTrainer
+
+    (tmp_path / "graded.py").write_text(VERIFIER)
+    item = entry() | {"name": f"{tmp_path}/graded.py:graded"}
+    args = GRPOPlusConfig(
+        output_dir=str(tmp_path / "out"),
+        use_cpu=True,
+        bf16=False,
+        verifiers=[item],
+        report_to="none",
+        num_generations=2,
+        per_device_train_batch_size=2,
+    )
+    trainer = GRPOPlusTrainer(tiny_model, None, args, Dataset.from_list([{"prompt": "1+1="}] * 4))
+    trainer.args.hub_token, trainer.hub_model_id, trainer.push_in_progress = CANARY, "me/model", None
+    uploads = []
+
+    class Hub:
+        def upload_folder(self, *, folder_path, token, **_):
+            uploads.append(token)
+            assert all(CANARY.encode() not in file.read_bytes() for file in everything_below(Path(folder_path)))
+
+    monkeypatch.setattr(transformers.trainer, "hf_api", Hub)
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "out").mkdir(exist_ok=True)
+    trainer._push_from_checkpoint(str(tmp_path / "checkpoint-1"))
+    assert uploads == [CANARY], "the upload itself is signed with it"
+    assert (tmp_path / "out" / "training_args.bin").is_file()
 
 
 def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
