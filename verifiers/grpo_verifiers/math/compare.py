@@ -187,7 +187,7 @@ def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
 
 
 def _is_share(node: Node) -> bool:
-    return node[0] == "%" or (node[0] == "-" and node[1][0] == "%")
+    return bool(node[0] == "%" or (node[0] == "-" and node[1][0] == "%"))
 
 
 def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
