@@ -118,3 +118,22 @@ def test_a_set_by_a_linear_form_holds_its_images(end, slope, shift, op):
         for value in {image, end, image + 1}:
             right = (sign, value) == (flipped, image)
             assert (fast("\\boxed{" + text + "}", f"x{sign} {value}").score == 1) == right, (text, sign, value)
+
+
+PIECES = st.sampled_from([
+    "x", "2", "9^{999}", "10^{-400}", "\\infty", "-", "<", "\\ge ", "\\ne ", "\\in ", "\\notin ", "\\mathbb{R}", "\\mathbb{N}", "\\cup ", "\\cap ",
+    "\\setminus ", "(", "[", ")", "]", "\\{", "\\}", "\\mid ", ",", " and ", " or ", "|x|", "(1,2)", "]2,3[", "\\{1,2\\}", "x>3", "y=-4", "\\pmod 5",
+    "5k+2", "(9^{999},\\infty)", "\\begin{cases}", "\\end{cases}", "&", "\\\\", "\\text{if }", "\\text{otherwise}", "3\\mathbf{i}", "^T", "(x,y)=(1,2)",
+])  # fmt: skip
+TEXTS = st.lists(PIECES, min_size=1, max_size=8).map("".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(TEXTS, TEXTS)
+def test_no_mixture_of_structures_raises(gold, answer):
+    fast("\\boxed{" + answer + "}", gold)
+
+
+def test_ends_beyond_all_floats_are_no_error():
+    assert getattr(fast(r"\boxed{(9^{999},9^{1200})\cup(1,2)}", r"(1,2)\cup(3,4)"), "score", 0) == 0
+    assert fast(r"\boxed{x>9^{999}}", r"(9^{999},\infty)").score == 1

@@ -71,7 +71,10 @@ def end_of(node: Node) -> End:
 
 def _zero_or_none(node: Node) -> float | None:
     exact = _rational(node)
-    return None if exact is None else float(exact)
+    try:
+        return None if exact is None else float(exact)
+    except OverflowError:  # too large to be put in order
+        return None
 
 
 def _rational(node: Node) -> Fraction | None:
