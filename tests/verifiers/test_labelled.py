@@ -56,6 +56,28 @@ def test_attacks_are_wrong_by_a_stated_construction():
     assert all(row["source"].startswith("construction: ") for row in attacks)
 
 
+@pytest.fixture(scope="module", params=["maths", "code"])
+def judged(request):
+    rows, check = (MATHS, labelled.ours) if request.param == "maths" else (CODE, labelled.code)
+    return rows, check(rows)
+
+
+def test_at_most_two_of_a_thousand_wrong_rows_are_accepted(judged):
+    rows, verdicts = judged
+    wrong, accepted, _, _ = labelled.rates(rows, verdicts)
+    assert accepted <= 0.002 * wrong, "\n".join(named(rows, verdicts, "wrong accepted"))
+
+
+def test_at_most_five_of_a_hundred_right_rows_are_refused(judged):
+    rows, verdicts = judged
+    _, _, right, refused = labelled.rates(rows, verdicts)
+    assert refused <= 0.05 * right, "\n".join(named(rows, verdicts, "right refused"))
+
+
+def named(rows, verdicts, what):
+    return [each for each in labelled.against_label(rows, verdicts) if what in each]
+
+
 def test_what_is_judged_against_its_label_is_counted_and_named():
     rows = [
         {"line": 1, "kind": "k", "gold": "5", "answer": "5", "right": True},
