@@ -2,7 +2,7 @@
 
 import json
 from array import array
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -49,6 +49,29 @@ def test_values_of_standard_classes_survive_the_crossing(value):
     assert repr(back) == repr(value)
     assert encode(back) == tree
     assert spelled(tree)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Counter("aab"),
+        OrderedDict(b=1, a=2),
+        defaultdict(int, a=1),
+        defaultdict(list),
+        defaultdict(lambda: 5, a=1),
+        Counter(),
+    ],
+)
+def test_mappings_cross_as_what_they_are_and_equal_a_dict(value):
+    tree = json.loads(json.dumps(encode(value)))
+    check(tree)
+    back = decode(tree)
+    assert type(back) is type(value)
+    assert list(back.items()) == list(value.items())
+    assert same_value(encode(dict(value)), tree, 1e-6)
+    assert spelled(tree) == repr(dict(value))
+    if type(value) is defaultdict:
+        assert back.default_factory in {value.default_factory, None}
 
 
 def test_views_of_mappings_cross_as_views():
@@ -137,6 +160,8 @@ def colour(value): return value is Colour.RED
         "from array import array\nassert give('__import__(\"array\").array(\"i\", [1])') == array('i', [1])",
         "assert give('bytearray(b\"a\")') == b'a' and sorted(give('{2: 1, 1: 2}.keys()')) == [1, 2] and list(give('{2: 1}.items()')) == [(2, 1)]",
         "assert give('SimpleNamespace(a=1)').a == 1",
+        "assert give('__import__(\"collections\").Counter(\"aab\")').most_common(1) == [('a', 2)]",
+        "assert give('__import__(\"collections\").defaultdict(int)')['q'] == 0",
         "from decimal import Decimal\nassert give('1') == 1 and Decimal('2.5') == give('__import__(\"decimal\").Decimal(\"2.5\")')",
     ],
 )  # fmt: skip
@@ -268,10 +293,10 @@ JSON = st.recursive(
 NAMES = st.sampled_from(["a", "b", "A", "_c", "__class__", "__eq__", "class", "", "a b", "x" * 200])
 HOSTILE = st.recursive(
     JSON
-    | st.tuples(st.sampled_from("ifcbBxarngmoekvyqlsztd"), JSON, JSON).map(list)
+    | st.tuples(st.sampled_from("ifcbBxarngmoekvyqlsztdOCD"), JSON, JSON).map(list)
     | st.tuples(st.just("x"), st.sampled_from(["Decimal", "Fraction", "UUID", "date", "time", "datetime", "timedelta", "PosixPath", "eval"]),
                 st.text(max_size=8) | st.sampled_from(["1/0", "sNaN", "1e999999999", "9" * 9999, "9" * 99999, "-1/-1/-1", "9999999999/0/0", "\0"])).map(list),
-    lambda inner: st.tuples(st.sampled_from("lszdgqkvy"), inner, inner).map(list)
+    lambda inner: st.tuples(st.sampled_from("lszdgqkvyOCD"), inner, inner).map(list)
     | st.tuples(st.just("m"), st.tuples(NAMES, st.lists(NAMES, max_size=3)).map(list), inner).map(list)
     | st.tuples(st.just("o"), st.tuples(NAMES, st.lists(NAMES, max_size=2), st.lists(NAMES, max_size=2), JSON).map(list), inner).map(list)
     | st.tuples(st.just("e"), st.tuples(NAMES, st.lists(NAMES, max_size=2), NAMES, st.booleans()).map(list), inner).map(list)

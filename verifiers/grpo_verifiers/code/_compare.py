@@ -88,7 +88,7 @@ def _same(wanted: Any, got: Any, tolerance: float, scale: float) -> bool:
 
 
 def _listed(tree: Any) -> Any:
-    """An array as its list, a deque and a named tuple as a tuple, a bytearray as bytes."""
+    """An array as its list, a deque and a named tuple as a tuple, a mapping as a dict, a bytearray as bytes."""
     if not isinstance(tree, list):
         return tree
     tag = tree[0]
@@ -96,6 +96,8 @@ def _listed(tree: Any) -> Any:
         return tree[2]
     if tag in {"m", "q"}:
         return ["t", *tree[2 if tag == "m" else 1 :]]
+    if tag in {"O", "C", "D"}:
+        return ["d", *tree[2 if tag == "D" else 1 :]]
     return ["b", tree[1]] if tag == "B" else tree
 
 

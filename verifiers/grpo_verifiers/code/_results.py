@@ -152,7 +152,8 @@ def _spell(tree: Any) -> str:
     if not isinstance(tree, list):
         return repr(tree)
     tag, *rest = tree
-    if tag == "d":
+    if tag in {"d", "O", "C", "D"}:
+        rest = rest[1:] if tag == "D" else rest
         return "{" + ", ".join(f"{_spell(key)}: {_spell(item)}" for key, item in rest) + "}"
     if tag in {"n", "a"}:
         return f"array({_spell(rest[1])})"

@@ -23,7 +23,9 @@ _SEQUENCES: dict[type, str] = {
     list: "l", tuple: "t", set: "s", frozenset: "z", deque: "q", type({}.keys()): "k", type({}.values()): "v",
     type({}.items()): "y",
 }  # fmt: skip
-_MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict, Counter)
+_MAPPINGS: dict[type, str] = {dict: "d", OrderedDict: "O", Counter: "C", defaultdict: "D"}
+_FACTORIES: dict[Any, type] = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple)}
+"""What a mapping may make for keys that it has not; of other ones nothing crosses."""
 _MAKERS: dict[str, Callable[[Any], Any]] = {
     "l": list, "t": tuple, "s": set, "z": frozenset, "g": iter, "q": deque,
     "k": lambda items: dict.fromkeys(items).keys(),
@@ -77,7 +79,11 @@ def encode(value: Any, depth: int = 0) -> Any:
     if tag is not None:
         return [tag, *(encode(item, depth + 1) for item in value)]
     if kind in _MAPPINGS:
-        return ["d", *([encode(key, depth + 1), encode(item, depth + 1)] for key, item in dict.items(value))]
+        pairs = [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in dict.items(value)]
+        if kind is defaultdict:
+            factory = getattr(value.default_factory, "__name__", None)
+            return ["D", factory if _FACTORIES.get(factory) is value.default_factory else None, *pairs]
+        return [_MAPPINGS[kind], *pairs]
     if kind is array:
         return ["a", value.typecode, encode(value.tolist(), depth + 1)]
     if kind is range:
@@ -129,8 +135,12 @@ def decode(tree: Any, make: Maker = stand_in) -> Any:
     if not isinstance(tree, list):
         return tree
     tag, *rest = tree
-    if tag == "d":
-        return {decode(key, make): decode(item, make) for key, item in rest}
+    if tag in _MAPPINGS.values():
+        pairs = rest[1:] if tag == "D" else rest
+        found = {decode(key, make): decode(item, make) for key, item in pairs}
+        if tag == "D":
+            return defaultdict(_FACTORIES.get(rest[0]), found)
+        return {"d": dict, "O": OrderedDict, "C": Counter}[tag](found)
     if tag in _MAKERS:
         return _MAKERS[tag](decode(item, make) for item in rest)
     if tag in TAGS:
@@ -172,8 +182,10 @@ def check(tree: Any, depth: int = 0) -> None:
     tag, *rest = tree
     if type(tag) is not str:
         raise NoValueError("a malformed value")
-    if tag == "d":
-        for pair in rest:
+    if tag in _MAPPINGS.values():
+        if tag == "D" and (not rest or not (rest[0] is None or (type(rest[0]) is str and rest[0] in _FACTORIES))):
+            raise NoValueError("a malformed value")
+        for pair in rest[1:] if tag == "D" else rest:
             if type(pair) is not list or len(pair) != 2:
                 raise NoValueError("a malformed value")
             check(pair[0], depth + 1)
