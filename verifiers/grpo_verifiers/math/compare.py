@@ -85,8 +85,6 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         answer, unit = _in_letters(answer, gold_unit) or (answer, unit)
     elif unit and not gold_unit:
         gold, gold_unit = _in_letters(gold, unit) or (gold, gold_unit)
-    if _is_share(gold) != _is_share(answer) and (unit if _is_share(gold) else gold_unit) and options.units == "match":
-        return False, "a percentage on one side, a unit on the other"
     scale = _scale_between(gold_unit, unit, options)
     if isinstance(scale, str):
         return False, scale
@@ -184,10 +182,6 @@ def _angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
         return None
     left, right = (("deg", value) if unit == "degree" else value for value, unit in zip(values, normal, strict=True))
     return left, right
-
-
-def _is_share(node: Node) -> bool:
-    return bool(node[0] == "%" or (node[0] == "-" and node[1][0] == "%"))
 
 
 def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
