@@ -85,7 +85,7 @@ def _math(verifier: Any) -> Reader:
     from grpo_verifiers.math.extract import extract
     from grpo_verifiers.math.options import options_of
 
-    options = options_of(verifier.options)
+    options = options_of(**verifier.options)
 
     def read(text: str) -> str | None:
         answers = extract(text, options).answers

@@ -76,13 +76,18 @@ class Verdict:
     steps: tuple[Step, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if self.score is not None:
+        # what is of its exact type already is the rule, and looked at the cheapest way
+        if self.score is not None and not (type(self.score) is float and -LARGEST <= self.score <= LARGEST):
             object.__setattr__(self, "score", score_of("Verdict.score", self.score))
-        status = self.status if self.status is not None else _status_of(self.score)
-        object.__setattr__(self, "status", Status(status))
+        if type(self.status) is not Status:
+            status = self.status if self.status is not None else _status_of(self.score)
+            object.__setattr__(self, "status", Status(status))
         if not isinstance(self.detail, str):
             raise TypeError(f"Verdict.detail must be a string, not {type(self.detail).__name__}.")
-        object.__setattr__(self, "detail", exact(self.detail, MAX_DETAIL))
+        if type(self.detail) is not str or len(self.detail) > MAX_DETAIL:
+            object.__setattr__(self, "detail", exact(self.detail, MAX_DETAIL))
+        if type(self.steps) is tuple and not self.steps:
+            return
         steps = tuple(islice(self.steps, MAX_STEPS + 1))
         if len(steps) > MAX_STEPS:
             raise ValueError(f"Verdict.steps holds too many steps: at most {MAX_STEPS}.")

@@ -122,10 +122,12 @@ def math(
         decimal_comma: ``1000,99`` may stand for 1000.99.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
-    from grpo_verifiers.math.options import Options
+    from grpo_verifiers.math.options import options_of
     from grpo_verifiers.math.slow import judge_fully
 
-    options = Options(conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think)
+    options = options_of(
+        conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think
+    )
     return judge_fully(completion, answer, options)
 
 
@@ -139,7 +141,7 @@ def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str
     from grpo_verifiers.math.judge import judge_or_shorten
     from grpo_verifiers.math.options import options_of
 
-    return judge_or_shorten(completion, answer, options_of(options))
+    return judge_or_shorten(completion, answer, options_of(**options))
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
@@ -147,7 +149,7 @@ def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
     from grpo_verifiers.math.golds import problem_of
     from grpo_verifiers.math.options import options_of
 
-    return problem_of(answer, options_of(options))
+    return problem_of(answer, options_of(**options))
 
 
 def check_golds(answers: "Iterable[Any]", **options: Any) -> "GoldReport":
@@ -155,14 +157,14 @@ def check_golds(answers: "Iterable[Any]", **options: Any) -> "GoldReport":
     from grpo_verifiers.math.golds import check_answers
     from grpo_verifiers.math.options import options_of
 
-    return check_answers(answers, options_of(options))
+    return check_answers(answers, options_of(**options))
 
 
 def _option_problems(**options: Any) -> list[str]:
     from grpo_verifiers.math.options import options_of
 
     try:
-        options_of(options)
+        options_of(**options)
     except (TypeError, ValueError) as error:
         return [str(error)]
     return []

@@ -1,6 +1,7 @@
 """The options of the math verifier: what counts as one clear answer, and what as the same answer."""
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from grpo_verifiers._suggest import unknown
@@ -59,12 +60,22 @@ class Options:
 DEFAULTS = Options()
 
 
-def options_of(given: dict[str, Any]) -> Options:
-    """Options from keywords; an unknown one raises with the nearest match."""
-    if not given:
+def options_of(*values: Any, **given: Any) -> Options:
+    """Options from values in their order and keywords, made once; an unknown one raises with the nearest match."""
+    if not values and not given:
         return DEFAULTS
+    try:
+        return _kept(*values, **given)
+    except TypeError:  # a value that has no hash, or a wrong one
+        return _made(*values, **given)
+
+
+def _made(*values: Any, **given: Any) -> Options:
     known = [field.name for field in fields(Options)]
     for name in given:
         if name not in known:
             raise TypeError(f"math: {unknown('option', name, known)}")
-    return Options(**given)
+    return Options(*values, **given)
+
+
+_kept = lru_cache(maxsize=256, typed=True)(_made)  # typed: 1 is no option where True is

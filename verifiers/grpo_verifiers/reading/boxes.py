@@ -4,10 +4,12 @@ import re
 from typing import NamedTuple
 
 from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.finding import places
 
 MAX_BOXES = 1000
 _OPEN = re.compile(r"\\(?:boxed|fbox)\b\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _BARE = re.compile(r"[-+]?[\d.,/]+")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s*\{\s*\Z")
 # How people speak about the box rather than fill it.
@@ -49,9 +51,13 @@ def boxes(text: str) -> Boxes:
     """Every outermost box that a reader sees, placeholders left out."""
     found: list[Box] = []
     at = 0
-    if "\\boxed" not in text and "\\fbox" not in text:
-        return Boxes(found, open=False)
-    while len(found) < MAX_BOXES and (match := _OPEN.search(text, at)) is not None:
+    starts = sorted(places(text, "\\boxed") + places(text, "\\fbox"))
+    spend(len(starts) >> 2)
+    for start in starts:
+        if start < at or (match := _OPEN.match(text, start)) is None:
+            continue
+        if len(found) >= MAX_BOXES:
+            break
         spend(4)
         at = match.end()
         if text[at : at + 1] != "{":
@@ -82,7 +88,7 @@ def _escaped_end(text: str, start: int) -> int:
 def _plain(content: str) -> str:
     if len(content) > 40:
         return content
-    return re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", content).strip(" <>[]").lower()
+    return _TEXT.sub(r"\1", content).strip(" <>[]").lower()
 
 
 def _invisible(text: str, start: int) -> bool:

@@ -73,20 +73,19 @@ def phrases(text: str) -> list[tuple[str, int]]:
 
 def _stated(text: str, spot: int) -> tuple[str, int] | None:
     match = _AFTER.match(text, spot + len("answer"))
-    if match is None or _NO_STATEMENT.search(match["middle"]) or _BEFORE.search(text[max(0, spot - 30) : spot]):
-        return None
-    if _DONE_AFTER.search(match["middle"]) or _DONE_BEFORE.search(text[max(0, spot - 40) : spot]):
+    if match is None:
         return None
     rest = text[match.end() : match.end() + 2 * MAX_LENGTH]
-    if (
-        not rest.strip()
-        or _REFUSED.match(rest)
-        or _AGAIN.match(rest)
-        or rest.lstrip().startswith(("\\boxed", "<answer"))
-    ):
+    if rest.isspace() or rest.lstrip().startswith(("\\boxed", "<answer")) or (value := sentence_value(rest)) is None:
         return None
-    value = sentence_value(rest)
-    return None if value is None else (value, match.end())
+    if _REFUSED.match(rest) or _AGAIN.match(rest):
+        return None
+    middle = match["middle"]
+    if _NO_STATEMENT.search(middle) or _DONE_AFTER.search(middle):
+        return None
+    if _BEFORE.search(text[max(0, spot - 30) : spot]) or _DONE_BEFORE.search(text[max(0, spot - 40) : spot]):
+        return None
+    return value, match.end()
 
 
 def sentence_value(rest: str) -> str | None:
@@ -118,7 +117,7 @@ _LIST = re.compile(r"\s*[-(\[{\\]|\s*[^\s,]+,\s*[-\d(]")
 
 def hashed(text: str) -> list[str]:
     """Numbers after ``####`` that end their line; headings with words are none."""
-    if "####" not in text:
+    if "#" not in text or "####" not in text:
         return []
     found = []
     for match in _HASHES.finditer(text):

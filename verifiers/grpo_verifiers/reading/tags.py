@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.finding import has
 
 
 class Tag(NamedTuple):
@@ -20,7 +21,7 @@ def tagged(text: str, tag: str) -> list[Tag]:
     One that is never closed reaches to the next opening tag or the end: generation often stops at the closing tag and
     leaves it out.
     """
-    if f"<{tag}>".lower() not in text.lower():
+    if "<" not in text or not has(text.lower(), f"<{tag}>".lower()):
         return []
     found: list[Tag] = []
     opened: re.Match[str] | None = None

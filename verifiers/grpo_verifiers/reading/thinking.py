@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.finding import has
 from grpo_verifiers.reading.strings import long_strings
 
 _NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
@@ -59,9 +60,8 @@ def blanked(completion: str, think: str | None = "think") -> str:
 def answer_spans(completion: str, think: str) -> list[Span]:
     """The answer part as ``(start, end)`` offsets: one span, or several around HTML comments."""
     spend(len(completion) >> (6 if completion.isascii() else 5))
-    lower = completion.lower()
-    tagged = think.lower() in lower or any(hint in lower for hint in _HINTS)
-    commented = "<!--" in completion
+    tagged = _may_be_tagged(completion, think)
+    commented = "<" in completion and "<!--" in completion
     if not tagged and not commented:
         return [(0, len(completion))]
     spend(completion.count("<") >> 3)  # each may begin a tag
@@ -71,6 +71,14 @@ def answer_spans(completion: str, think: str) -> list[Span]:
         fences.append(match.start(1))
     start, end = _outside(completion, _tags(think), fences) if tagged else (0, len(completion))
     return _uncommented(completion, start, end, fences) if commented else [(start, end)]
+
+
+def _may_be_tagged(completion: str, think: str) -> bool:
+    """Whether a thinking tag may be in a text: its first character is, and a hint of its name."""
+    lower = completion.lower()
+    if "<" not in completion and "◁" not in completion:
+        return has(lower, "think]")
+    return has(lower, think.lower()) or any(has(lower, hint) for hint in _HINTS)
 
 
 @lru_cache(maxsize=64)
