@@ -359,3 +359,40 @@ def test_pytest_works_in_test_code_where_it_is_preloaded(fenced):
     without = get_verifier("code").verify(good, tests=tests)
     assert without.score is None
     assert "preload" in without.detail
+
+
+ROUNDABOUT = [
+    ("t = make()\nassert take(t.count) == 5", "return [1]"),
+    ("t = make()\nassert take([t.items]) == 5", "return {}"),
+    ("t = make()\nassert take(t.date) == 5", "import datetime; return datetime.datetime(2000, 1, 1)"),
+    ("t = make()\nassert take(t.match) == 5", "import pathlib; return pathlib.PosixPath('a')"),
+    ("t = make()\nassert take({'x': t.index}) == 5", "import collections; return collections.deque([5])"),
+    ("t = make()\nassert take(iter(t)) == 5", "import collections; return collections.deque([5])"),
+    ("t = make()\nassert take(t.size) == 5", "import pathlib; return pathlib.PosixPath('a').parents"),
+]
+
+
+@pytest.mark.parametrize(("code", "body"), ROUNDABOUT)
+def test_no_answer_makes_a_sound_test_one_that_cannot_run(code, body, fenced):
+    verdict = get_verifier("code").verify(
+        fenced(f"def make():\n    {body}\ndef take(x):\n    return 0"), tests=[{"code": code}]
+    )
+    assert verdict.score == 0, verdict
+
+
+@pytest.mark.parametrize("given", ["lambda x: x", "len", "int", "math", "Own()", "Own().method", "math.sqrt"])
+def test_what_a_test_itself_cannot_hand_over_excludes_the_row_after_answers_too(given, fenced):
+    code = f"import math\nclass Own:\n    def method(self): pass\nassert f(1) == 1\nassert f({given}) == 1"
+    verdict = get_verifier("code").verify(fenced("def f(x):\n    return 1"), tests=[{"code": code}])
+    assert verdict.score is None
+    assert "which cannot cross to the program" in verdict.detail
+
+
+@pytest.mark.parametrize("memory", [0.05, 0.1, 0.2])
+def test_no_answer_starves_the_test_after_it(memory, fenced):
+    kept = "def check(c):\n    return c\nkept = [f(1)]\nassert kept == [1]"
+    tests = [{"code": kept}, {"code": f"room = bytearray({int(memory * 2**29)})\nassert f(1) == 2"}]
+    verifier = get_verifier("code", memory=memory)
+    for empty in ("[]", "set()", "__import__('collections').deque()", "{}"):
+        verdict = verifier.verify(fenced(f"def f(x):\n    return [{empty} for _ in range(100_000)]"), tests=tests)
+        assert verdict.score == 0, (empty, verdict)

@@ -141,13 +141,17 @@ def _checked(module: types.ModuleType, code: str) -> list[Any]:
 
 def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
     """Run trusted test code; names that it uses and does not define call the program through the parent."""
+    answered = False
     for at, source in tests:
-        _send(channel, ["test", at, *_tested(channel, source)])
+        seen = _Seen(before=answered)
+        _send(channel, ["test", at, *_tested(channel, source, seen)])
+        if seen.answers:
+            answered = True
+            gc.collect()  # what the program made of this test takes nothing from the next
 
 
-def _tested(channel: socket.socket, source: str) -> tuple[str, str]:
+def _tested(channel: socket.socket, source: str, seen: "_Seen") -> tuple[str, str]:
     """The outcome of one test, and why."""
-    seen = _Seen()
     try:
         tree = ast.parse(source, "<test>")
         space: dict[str, Any] = {"__name__": "__test__"}
@@ -156,12 +160,12 @@ def _tested(channel: socket.socket, source: str) -> tuple[str, str]:
         space |= {name: caught.get(name) or _Stub(channel, name, seen, caught) for name in unknown}
         code = compile(tree, "<test>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001 - the test is broken, not the program
-        return "broken", _told(error)
+        return seen.blame(error), _told(error)
     try:
         exec(code, space)  # noqa: S102 - the test, in a box of its own
         kind, why = "pass" if seen.calls else "idle", ""
     except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
-        kind, why = "fail" if seen.calls else "broken", _told(error)
+        kind, why = seen.blame(error), _told(error)
     return seen.uncrossed or (kind, why)  # noted when it happened: a test may have swallowed the exception
 
 
@@ -169,15 +173,22 @@ class _Seen:
     """What passed between a test and the program.
 
     Attributes:
+        before: whether the program has answered an earlier test.
         calls: how many calls were begun.
         answers: how many answers of the program the test was given.
         uncrossed: the first value that could not cross, as an outcome: "uncrossable" where it is the test's doing,
             "refused" where it is the program's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, before: bool) -> None:
+        self.before = before
         self.calls = self.answers = 0
         self.uncrossed: tuple[str, str] | None = None
+
+    def blame(self, error: BaseException) -> str:
+        """The outcome of a test that raised: it is broken only where the program can have had no part in that."""
+        short = self.before and isinstance(error, MemoryError)  # its earlier answers may still take room
+        return "fail" if self.calls or short else "broken"
 
     def refuse(self, why: str) -> BaseException:
         """Note that the program is to blame; what to raise."""

@@ -31,6 +31,8 @@ _MAKERS: dict[str, Callable[[Any], Any]] = {
     "k": lambda items: dict.fromkeys(items).keys(),
     "v": lambda items: dict(enumerate(items)).values(), "y": lambda items: dict(items).items(),
 }  # fmt: skip
+_OF_DATA = frozenset({"builtins", "program", "array", "collections", "_collections", "numpy"}) | STANDARD
+"""Modules of the classes of plain data, and of what it turns into."""
 Maker = Callable[[str, list[Any], list[Any]], Any]
 _DTYPE = re.compile(r"\|(?:b1|[iu]1|S\d{1,4})|[<>](?:[iu][248]|f[248]|c(?:8|16)|U\d{1,4})")
 """Types of arrays whose members are built-in values, as numpy writes them: no long doubles, which are none."""
@@ -40,8 +42,8 @@ class NoValueError(ValueError):
     """Something that is no exact built-in value, or no encoding of one.
 
     Attributes:
-        data: it is of a type that plain data can turn into by computing with it; not a function, nor an object of a
-            class that somebody wrote.
+        data: plain data can turn into it, by computing with it or by naming one of its methods; no other function, nor
+            an object of a class that somebody wrote.
     """
 
     def __init__(self, message: str, *, data: bool = False) -> None:
@@ -97,8 +99,15 @@ def encode(value: Any, depth: int = 0) -> Any:
     if (record := described(value)) is not None:
         tag, head, members = record
         return [tag, head, *(encode(item, depth + 1) for item in members)]
-    data = kind.__module__ in {"builtins", "program", "array"} | STANDARD and not callable(value)
-    raise NoValueError(f"a value of type {kind.__name__[:60]}", data=data)
+    raise NoValueError(f"a value of type {kind.__name__[:60]}", data=_comes_of_data(value))
+
+
+def _comes_of_data(value: Any) -> bool:
+    if callable(value):
+        owner = getattr(value, "__self__", None)  # that of a method
+        return owner is not None and _comes_of_data(owner)
+    kind = type(value)
+    return kind.__module__.partition(".")[0] in _OF_DATA and kind is not type(sys)
 
 
 def _taken(iterator: Any, depth: int) -> list[Any]:
@@ -122,7 +131,7 @@ def _of_numpy(value: Any, depth: int) -> Any:
         if value.size > MAX_ITEMS:
             raise TooLargeError(f"an array of more than {MAX_ITEMS} members")
         return ["n", value.dtype.str, encode(value.tolist(), depth + 1)]
-    raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}", data=not callable(value))
+    raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}", data=_comes_of_data(value))
 
 
 def decode(tree: Any, make: Maker = stand_in) -> Any:
