@@ -1,7 +1,6 @@
 """Remarks about a config that runs as it is written, but not as its reader may expect."""
 
 import inspect
-import logging
 from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,9 @@ from grpo_verifiers._suggest import did_you_mean
 if TYPE_CHECKING:
     from grpo_plus.outcome import Chosen
 
-logger = logging.getLogger("grpo_plus")
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus")
 
 _BY_RATIO = ("clip", "cispo", "sapo", "gmpo", "vespo")
 """Surrogates whose keywords say what happens at ratios other than 1."""

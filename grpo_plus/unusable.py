@@ -4,16 +4,16 @@ A verifier's are errors of that check; those of plain reward functions and step 
 error does: the completion must not gain by them, and a run must not end by one.
 """
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.verdict import LARGEST
 
-logger = logging.getLogger("grpo_plus.rewards")
+logger = get_logger("grpo_plus.rewards")
 
 Steps = list[list[tuple[int, int, float]]]
 

@@ -4,7 +4,9 @@ import logging
 
 import torch
 
-logger = logging.getLogger("grpo_plus.engine")
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus.engine")
 
 
 class Notes:

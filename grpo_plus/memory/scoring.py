@@ -4,15 +4,15 @@ Rows do not see each other, so the numbers are the same up to rounding; with dro
 training mode scores, smaller parts draw other masks.
 """
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from grpo_plus.memory.errors import StepTooLargeError, attempt, release
 from grpo_plus.memory.undo import Undo
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Scores = TypeVar("Scores")
 

@@ -7,7 +7,6 @@ random state that it had: the gradient is the same up to rounding. With dropout 
 parts draw other masks.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +16,9 @@ from torch import nn
 
 from grpo_plus.memory.errors import StepTooLargeError, attempt, release
 from grpo_plus.memory.undo import Undo, attributes, gradients, lengths, random_state, together
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 Parts = Iterable[tuple[Any, Iterable[str] | None]]
 """Objects, and which of their attributes; None for all."""

@@ -1,6 +1,5 @@
 """The parts of 4-bit training that work beside a trainer, wired to it."""
 
-import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.qlora.rollout import Rollout
 from grpo_plus.qlora.shape import shape_of
 from grpo_plus.qlora.vllm_adapter import AdapterServer, CloseAtEnd, warn_of_raw
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Rollouts:

@@ -6,7 +6,6 @@ what grows with the parts (a factor) from what does not (a constant), for the up
 
 import importlib.metadata
 import json
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,8 +14,9 @@ from typing import Any
 
 from grpo_plus.files import write_whole
 from grpo_plus.qlora.memory import ASSUMED, GIB, Line, Slack
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 BELIEVED = (0.5, 3.0)
 """Factors outside of this say that something else was measured than what the formula describes."""

@@ -1,6 +1,5 @@
 """What a trainer does differently when bitsandbytes holds the base."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +17,9 @@ from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.qlora.sampling import without_dropout
 from grpo_plus.qlora.vllm_adapter import check_server
 from grpo_plus.qlora.vllm_http import Client, ServerError
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Guard:

@@ -6,13 +6,12 @@ lose precision. Training alternates the two kinds of passes, so the rearrangemen
 ever made CPU inference faster.
 """
 
-import logging
-
 from torch import nn
 
 from grpo_plus.qlora.model import linear_4bit
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def keep_layout(model: nn.Module) -> int:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +14,9 @@ import torch
 from grpo_plus.qlora.decode import Decoded, decode
 from grpo_plus.qlora.model import is_adapted
 from grpo_plus.qlora.sampler import read_sampling
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 METHODS = (
     "generate",

@@ -7,7 +7,6 @@ model's: TRL's own importance sampling correction (``vllm_importance_sampling_*`
 """
 
 import itertools
-import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +18,9 @@ from typing import Any
 from transformers import TrainerCallback
 
 from grpo_plus.qlora.vllm_http import Client, ServerError
+from grpo_verifiers.redaction import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 AT_ONCE = 64
 """Requests under way at the same time; the server batches them."""

@@ -1,7 +1,6 @@
 """The trainer's side: writes the record of a run, and never stands in its way."""
 
 import contextlib
-import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -18,9 +17,9 @@ from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
 from grpo_plus.steps import decoder
-from grpo_verifiers.redaction import redact_text
+from grpo_verifiers.redaction import get_logger, redact_text
 
-logger = logging.getLogger("grpo_plus.record")
+logger = get_logger("grpo_plus.record")
 
 BATCHES = 400
 """Generation batches of a run that are sampled at most, evenly spread."""

@@ -4,9 +4,12 @@ import dataclasses
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
-from pathlib import Path
+import types
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -122,17 +125,22 @@ NAMES = [
     "personal_access_token",
     "oauth_token",
     "master_key",
+    *("masterkey", "userpwd", "psk", "pre_shared_key", "passw", "hf_tok", "token_hf", "key_api", "csrftoken", "authz"),
+    *("mongourl", "teams_hook_url", "seed_phrase", "basicauth", "PGPASS", "totp", "jwks", "user_pin", "recovery_codes"),
 ]
 HARMLESS = """
 max_tokens token_budget pad_token eos_token bos_token unk_token tokenizer tokenizer_name engine_tokens_per_pass think api_key_env answer_key
 token_type_ids monkey keyboard author passes path stop_token num_tokens total_tokens special_tokens max_new_tokens sort_key json_key k
 passk pattern sequence_token stop_tokens gradient_checkpointing seed answer column name label threshold weights model base_url rubric reference_key
+dataloader_pin_memory token_level key_dim num_key_value_heads tok_s tokens_per_s pinned keypoints keyword passing_score bypass pass_rate token_acc
 """
 TOKENS = [
     "sk-proj-abcDEF123456", "hf_abcdefghijKLMNOP1234", "ghp_abcdefghij0123456789", "gho_abcdefghij0123456789", "github_pat_11ABCDE_abcdefgh", "xoxb-123456-abcdef",
     "AKIAIOSFODNN7EXAMPLE", "AIzaSyA-1234567890abcdef", "glpat-abcdefghij012345", "npm_abcdefghij0123456789", "eyJhbGciOiJIUzI1.eyJzdWIiOiIx.c2lnbmF0dXJl",
     "-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY-----", "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "Bearer abcDEF123456", "Basic dXNlcjpwYXNz",
     "sk-ant-api03-abcDEF", "gsk_abcDEF123456", "nvapi-abcDEF12345", "pypi-AgEIcHlwaS5vcmcCJ", "hvs.CAESIabcdefgh",
+    "hf_abcdefghijklmnopqrstuvwxyzabcdefgh", "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw-x", "dapi0123456789abcdef0123456789abcdef", "ATATT3xFfGF0AbCdEf1234567890",
+    "secret_AbCdEf1234567890AbCdEf12", "wandb_v1_AbCdEf1234567890AbCdEf12", "csk-AbCdEf1234567890AbCdEf", "EAAAEAbCdEf1234567890AbCdEf1234567890AbCdEf",
 ]  # fmt: skip
 
 VERIFIER = """
@@ -160,6 +168,11 @@ def entry(**more):
 
 def everything_below(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+class NamedClient(NamedTuple):
+    api_key: str
+    url: str = "http://x"
 
 
 class TestNames:
@@ -239,7 +252,8 @@ class TestTexts:
 
     @pytest.mark.parametrize("text", [
         "hf_hub_download of sk-learn", "Set the token in HF_TOKEN", "token: the next one", "a basic auth with a user", "the answer is 5: wrong key", "https://host:8000/v1?limit=5",
-        "eos_token='</s>', max_tokens=5, token=5", "git@github.com:x/y", "Bearer token missing", "ratio: token", "revision 0123456789abcdef0123456789abcdef01234567", "f(x) = x: y", "session=12",
+        "eos_token='</s>', max_tokens=5, token=5", "git@github.com:x/y", "KeyError: 'model.layers.0.self_attn.q_proj.weight'", "unexpected token Qwen2ForCausalLM", "api_key=None", "auth: none", "Basic Algebra and Token Ids",
+        "token: '<|im_end|>'", "signature: (x, y=3)", "The key is to note that x1=2", "ThisIsALongCamelCaseNameWith2Digits", "mailto:me@host.org/x", "12:30@noon", "Bearer token missing", "ratio: token", "revision 0123456789abcdef0123456789abcdef01234567", "f(x) = x: y", "session=12",
     ])  # fmt: skip
     def test_ordinary_texts_stay(self, text):
         assert redact_text(text) == text
@@ -248,9 +262,21 @@ class TestTexts:
         "https://user:S3CR3T@host/v1", "https://S3CR3T@host", "postgres://u:p@S3CR3T@host/db", "https://host/v1?api_key=S3CR3T&x=1", "https://host?x=1&sig=S3CR3T", "https://host/?key=S3CR3T",
         "--judge.api_key=S3CR3T", "--hub_token S3CR3T --x", "curl -H 'X-Api-Key: S3CR3T'", "Authorization: Basic S3CR3T", "{'cookie': 'a=S3CR3T; b=S3CR3T'}", "api_key=['S3CR3T', 'S3CR3T']", "Judge(api_key='S3CR3T x S3CR3T')",
         r'{\"password\": \"S3CR3T\"}', "https://hooks.slack.com/services/T0/S3CR3T/S3CR3T", "password: S3CR3T", "s3://b?X-Amz-Signature=S3CR3T",
+        "me:S3CR3T@host:5432/db", "https%3A%2F%2Fuser%3AS3CR3T%40host", "curl -u me:S3CR3T https://h", "X-Key: S3CR3T", "model: x\ntoken: S3CR3T\nseed: 1", "api_key=b'S3CR3T'",
+        json.dumps(json.dumps(json.dumps({"api_key": "S3CR3T"}))), "Incorrect API key provided: aS3CR3Tb2c4d", "the password is aS3CR3Tb2c4d", "invalid token aS3CR3Tb2c4d",
     ])  # fmt: skip
     def test_addresses_options_and_headers(self, text):
         assert "S3CR3T" not in redact_text(text)
+
+    @pytest.mark.parametrize("value", [
+        {"note": f"uses {CANARY}", "kwargs": {"api_key": CANARY}}, {CANARY: 1, "api_key": CANARY}, {"name": "Authorization", "val": CANARY}, {"field": "password", "content": CANARY},
+        NamedClient(CANARY), types.SimpleNamespace(api_key=CANARY), {b"api_key": CANARY}, {("client", "api_key"): CANARY}, {"api_key": PurePosixPath(CANARY)},
+        ["Authorization", "Bearer", "aB3dE5gH7jK9mN1p"], ["curl", "--key", "aB3dE5gH7jK9"], ["curl", "-u", f"me:{CANARY}"],
+    ], ids=str)  # fmt: skip
+    def test_every_shape_in_which_a_secret_is_passed(self, value):
+        found = str(redact(value))
+        assert HIDDEN in found
+        assert not re.search(rf"{CANARY}|aB3dE5gH7jK9", found)
 
     def test_a_secret_that_was_seen_is_hidden_without_its_name(self, monkeypatch):
         monkeypatch.setenv("MY_SERVICE_TOKEN", "from-the-environment-9")
@@ -434,6 +460,7 @@ def test_a_run_leaves_none_in_any_file_nor_says_one(config, folder):
         "save_steps": 1,
         "log_completions": True,
         "advantage": "sign",
+        "run_name": f"token={CANARY}",
     }
     path = config(**given)
     env = {**os.environ, "VLLM_API_KEY": CANARY, "WANDB_API_KEY": CANARY, "MY_SERVICE_TOKEN": CANARY}

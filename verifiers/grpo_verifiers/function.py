@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import logging
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
 from grpo_verifiers.fault import FAULTS, Fault, blamed, excused
 from grpo_verifiers.keywords import check_keywords
+from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.report import GoldReport
 from grpo_verifiers.trials import Trial, check_trials
@@ -39,7 +39,7 @@ DEFAULT_ASYNC_TIMEOUT = 120.0
 Isolation = Literal["process", "inline"]
 OnError = Literal["null", "zero", "raise"]
 
-_log = logging.getLogger("grpo_verifiers")
+_log = get_logger("grpo_verifiers")
 
 
 @dataclass(frozen=True)

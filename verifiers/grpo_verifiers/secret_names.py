@@ -15,11 +15,15 @@ def _words(text: str) -> frozenset[str]:
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Anywhere in the letters of a name, with whatever stands between them.
 _ALL = re.compile(
-    "password|passwd|passphrase|passcode|secret|credential|apikey|accesskey|privatekey|signingkey|encryptionkey|authkey"
-    "|appkey|sshkey|sessionid|webhook|authorization|bearer|cookie|connectionstring|connstr|privatepem"
+    "password|passwd|passphrase|passcode|secret(?!ar)|credential|apikey|accesskey|privatekey|signingkey|encryptionkey|authkey"
+    "|appkey|sshkey|masterkey|rootkey|sharedkey|subscriptionkey|seedphrase|mnemonic|onetimepass|recoverycode|activationcode"
+    "|basicauth|sessionid|webhook|authorization|bearer|cookie|connectionstring|connstr|privatepem"
 )
-_ALL_WORDS = _words("pwd pwds dsn dsns jwt jwts creds cred")
-_TEXT_WORDS = _words("auth auths oauth sas otp csrf xsrf session sessions signature")
+_ALL_WORDS = _words("""
+    pwd pwds pswd psw passw passwrd userpwd pgpass htpasswd psk dsn dsns jwt jwts jwks creds cred totp hmac netrc
+    conninfo pkcs pem
+""")
+_TEXT_WORDS = _words("auth auths authz oauth sas otp csrf xsrf session sessions sessid signature")
 _POINTERS = _words("env var variable file path name type column field")
 _OWNERS = _words("""
     access api auth bearer bot client deploy gh github gitlab hf hub id identity login npm oauth personal pypi
@@ -45,6 +49,9 @@ _VARIABLE = re.compile(
 )
 
 
+_SHORT = {"tok": "token", "toks": "tokens", "tkn": "token"}
+
+
 def secret_kind(name: str) -> Kind:
     """What has to be hidden under this name.
 
@@ -56,15 +63,20 @@ def secret_kind(name: str) -> Kind:
 
 @lru_cache(maxsize=8192)
 def _kind(name: str) -> Kind:
-    words = [word.lower() for word in _WORDS.findall(name)]
+    words = [_SHORT.get(word.lower(), word.lower()) for word in _WORDS.findall(name)]
     if not words or (len(words) > 1 and words[-1] in _POINTERS):
         return ""
     last, rest = words[-1], set(words[:-1])
     if _ALL.search("".join(words)) or not _ALL_WORDS.isdisjoint(words):
         return "all"
+    if last == "pin":
+        return "all"
     if not _TEXT_WORDS.isdisjoint(words) or (last in {"pat", "pass"} and "per" not in rest):
         return "text"
-    if last in {"url", "uri"} and not _STORES.isdisjoint(rest):
+    if len(words) == 2 and words[0] in {"token", "key", "keys"} and last in _OWNERS - {"id", "user", "client"}:
+        return "text"
+    stored = re.fullmatch(r"(.+)ur[il]", last)
+    if (last in {"url", "uri"} and rest & (_STORES | {"hook"})) or (stored and stored[1] in _STORES):
         return "text"
     if last == "token" or (last in {"value", "string", "str"} and "token" in rest):
         return "" if rest & _OF_MODELS else "text"
@@ -72,8 +84,10 @@ def _kind(name: str) -> Kind:
         return "text" if not rest or rest & _OWNERS else ""
     if last in {"key", "keys"}:
         return "random" if not rest else "" if rest & _OF_DATA else "text"
+    if words[0] in {"key", "token"} and words[1:2] in (["for"], ["of"]):
+        return "random"
     owned = re.fullmatch(r"(.+)(?:token|key)s?", last)
-    return "text" if owned and owned[1] in _OWNERS | {"vllm", "openai", "anthropic", "secret"} else ""
+    return "text" if owned and owned[1] in _OWNERS | {"vllm", "openai", "anthropic", "secret", "csrf", "xsrf"} else ""
 
 
 def is_secret_variable(name: str) -> bool:
