@@ -86,7 +86,7 @@ def _sequence(values: Sequence[Any], kind: Kind, depth: int) -> list[Any]:
     found = []
     before: Kind = ""
     for at, item in enumerate(values):
-        login = isinstance(item, str) and at > 0 and values[at - 1] in {"-u", "--user"}
+        login = isinstance(item, str) and at > 0 and str(values[at - 1]) in {"-u", "--user"}
         found.append(redact_text(f"-u {item}")[3:] if login else _redacted(item, _stronger(kind, before), depth + 1))
         before = _kind_of_next(item, pair=len(values) == 2 and at == 0)
     return found
