@@ -13,7 +13,7 @@ from grpo_verifiers.math import relations
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.families import compare_families, is_angle_family
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
-from grpo_verifiers.math.leaf import Leaf, Outcome, show
+from grpo_verifiers.math.leaf import Leaf, Outcome, apart, show
 from grpo_verifiers.math.letters import ordered_letters
 from grpo_verifiers.math.naming import compare_named, group_assignments, without_labels
 from grpo_verifiers.math.numerals import spoken
@@ -22,13 +22,14 @@ from grpo_verifiers.math.pieces import compare_pieces
 from grpo_verifiers.math.quantities import compound, with_symbols, with_words
 from grpo_verifiers.math.sets import compare_sets, listed
 from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt, walk, weight
+from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt, survey, walk
 from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
 from grpo_verifiers.math.vectors import as_tuple, transposed
 from grpo_verifiers.math.wording import texts
 
 MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody
+_WORDS = frozenset({"unit", "text", "currency"})
 _GROUPS = frozenset({"list", "set", "paren"})
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
 _C, _SMALL_C = ("v", "C"), ("v", "c")
@@ -46,10 +47,16 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     """
     if gold == answer:
         return True, ""
-    spend(20 + 4 * (weight(gold) + weight(answer)))
-    gold, answer = expand_signs(gold), expand_signs(_constant_of(gold, answer))
-    if "pm" in {top[0] for node in (gold, answer) for top in walk(node)}:
-        return False, "too many plus-or-minus signs"
+    if (values := apart(gold, answer)) is not None:
+        return values
+    asked, seen = survey(gold), survey(answer)
+    spend(20 + 4 * (asked.weight + seen.weight))
+    if "C" in asked.variables:
+        answer = _constant_of(gold, answer)
+    if "pm" in asked.kinds or "pm" in seen.kinds:
+        gold, answer = expand_signs(gold), expand_signs(answer)
+        if "pm" in survey(gold).kinds | survey(answer).kinds:
+            return False, "too many plus-or-minus signs"
     if gold[0] == "unit" and answer[0] == "list":
         answer = compound(answer)
     elif gold[0] == "list" and answer[0] == "unit":
@@ -94,7 +101,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         answer = _scaled(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
         return _structures(gold, answer, options, equal)
-    if _has_words(answer) and not _has_words(gold):
+    if not _WORDS.isdisjoint(seen.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return _infinite(gold, answer) or leaf(gold, answer, options)
 
@@ -125,7 +132,7 @@ def _is_structured(node: Node) -> bool:
 
 
 def _has_words(node: Node) -> bool:
-    return any(top[0] in {"unit", "text", "currency"} for top in walk(node))
+    return not _WORDS.isdisjoint(survey(node).kinds)
 
 
 @lru_cache(maxsize=64)

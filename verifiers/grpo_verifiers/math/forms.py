@@ -20,6 +20,7 @@ Poly = dict[Mono, Fraction]
 Form = tuple[Poly, Poly]  # numerator, denominator
 
 ONE: Mono = (1, 0, ())
+UNIT: Poly = {ONE: Fraction(1)}  # the denominator of most forms; forms are never changed
 OPAQUE = "?"  # begins the name of a generator that may depend on others
 
 
@@ -37,7 +38,7 @@ class NotAlgebraicError(ValueError):
 
 def constant(value: int | Fraction) -> Form:
     """The form of a rational number."""
-    return ({ONE: Fraction(value)} if value else {}, {ONE: Fraction(1)})
+    return ({ONE: Fraction(value)} if value else {}, UNIT)
 
 
 def rational(form: Form) -> Fraction | None:
@@ -45,6 +46,8 @@ def rational(form: Form) -> Fraction | None:
     top, bottom = form
     if not top:
         return Fraction(0)
+    if bottom is UNIT and len(top) == 1 and ONE in top:
+        return top[ONE]
     if len(top) == len(bottom) == 1:
         (mono, coefficient), (below, divisor) = next(iter(top.items())), next(iter(bottom.items()))
         if mono == below:
@@ -81,7 +84,7 @@ def key(form: Form) -> str:
 def generator(name: str, exponent: int = 1) -> Form:
     """A variable or constant as a form."""
     mono = (1, 1, ()) if name == "i" else (1, 0, ((name, exponent),))
-    return {mono: Fraction(1)}, {ONE: Fraction(1)}
+    return {mono: UNIT[ONE]}, UNIT
 
 
 def opaque(*parts: str) -> Form:
@@ -94,7 +97,7 @@ def opaque(*parts: str) -> Form:
 
 def plus(left: Form, right: Form) -> Form:
     """The sum."""
-    if left[1] == right[1]:
+    if left[1] is right[1] or left[1] == right[1]:
         return _add(left[0], right[0]), left[1]
     return _add(_mul(left[0], right[1]), _mul(right[0], left[1])), _mul(left[1], right[1])
 
@@ -114,7 +117,8 @@ def inverse(form: Form) -> Form:
 def _add(left: Poly, right: Poly, sign: int = 1) -> Poly:
     total = dict(left)
     for mono, value in right.items():
-        new = total.get(mono, Fraction(0)) + sign * value
+        signed = value if sign > 0 else -value
+        new = total[mono] + signed if mono in total else signed
         spend(_cost(new))
         if new:
             total[mono] = new
@@ -126,13 +130,15 @@ def _add(left: Poly, right: Poly, sign: int = 1) -> Poly:
 
 
 def _mul(left: Poly, right: Poly) -> Poly:
+    if left is UNIT or right is UNIT:
+        return right if left is UNIT else left
     if len(left) * len(right) > 4 * MAX_TERMS:
         raise NotAlgebraicError("too many terms")
     total: Poly = {}
     for (rad_a, im_a, gens_a), a in left.items():
         for (rad_b, im_b, gens_b), b in right.items():
             common = gcd(rad_a, rad_b)
-            value = a * b * common
+            value = a * b if common == 1 else a * b * common
             cost = _cost(value)
             if cost > _MAX_COST:
                 raise TooBigError("a number too large to compute")
@@ -140,7 +146,7 @@ def _mul(left: Poly, right: Poly) -> Poly:
             if im_a and im_b:
                 value = -value
             mono = ((rad_a // common) * (rad_b // common), im_a ^ im_b, _merge(gens_a, gens_b))
-            new = total.get(mono, Fraction(0)) + value
+            new = total[mono] + value if mono in total else value
             if new:
                 total[mono] = new
             else:

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 
+from grpo_verifiers.budget import spend
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.decimals import decimal_of, stands_for
 from grpo_verifiers.math.form import is_final, is_reduced, undone
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
 from grpo_verifiers.math.numeric import refuted
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, walk
+from grpo_verifiers.math.plain import exact_value
+from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
 
+_TEN = number(10)
+MAX_SHOWN = 30
 Outcome = tuple[bool | None, str]
 Leaf = Callable[[Node, Node, Options], Outcome]
 
@@ -25,17 +29,34 @@ def show(node: Node) -> str:
             text = "" if value is None else str(value)
         except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
             text = ""
-    return text if text and len(text) <= 30 else "the answer"
+    return text if text and len(text) <= MAX_SHOWN else "the answer"
+
+
+def apart(gold: Node, answer: Node) -> Outcome | None:
+    """The verdict on integers and fractions of integers whose values differ; None for all others."""
+    if (value := exact_value(answer)) is None or (expected := exact_value(gold)) is None or value == expected:
+        return None
+    spend(4)
+    return False, _difference(
+        *(text if len(text := str(side)) <= MAX_SHOWN else "the answer" for side in (value, expected))
+    )
+
+
+def _difference(answer: str, gold: str) -> str:
+    return f"{answer} is not {gold}" if answer != gold else "not equal"
 
 
 def quick(gold: Node, answer: Node, options: Options) -> Outcome:
     """Whether two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    if gold == answer:
+        return True, ""
     gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
     if gold == answer:
         return True, ""
-    if "inf" in {top[1] for node in (gold, answer) for top in walk(node) if top[0] == "v"}:
+    asked, seen = survey(gold), survey(answer)
+    if "inf" in asked.variables or "inf" in seen.variables:
         return False, "infinity is not the same"
-    if STRUCTURES & {top[0] for top in walk(answer)} and not STRUCTURES & {top[0] for top in walk(gold)}:
+    if not STRUCTURES.isdisjoint(seen.kinds) and STRUCTURES.isdisjoint(asked.kinds):
         return False, "another kind of answer"
     for node, who in ((answer, "the answer"), (gold, "the gold")):
         try:
@@ -48,8 +69,7 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
             pass
     equal = _equal(gold, answer, options)
     if equal is False:
-        sides = show(answer), show(gold)
-        return False, f"{sides[0]} is not {sides[1]}" if sides[0] != sides[1] else "not equal"
+        return False, _difference(show(answer), show(gold))
     if problem := form_problem(gold, answer, options):
         return False, problem
     return equal, ""
@@ -57,13 +77,14 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
 
 def same_logarithms(node: Node, other: Node) -> Node:
     """The tree with logarithms without a base read as decimal ones where the other side writes base 10."""
-    ten = number(10)
-    return _with_base_ten(node) if any(top[0] == "log" and top[1] == ten for top in walk(other)) else node
+    if "log" not in survey(node).kinds or not any(top[0] == "log" and top[1] == _TEN for top in walk(other)):
+        return node
+    return _with_base_ten(node)
 
 
 def _with_base_ten(node: Node) -> Node:
     if node[0] == "log":
-        return ("log", node[1] or number(10), _with_base_ten(node[2]))
+        return ("log", node[1] or _TEN, _with_base_ten(node[2]))
     return rebuilt(node, _with_base_ten)
 
 
@@ -96,7 +117,7 @@ def _equal(gold: Node, answer: Node, options: Options) -> bool | None:
 
 
 def _has_percent(node: Node) -> bool:
-    return any(top[0] == "%" for top in walk(node))
+    return "%" in survey(node).kinds
 
 
 def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:

@@ -6,7 +6,7 @@ from math import isqrt
 from grpo_verifiers.budget import spend
 from grpo_verifiers.math.forms import (
     MAX_BITS,
-    ONE,
+    UNIT,
     Form,
     Mono,
     NotAlgebraicError,
@@ -94,7 +94,7 @@ def root_of(form: Form, degree: int) -> Form:
     if degree == 2 and (value.numerator * value.denominator <= MAX_RADICAND or _is_square(value)):
         # sqrt(p/q) = sqrt(p q)/q
         outside, inside = _square_free(value.numerator * value.denominator)
-        return {(inside, 0, ()): Fraction(outside, value.denominator)}, {ONE: Fraction(1)}
+        return {(inside, 0, ()): Fraction(outside, value.denominator)}, UNIT
     top, bottom = _exact_root(value.numerator, degree), _exact_root(value.denominator, degree)
     if top is not None and bottom is not None:
         return constant(Fraction(top, bottom))

@@ -7,6 +7,7 @@ from grpo_verifiers.math.named_sets import set_in_words
 from grpo_verifiers.math.notations import notation
 from grpo_verifiers.math.nouns import QUANTITY
 from grpo_verifiers.math.parse import parse
+from grpo_verifiers.math.plain import plain
 from grpo_verifiers.math.prose import phrase
 from grpo_verifiers.math.tokens import MAX_CHARS, ParseError, tokenize
 from grpo_verifiers.math.tree import Node
@@ -33,10 +34,11 @@ def without_text_commands(text: str) -> str:
 def undelimited(text: str) -> str:
     """The text without math delimiters; a lone dollar sign is a currency and stays."""
     text = text.strip()
-    for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
-        if text.startswith(opener) and text.endswith(closer):
-            text = text[2:-2].strip()
-    dollars = len(_DOLLAR.findall(text))
+    if text.startswith(("\\(", "\\[")):
+        for opener, closer in (("\\(", "\\)"), ("\\[", "\\]")):
+            if text.startswith(opener) and text.endswith(closer):
+                text = text[2:-2].strip()
+    dollars = len(_DOLLAR.findall(text)) if "$" in text else 0
     if dollars and dollars % 2 == 0:
         text = _DOLLAR.sub(" ", text).strip()
     elif dollars == 1 and text.endswith("$"):
@@ -54,6 +56,8 @@ def read(text: str) -> Node:
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     text = undelimited(text).replace("{:}", ":")
+    if (number := plain(text)) is not None:
+        return number
     if (special := notation(_SPACES.sub(" ", without_text_commands(text)).strip(" ."))) is not None:
         return special
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():

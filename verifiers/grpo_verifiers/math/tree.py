@@ -24,7 +24,7 @@ r"""The syntax tree of an answer: nested tuples, so that equal trees compare equ
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 Node = tuple[Any, ...]
 # Kinds that are no single value.
@@ -92,14 +92,45 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(children(top))
 
 
-def weight(node: Node) -> int:
-    """The sizes of all subtrees added up: work that looks at a tree again from every one of its nodes."""
-    total, waiting = 0, [(node, 1)]
+class Survey(NamedTuple):
+    """What there is in a tree, found in one walk.
+
+    Attributes:
+        kinds: of all nodes.
+        variables: their names, constants included.
+        weight: the sizes of all subtrees added up: work that looks at a tree again from every one of its nodes.
+    """
+
+    kinds: set[str]
+    variables: set[str]
+    weight: int
+
+
+def survey(node: Node) -> Survey:
+    """Look at every node of a tree once."""
+    kinds, variables, total, waiting = set(), set(), 0, [(node, 1)]
     while waiting:
         top, level = waiting.pop()
         total += level
-        waiting.extend((part, level + 1) for part in children(top))
-    return total
+        kind = top[0]
+        kinds.add(kind)
+        if kind == "v":
+            variables.add(top[1])
+        if kind in _LEAVES:
+            continue
+        level += 1
+        for part in top[1:]:
+            if isinstance(part, tuple) and part:
+                if isinstance(part[0], tuple):
+                    waiting += [(each, level) for each in part]
+                else:
+                    waiting.append((part, level))
+    return Survey(kinds, variables, total)
+
+
+def weight(node: Node) -> int:
+    """The sizes of all subtrees added up."""
+    return survey(node).weight
 
 
 def is_deeper(node: Node, limit: int) -> bool:

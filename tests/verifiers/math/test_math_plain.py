@@ -1,0 +1,103 @@
+"""Short ways of the math verifier give what the long ways give: plain numbers, one walk over a tree, marks in a text."""
+
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpo_verifiers.math.leaf import apart, quick
+from grpo_verifiers.math.notations import notation
+from grpo_verifiers.math.options import Options, options_of
+from grpo_verifiers.math.parse import parse
+from grpo_verifiers.math.plain import exact_value, plain
+from grpo_verifiers.math.read import read
+from grpo_verifiers.math.tokens import ParseError
+from grpo_verifiers.math.tree import survey, walk
+from grpo_verifiers.reading.finding import has, places
+
+DIGITS = st.text("0123456789", min_size=1, max_size=42)
+NUMBERS = st.one_of(
+    st.tuples(DIGITS).map(lambda parts: parts[0]),
+    st.tuples(DIGITS, st.sampled_from([".", "/", ",", " ", "//", "^"]), DIGITS).map("".join),
+    st.tuples(st.sampled_from(["\\frac", "\\dfrac", "\\tfrac", "\\cfrac"]), DIGITS, DIGITS).map(
+        lambda parts: f"{parts[0]}{{{parts[1]}}}{{{parts[2]}}}"
+    ),
+    st.text("0123456789./-{}\\frac ", max_size=12),
+)
+PLAIN = st.tuples(st.sampled_from(["", "-", "--", "+"]), NUMBERS).map("".join)
+EXPRESSIONS = st.sampled_from([
+    "x+1", "\\sqrt{2}", "(1,2)", "3\\%", "\\pm 3", "2\\pi", "x=3", "\\text{ cm}", "f(x, y)", "\\log_{10} 3", "\\infty",
+    "\\begin{pmatrix}1\\\\2\\end{pmatrix}", "[1,2)\\cup(3,4]", "5\\text{ km}", "30^\\circ", "C+x", "1,2,3", "\\{1,2\\}",
+])  # fmt: skip
+
+
+@given(PLAIN)
+def test_a_plain_number_gets_the_tree_that_the_grammar_gives_it(text: str) -> None:
+    node = plain(text)
+    if node is None:
+        return
+    assert notation(text) is None
+    assert node == parse(text) == read(text)
+
+
+@pytest.mark.parametrize("text", ["7", "-7", "007", "0.50", "-3/4", "\\frac{6}{8}", "-\\dfrac{1}{2}", "5/0", "0"])
+def test_these_are_plain_numbers(text: str) -> None:
+    assert plain(text) == parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1,000", "+7", "--7", "1.", ".5", "7.", "\\frac34", "\\frac{-1}{2}", "٣", "1/2/3", "²"]
+)
+def test_these_are_left_to_the_grammar(text: str) -> None:
+    assert plain(text) is None
+
+
+@given(PLAIN, PLAIN, st.sampled_from([Options(), Options(decimals=1), Options(evaluated=False, reduced=False)]))
+def test_plain_numbers_told_apart_get_the_verdict_and_the_reason_of_canonical_forms(
+    gold: str, answer: str, options: Options
+) -> None:
+    try:
+        left, right = parse(gold), parse(answer)
+    except ParseError:
+        return
+    found = apart(left, right)
+    if found is not None:
+        assert found == quick(left, right, options)
+
+
+@given(st.fractions(), st.fractions())
+def test_fractions_are_told_apart_exactly_where_their_values_differ(left: Fraction, right: Fraction) -> None:
+    gold, answer = (parse(f"\\frac{{{side.numerator}}}{{{side.denominator}}}") for side in (left, right))
+    if left >= 0 and right >= 0:
+        assert (exact_value(gold), exact_value(answer)) == (left, right)
+        assert (apart(gold, answer) is not None) == (left != right)
+
+
+@given(st.lists(EXPRESSIONS, min_size=1, max_size=3).map(" , ".join))
+def test_a_survey_says_what_walks_say(text: str) -> None:
+    try:
+        node = read(text)
+    except ParseError:
+        return
+    found, nodes = survey(node), list(walk(node))
+    assert found.kinds == {top[0] for top in nodes}
+    assert found.variables == {top[1] for top in nodes if top[0] == "v"}
+    assert found.weight == sum(len(list(walk(top))) for top in nodes)
+
+
+@given(st.text("\\bfoxed{<>", max_size=60), st.sampled_from(["\\boxed", "\\fbox", "<", "ed"]))
+def test_marks_are_found_where_they_are(text: str, mark: str) -> None:
+    assert places(text, mark)[::-1] == [match.start() for match in re.finditer(re.escape(mark), text)]
+    assert has(text, mark) == (mark in text)
+
+
+def test_options_are_made_once_and_never_mixed_up_with_equal_values_of_another_type() -> None:
+    assert options_of(decimals=1) is options_of(decimals=1)
+    assert options_of() == options_of(conflicts="reject") == Options()
+    assert options_of(decimals=1).decimals == 1
+    for wrong in ({"decimals": True}, {"evaluated": 1}, {"think": []}, {"decimal": 3}, {"conflicts": ["reject"]}):
+        for _ in range(2):
+            with pytest.raises((TypeError, ValueError), match=r"^math: "):
+                options_of(**wrong)
