@@ -4,6 +4,8 @@ from grpo_verifiers.math.tokens import ParseError, Token
 from grpo_verifiers.math.words import MAX_DEPTH
 
 END = Token("end", "")
+_STOPS = frozenset({"}", ")", "]", ",", ";", "+", "-", "=", "<", ">", "<=", ">=", "!=", "~=", "\\}", ":", "&"})
+"""Signs that end a product, and that nothing attaches to a factor."""
 
 
 class Cursor:
@@ -37,15 +39,27 @@ class Cursor:
 
     def is_op(self, *texts: str) -> bool:
         """Whether the next token is one of these signs."""
-        token = self.peek()
-        return token.kind == "op" and token.text in texts
+        if self.at >= len(self.tokens):
+            return False
+        kind, said, _ = self.tokens[self.at]
+        return said in texts and kind == "op"
 
     def take(self, text: str) -> bool:
         """Take the next token if it is this sign."""
-        if self.is_op(text):
-            self.at += 1
+        if self.at >= len(self.tokens):
+            return False
+        kind, said, _ = self.tokens[self.at]
+        if said != text or kind != "op":
+            return False
+        self.at += 1
+        return True
+
+    def product_ends(self) -> bool:
+        """Whether nothing that belongs to a product follows; False where that takes a closer look."""
+        if self.at >= len(self.tokens):
             return True
-        return False
+        kind, said, _ = self.tokens[self.at]
+        return kind == "op" and said in _STOPS
 
     def expect(self, text: str) -> None:
         """Take this sign or give up."""

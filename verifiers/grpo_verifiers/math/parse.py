@@ -71,7 +71,7 @@ class _Parser(Atoms):
     def separator(self) -> str:
         """Take what stands between two statements: ``","``, ``"and"`` or ``"or"``; empty where nothing does."""
         seen = ""
-        while True:
+        while self.at < len(self.tokens):
             token = self.peek()
             word = token.text.strip().lower()
             if token.kind == "op" and token.text in {",", ";"}:
@@ -84,8 +84,9 @@ class _Parser(Atoms):
             elif token.kind == "cmd" and token.text in {"cup", "cap"} and self.relation_follows():
                 seen = "or" if token.text == "cup" else "and"
             else:
-                return seen
+                break
             self.at += 1
+        return seen
 
     def relation_follows(self) -> bool:
         """Whether a relation stands between the next sign of union or intersection and the one after it."""
@@ -98,7 +99,7 @@ class _Parser(Atoms):
 
     def statement(self) -> Node:
         terms, ops = [self.sets()], []
-        while True:
+        while self.at < len(self.tokens):
             self.at += self.defines()
             token = self.peek()
             if token.text == "not" and token.kind == "cmd" and self.peek(1).text in _NOT:
@@ -145,7 +146,7 @@ class _Parser(Atoms):
 
     def sum(self) -> Node:
         node = self.signed()
-        while True:
+        while self.at < len(self.tokens):
             token = self.peek()
             if self.is_op("+", "-"):
                 _no_words(node)
@@ -169,7 +170,8 @@ class _Parser(Atoms):
                 node = ("f", "mod", (node, self.sum()))
                 self.expect(")")
             else:
-                return node
+                break
+        return node
 
     def takes_modulus(self, ahead: int) -> bool:
         """Whether the word "mod" stands there."""
@@ -195,7 +197,7 @@ class _Parser(Atoms):
 
     def product(self) -> Node:
         factors = [self.power()]
-        while True:
+        while not self.product_ends():
             token = self.peek()
             if self.take("*"):
                 factors.append(self.factor())
@@ -231,9 +233,11 @@ class _Parser(Atoms):
 
     def starts_plain_fraction(self, before: Node) -> bool:
         """Whether ``4/5`` follows the integer of a mixed number such as ``3 4/5``."""
+        if before[0] != "n" or before[2] is not None or self.peek().kind != "num":
+            return False
         top, slash, bottom = (self.peek(ahead) for ahead in range(3))
         return (
-            before[0] == "n" and before[2] is None and top.kind == bottom.kind == "num" and top.spaced
+            bottom.kind == "num" and top.spaced
             and slash.text == "/" and top.text.isdigit() and bottom.text.isdigit() and len(bottom.text) <= 6
             and 0 < int(top.text) < int(bottom.text)
         )  # fmt: skip
@@ -322,7 +326,7 @@ class _Parser(Atoms):
 
     def power(self) -> Node:
         node = self.atom()
-        while True:
+        while not self.product_ends():
             token = self.peek()
             if self.take("^"):
                 node = self.raised(node)
@@ -343,7 +347,8 @@ class _Parser(Atoms):
                 self.at += 1
                 node = ("%", node)
             else:
-                return node
+                break
+        return node
 
     def followed_by_equals(self) -> bool:
         return self.peek(1).kind == "op" and self.peek(1).text == "="

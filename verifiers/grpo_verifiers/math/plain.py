@@ -36,7 +36,7 @@ def exact_value(node: Node) -> Fraction | None:
         value = None if node[0] == "-" else exact_value(node)
         return None if value is None else -value
     if node[0] == "n":
-        return None if node[2] is not None else node[1]  # type: ignore[no-any-return]  # the number of a number node
+        return None if node[2] is not None else node[1]
     if node[0] == "/":
         top, bottom = node[1], node[2]
         if top[0] == bottom[0] == "n" and top[2] is None and bottom[2] is None and bottom[1]:

@@ -73,6 +73,7 @@ _OPTIONS = re.compile(r"[A-Z](?:\s*,\s*[A-Z])+")
 _CAPITALS = re.compile(r"[A-Z]")
 _JOINING = re.compile(r"\b(?:and|or)\b|&")
 _UNBRACED = frozenset({"mathrm", "mathbf", "mathit", "mathsf", "text", "boldsymbol", "bm"})
+_DEPTHS = {"(": 1, "[": 1, "{": 1, "\\{": 1, ")": -1, "]": -1, "}": -1, "\\}": -1}
 _RAW_OPS = {"**": "^", "==": "="}
 _ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "&": "&", "_": "_"}
 
@@ -89,8 +90,9 @@ def tokenize(text: str) -> list[Token]:
     text = ascii_latex(text)
     tokens: list[Token] = []
     at, depth, spaced = 0, 0, False
+    may_group = "," in text or " " in text or "\\" in text
     while at < len(text):
-        if depth == 0 and text[at].isdigit():
+        if may_group and depth == 0 and text[at].isdigit():
             grouped = _GROUPED.match(text, at) or _SPACED.match(text, at)
             if grouped:
                 tokens.append(Token("num", re.sub(r"[^\d.]", "", grouped.group()), spaced))
@@ -127,7 +129,7 @@ def tokenize(text: str) -> list[Token]:
         else:
             tokens.append(Token(kind or "op", _RAW_OPS.get(value, value), spaced))
         last = tokens[-1].text if tokens else ""
-        depth += (last in ("(", "[", "{", "\\{")) - (last in (")", "]", "}", "\\}"))
+        depth += _DEPTHS.get(last, 0)
         spaced = False
         if len(tokens) > MAX_TOKENS:
             raise ParseError(f"more than {MAX_TOKENS} tokens")
