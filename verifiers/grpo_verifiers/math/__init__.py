@@ -34,6 +34,9 @@ words beside a value that are no unit          wrong                    none
 a counted thing: ``5 red marbles``             correct                  none
 ``5/1/2024`` for May 1 or January 5            wrong                    none: equal to ``5/1/2024`` only
 ``3:30`` for ``3:30 PM``                       correct                  none
+``0.75 (3/4)`` for ``\frac34``, ``m + n = 25``  correct                  none: both forms have to be right
+for 25, ``\int f = 25`` for 25
+``7 or 8``, ``7 (8)`` for 7                    wrong                    none
 ``0.333...`` for ``\frac13``                   unparsable               none: ``0.\overline{3}``, ``0.(3)`` are right
 ``3rd`` for 3, ``no`` for ``false``            wrong                    none
 ``x^2+c`` for ``x^2+C``                        correct                  none

@@ -7,7 +7,8 @@ _SIGNS = {
     "−": "-", "‐": "-", "‑": "-", "‒": "-", "–": "-", "﹣": "-", "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ",
     "∙": r"\cdot ", "∗": "*", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
     "≠": r"\ne ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-    "±": r"\pm ", "∓": r"\mp ", "°": r"^{\circ}", "√": r"\sqrt ", "∅": r"\emptyset ", "½": r"\frac{1}{2}",
+    "±": r"\pm ", "∓": r"\mp ", "°": r"^{\circ}", "√": r"\sqrt ", "∛": r"\sqrt[3] ",
+    "∅": r"\emptyset ", "½": r"\frac{1}{2}",
     "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "²": "^{2}", "³": "^{3}",
     "€": r"\euro ", "£": r"\pounds ", "¥": r"\yen ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
     "λ": r"\lambda ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
@@ -21,6 +22,8 @@ _TABLE: dict[int, str] = {ord(sign): latex for sign, latex in _SIGNS.items()}
 _TABLE.update({ord(char): "" for char in _INVISIBLE})
 _TABLE.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _TABLE})
 
+# Signs of roots reach over a whole number, commands over one digit.
+_ROOTED = re.compile(r"(?<=[√∛])\s*(\d+(?:\.\d+)?)")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 # Commas in braces: thousands before three digits, unless only a zero comes first; a decimal comma elsewhere.
 _THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|(?:\\!)?,\s?\\!)\s?(?=\d{3}(?!\d))")
@@ -35,6 +38,8 @@ def ascii_latex(text: str) -> str:
     A character that has no such spelling stays, and no later step accepts it.
     """
     if not text.isascii():
+        if "√" in text or "∛" in text:
+            text = _ROOTED.sub(r"{\1}", text)
         text = _NOT_ASCII.sub(_digit, text.translate(_TABLE))
     if "\\\\" in text and "\\begin" not in text and "array" not in text:
         text = _DOUBLED.sub(r"\\", text)

@@ -32,6 +32,7 @@ MAX_PARTS = 12  # of a union: merging more is left to nobody
 _WORDS = frozenset({"unit", "text", "currency"})
 _GROUPS = frozenset({"list", "set", "paren"})
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
+_CONSTANTS = frozenset({"C", "C_1"})
 _C, _SMALL_C = ("v", "C"), ("v", "c")
 _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
@@ -51,9 +52,11 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return values
     asked, seen = survey(gold), survey(answer)
     spend(20 + 4 * (asked.weight + seen.weight))
-    if "C" in asked.variables:
+    if asked.variables & _CONSTANTS:
         answer = _constant_of(gold, answer)
     if "pm" in asked.kinds or "pm" in seen.kinds:
+        if gold[0] == "pm" and answer[0] == "paren":
+            return False, "a tuple where a value or its negative is expected"
         gold, answer = expand_signs(gold), expand_signs(answer)
         if "pm" in survey(gold).kinds | survey(answer).kinds:
             return False, "too many plus-or-minus signs"
@@ -107,7 +110,10 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
 
 
 def _constant_of(gold: Node, answer: Node) -> Node:
-    """The answer with its constant of integration ``c`` as ``C`` where the gold adds a ``C``."""
+    """The answer with its constants of integration ``c``, ``c_1`` as ``C``, ``C_1`` where the gold has these."""
+    numbered = {name for name in names(gold) if name.startswith("C_")}
+    if numbered and {name.upper() for name in names(answer) if name.startswith("c_")} == numbered:
+        return answer if _has_small(gold) or names(answer) & numbered else _capital(answer)
     if not any(top[0] == "+" and _C in top for top in walk(gold)) or "c" in names(gold) or "C" in names(answer):
         return answer
     if sum(top == _SMALL_C for top in walk(answer)) != 1:
@@ -119,6 +125,14 @@ def _renamed(node: Node) -> Node:
     if node[0] == "+":
         return ("+", *(_C if part == _SMALL_C else part for part in node[1:]))
     return rebuilt(node, _renamed)
+
+
+def _has_small(node: Node) -> bool:
+    return any(name.startswith("c_") for name in names(node))
+
+
+def _capital(node: Node) -> Node:
+    return ("v", node[1].upper()) if node[0] == "v" and node[1].startswith("c_") else rebuilt(node, _capital)
 
 
 def _is_structured(node: Node) -> bool:
@@ -299,6 +313,8 @@ def _groups(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) ->
         if len(left) != len(right):
             return False, f"{len(right)} items are not {len(left)}"
         return every(equal(a, b) for a, b in zip(left, right, strict=True))
+    if {part[0] for part in right} == {"set"} and "set" not in {part[0] for part in left}:
+        return False, "sets where values are expected"
     if "set" in kinds:
         left, right = tuple(dict.fromkeys(left)), tuple(dict.fromkeys(right))
     if len(left) != len(right):

@@ -19,6 +19,8 @@ class Cursor:
     """
 
     def __init__(self, tokens: list[Token]) -> None:
+        if [token.text[-1:] for token in tokens[-2:]] == [".", "."]:
+            raise ParseError("dots that say that it goes on")
         while tokens and tokens[-1].kind == "op" and tokens[-1].text in {".", ",", ";", ":"}:
             tokens.pop()
         self.tokens = tokens

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.budget import INLINE, OverBudgetError, limited, spend
-from grpo_verifiers.math.compare import compare
+from grpo_verifiers.math.compare import as_it_stands, compare
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.form import is_final, open_to_algebra
 from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
@@ -15,6 +15,7 @@ from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.read import MAX_LONG, other_reading, read, read_prose, undelimited
 from grpo_verifiers.math.relations import may_be_solved
+from grpo_verifiers.math.restated import restated
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import Node
@@ -139,6 +140,8 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         and all(map(_is_option, gold.node[1:]))
     ):
         return False, "one of several options where all are expected"
+    if (chain := restated(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
+        return True, ""
     text, node = _read(text, gold.node, gold.text, options)
     if node is None:
         return None, "outside this grammar"
@@ -149,6 +152,20 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
     return outcome, reason
+
+
+def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
+    """Whether an answer in two forms is right in both."""
+    assert gold.node is not None
+    try:
+        node = read(chain)
+    except (ParseError, RecursionError):
+        return False
+    # f (7) names 7 and does not say it twice
+    exact = () if node[0] != "rel" else node[1][-2:-1] if node[2].endswith("~=") else node[1][-2:]
+    return compare(gold.node, node, options, leaf)[0] is True and all(
+        compare(gold.node, term, as_it_stands(options), leaf)[0] for term in exact
+    )
 
 
 def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str, Node | None]:

@@ -30,11 +30,12 @@ _KINDS = {
     "nonzero real number": "R^*",
     "non-negative integer": "Z_{>=0}", "nonnegative real": "R_{>=0}", "non-negative real": "R_{>=0}",
 }  # fmt: skip
+_ORDER = r"(?P<order>(?:strictly )?(?:greater|more|larger|less|smaller) than(?: or equal to)?|at least|at most)"
+_BOUND = re.compile(rf"(?P<name>[a-zA-Z]) (?:is|must be|has to be) {_ORDER} (?P<bound>-?\d+(?:[./]\d+)?)")
 _WORDS = re.compile(
     r"(?:the set of |(?P<is>[a-zA-Z]) (?:is|can be) )?(?:all|any|every)\s+(?:of the )?(?P<kind>[a-z -]+?)s?"
     r"(?: values?)?(?: of)?(?:\s+(?P<name>[a-zA-Z]))?\s*"
-    r"(?:,?\s*(?:that are )?(?P<order>(?:strictly )?(?:greater|more|larger|less|smaller) than(?: or equal to)?"
-    r"|at least|at most)"
+    rf"(?:,?\s*(?:that are )?{_ORDER}"
     r"\s*(?P<bound>[^=<>]{1,60})"
     r"|,?\s*(?:except(?: for)?|excluding|other than|besides|but|apart from|not equal to|\\neq?(?![a-zA-Z]))"
     r"\s*(?:(?P=name)\s*)?(?:[a-z]\s*=)?\s*(?P<without>[^=<>]{1,60}))?[.]?"
@@ -44,6 +45,8 @@ _TEXT = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}|\\[ ,;]|[$~]")
 
 def set_in_words(text: str) -> str | None:
     """A named set of numbers, with what is left out of it, in LaTeX; None where the words say something else."""
+    if len(text) <= 200 and (match := _BOUND.fullmatch(text.strip(" ."))) is not None:
+        return f"{match['name']} {_sign(match['order'])} {match['bound']}"
     if len(text) > 200 or not re.search(r"\b(?:all|any|every)\b", text[:60], re.IGNORECASE):
         return None
     plain = " ".join(_TEXT.sub(lambda match: f" {match[1] or ''} ", text).split())
@@ -54,8 +57,12 @@ def set_in_words(text: str) -> str | None:
     letter, _, bound = domain.partition("_")
     found = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
     if match["order"]:
-        words = match["order"].removeprefix("strictly ")
-        sign = ">" if words.split()[0] in {"greater", "more", "larger"} or words == "at least" else "<"
-        equal = "=" if "equal" in words or words.startswith("at ") else ""
-        return f"x {sign}{equal} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {found}")
+        return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {found}")
     return f"{found} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else found
+
+
+def _sign(order: str) -> str:
+    """The sign for words such as "greater than or equal to"."""
+    words = order.removeprefix("strictly ")
+    sign = ">" if words.split()[0] in {"greater", "more", "larger"} or words == "at least" else "<"
+    return sign + ("=" if "equal" in words or words.startswith("at ") else "")

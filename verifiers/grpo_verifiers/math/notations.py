@@ -28,7 +28,7 @@ _SCIENTIFIC = re.compile(
     r"([-+]?\d{1,30}(?:\.\d{1,30})?)\s*(?:[eE]\+?|[xX]\s*10\s*\^\s*\{?\s*\+?)(-?\d{1,3})\s*\}?(?:\s+([A-Za-z].*))?"
 )
 _RATIO = re.compile(r"(\d+(?:\.\d+)?) to (\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))?")
-_SHARE = re.compile(r"(\d+) out of (\d+)")
+_SHARE = re.compile(r"(\d+) (?:out of|in) (\d+)")
 _PRICE = re.compile(r"(USD|EUR|GBP|INR|JPY|CNY|Rs\.?)\s*(\d[\d,]*(?:\.\d+)?)")
 _BASE = re.compile(
     r"([0-9A-Za-z]{1,60}),?\s*\(?\s*(?:in\s+)?(?:base[ -]?(\w{1,9})|(binary|octal|hexadecimal|hex))\s*\)?"

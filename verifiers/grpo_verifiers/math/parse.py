@@ -16,6 +16,7 @@ from grpo_verifiers.math.tree import Node, is_deeper, number
 from grpo_verifiers.math.words import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
 
 MAX_TREE = 80
+_DEGREE = frozenset({("cmd", "circ"), ("word", "o"), ("text", "o")})
 _NOT = {"in": Token("cmd", "notin"), "=": Token("op", "!=")}
 _LEADS_UP = re.compile(
     r"(?:(?:the|final|only|correct|solution|solutions|answer|value|so|thus|hence) ){0,5}"
@@ -52,7 +53,7 @@ class _Parser(Atoms):
     def introduces(self, token: Token) -> bool:
         """Whether a token only leads up to the answer."""
         if token.kind == "op":
-            return token.text == "~="
+            return token.text in {"~=", "="}
         if token.kind == "cmd":
             return token.text in {"therefore", "implies", "Rightarrow"}
         return token.kind == "text" and bool(_LEADS_UP.fullmatch(token.text.strip()))
@@ -216,9 +217,10 @@ class _Parser(Atoms):
                 adjoining = self.tokens[self.at - 1]
                 right = self.power()
                 before = factors[-1]
-                if _is_mixed(before, right, self.tokens, self.at):
-                    factors[-1] = ("mixed", before, right)
-                elif token.kind == "num" and adjoining.text not in {")", "]", "}"}:
+                sign, inner = (right[0], right[1]) if right[0] in {"%", "deg"} else ("", right)
+                if _is_mixed(before, inner, self.tokens, self.at):
+                    factors[-1] = (sign, ("mixed", before, inner)) if sign else ("mixed", before, inner)
+                elif token.kind == "num" and adjoining.text not in {")", "]", "}", "!"}:
                     raise ParseError("a number right after another factor")
                 else:
                     factors.append(right)
@@ -355,10 +357,10 @@ class _Parser(Atoms):
 
     def raised(self, node: Node) -> Node:
         token = self.peek()
-        if token.kind == "cmd" and token.text == "circ":
+        if token[:2] in _DEGREE:
             self.at += 1
             return ("deg", node)
-        if self.is_op("{") and self.peek(1).text == "circ" and self.peek(2).text == "}":
+        if self.is_op("{") and self.peek(1)[:2] in _DEGREE and self.peek(2).text == "}":
             self.at += 3
             return ("deg", node)
         if token.text == "prime" or (self.is_op("{") and self.peek(1).text in {"'", "prime"}):

@@ -193,7 +193,7 @@ def _with_tail(value: str, tail: str) -> Node | None:
 
 
 def _is_tail(tail: str) -> bool:
-    if tail.rstrip(".") == "min" or _WAYS.fullmatch(tail):
+    if tail.rstrip(".") == "min" or _WAYS.fullmatch(tail) or (" " not in tail and unit_readings(tail) is not None):
         return True
     first = _WORD.match(tail)
     if _TAIL.fullmatch(tail) is None or (first is not None and first.group() in FUNCTIONS | {"log", "sqrt", "pi"}):

@@ -21,6 +21,9 @@ _WORD = re.compile(r"[^\W\d_]+")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩℝℤℕℚℂ")
+_SOLUTIONS = re.compile(
+    r"(?:the )?(?:real )?(?:solutions|answers|roots|zeros|values)(?: of [a-z])? are:? ", re.IGNORECASE
+)
 _SPACES = re.compile(r"\s+")
 _DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)")
 _MIXED = re.compile(r"([-+]?\d+)\s+and\s+(?:\\[dt]?frac\s*\{(?=\d+\}\{\d+\}$))?(\d+)(?:/|\}\{)(\d+)\}?")
@@ -62,7 +65,7 @@ def read(text: str) -> Node:
         return special
     if len(text) > MAX_DIGITS and text.isascii() and text.isdigit():
         return ("big", text.lstrip("0") or "0")
-    text = set_in_words(text) or text
+    text = _SOLUTIONS.sub("", set_in_words(text) or text)
     if _PROSE.search(text) and (worded := phrase(without_text_commands(text))) is not None:
         return worded
     return ("text", text) if _is_sentence(text) else parse(text)

@@ -233,11 +233,20 @@ def _stated(node: Node) -> tuple[Node | None, str]:
 
 
 def _labels(terms: tuple[Node, ...]) -> int:
-    r"""How many terms at the beginning of a chain only say what has the value: ``AB = BC = 5``, ``\tan x = 5``."""
+    r"""How many terms at the beginning of a chain only say what has the value: ``AB = BC = 5``, ``m + n = 5``."""
     for index, term in enumerate(terms[:-1]):
-        if not is_name(term) and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1])):
+        if (
+            not is_name(term)
+            and not _asks(term, terms[-1])
+            and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1]))
+        ):
             return index
     return len(terms) - 1
+
+
+def _asks(node: Node, value: Node) -> bool:
+    """Whether a node has several unknowns and may be what a question asks for: ``m + n = 25``, ``x^2 + y^2 = 25``."""
+    return len(names(node)) > 1 and not names(value)
 
 
 def _is_set(node: Node) -> bool:

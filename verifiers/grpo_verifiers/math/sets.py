@@ -31,7 +31,7 @@ from grpo_verifiers.math.regions import (
     whole,
 )
 from grpo_verifiers.math.relations import FLIPPED, fronted, is_unknown, ops_of, same_name
-from grpo_verifiers.math.tree import STRUCTURES, Node, names
+from grpo_verifiers.math.tree import STRUCTURES, Node, names, walk
 
 _LESS = frozenset({"<", "<="})
 _MORE = frozenset({">", ">="})
@@ -46,6 +46,8 @@ def compare_sets(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome
         sure or node[0] in _POSSIBLE for sure, node in zip(meant, (gold, answer), strict=True)
     ):
         return None
+    if _closed_at_infinity(answer) and not _closed_at_infinity(gold):
+        return False, "other brackets"
     try:
         left, right = region_of(gold), region_of(answer)
         if gold[0] == answer[0] == "rel" and any(
@@ -57,6 +59,14 @@ def compare_sets(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome
         return same_region(left, right, equal)
     except NoRegionError:
         return None
+
+
+def _closed_at_infinity(node: Node) -> bool:
+    r"""Whether an interval has infinity as a member: ``[2, \infty]``."""
+    return any(
+        top[0] == "span" and ((top[1] == "[" and top[2] == LOWEST.node) or (top[4] == "]" and top[3] == HIGHEST.node))
+        for top in walk(node)
+    )
 
 
 def _with_or_without_zero(gold: Region, answer: Region, equal: Callable[[Node, Node], Outcome]) -> Outcome:

@@ -48,7 +48,7 @@ _SPACED = re.compile(r"[1-9]\d{0,2}(?:(?: |\\,|\\ )\d{3})+(?!\d)(?:\.\d+)?")
 _SIZES_LIST = """
 left right mleft mright big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle
 scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace hspace space mathstrut strut rm bf it
-middle allowbreak
+middle allowbreak tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge checkmark
 """
 _SIZES = frozenset(_SIZES_LIST.split())
 _SAME = {
@@ -56,11 +56,13 @@ _SAME = {
     "geqslant": "ge", "leqslant": "le", "gt": "gt", "lt": "lt", "neq": "ne", "cdotp": "cdot", "ast": "cdot",
     "times": "cdot", "simeq": "approx", "varnothing": "emptyset", "degree": "circ", "lvert": "vert", "rvert": "vert",
     "mid": "vert", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "colon": "colon", "dbinom": "binom",
+    "nicefrac": "frac", "sfrac": "frac",
     "tbinom": "binom", "lbrack": "[", "rbrack": "]", "arcctg": "arccot", "ctg": "cot", "tg": "tan", "lg": "lg",
     "infin": "infty", "isin": "in",
 }  # fmt: skip
 _OPS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!=", "vert": "|", "cdot": "*", "div": "/", "colon": ":",
         "approx": "~=", "[": "[", "]": "]"}  # fmt: skip
+_COLOUR = re.compile(r"\s*\{\s*(?!white|transparent|none)[a-zA-Z]{3,20}(?:!\d{1,3})?\s*\}")
 _INFIX = {"over": "frac", "choose": "binom"}
 _OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
 # Letters that stand for no unit, and commands that are never put around one.
@@ -124,6 +126,9 @@ def tokenize(text: str) -> list[Token]:
                 if value in ("left", "right") and text[at : at + 1] == ".":
                     at += 1
                 continue
+            if value in {"color", "textcolor"} and (colour := _COLOUR.match(text, at)):
+                at, spaced = colour.end(), True
+                continue
             value = _SAME.get(value, value)
             tokens.append(Token("op", _OPS[value], spaced) if value in _OPS else _command(value, spaced))
         else:
@@ -158,7 +163,9 @@ def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool
         raise ParseError("a text command is not closed")
     content = text[start : at - 1]
     stripped = content.strip().strip("$").strip()
-    if _is_no_text(stripped, first=not tokens):
+    if content.strip() in {"$", "\\$"}:
+        tokens.append(Token("op", "$", spaced))
+    elif _is_no_text(stripped, first=not tokens):
         tokens.extend([token._replace(spaced=True) if not n else token for n, token in enumerate(tokenize(stripped))])
     elif stripped in {"pi", "\\pi"}:
         tokens.append(Token("cmd", "pi", spaced))

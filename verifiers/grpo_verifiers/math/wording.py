@@ -36,6 +36,7 @@ def spelled(node: Node) -> str | None:
 
 _SEQUENCE = re.compile(r"[a-z](?: [a-z])+")
 _ARTICLE = re.compile(r"^(?:a|an|the) (?=[^\W\d_]{3})")
+_CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*\(?([A-J])\)?\.?")
 _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
 
@@ -46,6 +47,8 @@ def texts(gold: Node, answer: Node) -> Outcome:
         return same, "" if same else "another option"
     if (same := _same_moment(gold, answer)) is not None:
         return same, "" if same else "another time or date"
+    if gold[0] == "v" and answer[0] == "text" and (named := _CHOICE.fullmatch(answer[1].strip())):
+        return named[1] == gold[1], "" if named[1] == gold[1] else "another option"
     left, right = (None if words is None else _ARTICLE.sub("", words) for words in (spelled(gold), spelled(answer)))
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"

@@ -7,11 +7,12 @@ OTHERS = frozenset({"otherwise", "else", "elsewhere", "if otherwise", "in all ot
 RELATIONS = frozenset({"=", "<", ">", "<=", ">=", "!=", "~="})
 _FUNCTIONS_LIST = """
 sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth arcsinh arccosh arctanh arsinh
-arcosh artanh exp ln lg min max arg det gcd lcm Re Im deg dim floor ceil sgn
+arcosh artanh asin acos atan exp ln lg min max arg det gcd lcm Re Im deg dim floor ceil sgn
 """
 FUNCTIONS = frozenset(_FUNCTIONS_LIST.split())
 INVERSES = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
-SPELLINGS = {"arsinh": "arcsinh", "arcosh": "arccosh", "artanh": "arctanh", "overline": "bar",
+SPELLINGS = {"arsinh": "arcsinh", "arcosh": "arccosh", "artanh": "arctanh",
+             "asin": "arcsin", "acos": "arccos", "atan": "arctan", "overline": "bar",
              "widehat": "hat", "overrightarrow": "vec"}  # fmt: skip
 _GREEK_LIST = """
 alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon

@@ -1,0 +1,55 @@
+"""An answer in two forms, what a question asks for on the left of it, and marks that only change its look."""
+
+import pytest
+
+from grpo_verifiers.math import math
+
+
+def score(gold, answer):
+    return math(f"\\boxed{{{answer}}}", gold).score
+
+
+@pytest.mark.parametrize(
+    "second",
+    [r" \text{ or } 0.75", " (0.75)", r" \text{ (or } 0.75)", r",\text{ i.e., }75\%", r"\ (\text{about }0.751)"],
+)
+def test_one_value_in_two_forms_is_one_answer(second):
+    assert score(r"\frac{3}{4}", r"\frac{3}{4}" + second) == 1.0
+    assert score(r"\frac{1}{4}", r"\frac{1}{4}" + second) == 0.0
+
+
+@pytest.mark.parametrize("answer", ["O(7)", "f (7)", r"\Gamma(7)", "7 (x)", "7 (8)", "7 or 8", "eight (7)", "x (7)"])
+def test_a_name_before_brackets_says_nothing_twice(answer):
+    assert score("7", answer) == 0.0
+
+
+@pytest.mark.parametrize(
+    "left", ["m + n", "x^2 + y^2", "100m + n", r"\frac{x+y}{2}", r"\int_0^1 f(x)\,dx", r"\sum_{k=1}^3 a_k"]
+)
+def test_what_the_question_asks_for_may_stand_on_the_left(left):
+    assert score("25", f"{left} = 25") == 1.0
+    assert score("25", f"{left} = 26") == 0.0
+    assert score("26", f"{left} = 25 = 26") == 0.0
+
+
+@pytest.mark.parametrize("left", ["2x", "x + 1", "x^2", "x - 3"])
+def test_an_equation_in_one_unknown_is_no_value(left):
+    assert score("25", f"{left} = 25") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("7", "7..."), ("1, 2", "1, 2, ..."), ("2.718", r"2.718\ldots"), ("7", "7..")]
+)
+def test_dots_at_the_end_are_no_part_of_a_value(gold, answer):
+    assert score(gold, answer) == 0.0
+
+
+def test_a_mixed_number_carries_its_sign_as_a_whole():
+    assert score(r"\frac{2}{3}", r"66\frac{2}{3}\%") == 1.0
+    assert score("0.44", r"66\frac{2}{3}\%") == 0.0
+    assert score(r"22.5^\circ", r"22\frac12^\circ") == 1.0
+
+
+def test_colours_are_left_out_but_for_what_nobody_sees():
+    assert score("7", r"\textcolor{red}{7}") == score("7", r"{\color{blue}7}") == 1.0
+    assert score("7", r"\textcolor{white}{7}") == score("7", r"7\color{red}{8}") == 0.0
