@@ -89,7 +89,8 @@ def walk(node: Node) -> Iterator[Node]:
     while waiting:
         top = waiting.pop()
         yield top
-        waiting.extend(children(top))
+        if top[0] not in _LEAVES:
+            waiting += children(top)
 
 
 class Survey(NamedTuple):
@@ -140,7 +141,8 @@ def is_deeper(node: Node, limit: int) -> bool:
         top, level = waiting.pop()
         if level > limit:
             return True
-        waiting.extend((part, level + 1) for part in children(top))
+        if top[0] not in _LEAVES:
+            waiting += [(part, level + 1) for part in children(top)]
     return False
 
 
