@@ -619,6 +619,30 @@ def f():
     assert not box.folder or disk_used(box.folder, 1 << 30) < 1 << 20
 
 
+HIDDEN = """
+def f(levels, rights):
+    for at in range(levels):
+        os.mkdir("d", rights)
+        os.chdir("d")
+    for at in range(30):
+        with open(f"f{at}", "wb") as file:
+            file.write(b"x" * (1 << 20))
+        time.sleep(0.02)
+    time.sleep(2)
+    return "held"
+"""
+
+
+@pytest.mark.parametrize(("levels", "rights"), [(1, 0o300), (2500, 0o700), (600, 0o700), (3, 0o700)])
+def test_no_folder_is_too_deep_or_too_closed_for_the_bound_on_disk(level, levels, rights):
+    box = Box(Plan(level))
+    try:
+        got = answer(box, HIDDEN, levels, rights, limits=Limits(wall=15, disk=16 << 20))
+        assert got == "disk" if level == "process" else got[0] == "raised"
+    finally:
+        box.close()
+
+
 def test_output_is_bounded(any_box):
     box = any_box
     messages = [{"mode": "main", "source": "while True: print('x' * 100_000)"}]

@@ -6,6 +6,7 @@ Its folder and, where there is no cgroup, memory and processes of its whole tree
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 
 from grpo_verifiers.code import _memory
 from grpo_verifiers.code._box import Box
@@ -13,7 +14,12 @@ from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._tree import below
 
 _SHARE = 20
-"""A look at the folder is followed by a pause of so many times what it took: at most 5% of a core goes there."""
+"""A look at the folder is followed by a pause of so many times what it took: 5% of a core goes there, if it takes no
+longer than honest ones do."""
+_GONE = (FileNotFoundError, NotADirectoryError)
+_LONGEST_PAUSE = 0.5
+_DEEPEST = 1000
+"""Characters of a path in the folder beyond which a program has no business: looking there takes ever longer."""
 _LEAST_FILE = 16_384
 """What a file counts as at least: an empty one costs a place in the file system's table."""
 
@@ -49,24 +55,40 @@ class Watch:
         if total <= self._limits.disk:
             total += deleted(below(self._box.pid), self._box.folder)
         ended = time.monotonic()
-        self._next_disk = ended + _SHARE * (ended - started)
+        self._next_disk = ended + min(_LONGEST_PAUSE, _SHARE * (ended - started))
         return total
 
 
 def disk_used(folder: str, limit: int) -> int:
-    """Bytes in a folder, counted up to ``limit``."""
-    total, left = 0, [folder]
-    while left and total <= limit:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    found = entry.stat(follow_symlinks=False)
-                    total += max(found.st_blocks * 512, _LEAST_FILE)
-                    if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
-                if total > limit:
-                    break
+    """Bytes in a folder, counted up to ``limit``; more than that where a part of it is out of reach."""
+    total, left, path = 0, [folder], folder
+    try:
+        while left and total <= limit:
+            path = left.pop()
+            if len(path) > len(folder) + _DEEPEST:
+                return limit + 1
+            with contextlib.suppress(*_GONE), _opened(path) as place, os.scandir(place) as entries:
+                for entry in entries:
+                    with contextlib.suppress(*_GONE):
+                        found = entry.stat(follow_symlinks=False)
+                        total += max(found.st_blocks * 512, _LEAST_FILE)
+                        if entry.is_dir(follow_symlinks=False):
+                            left.append(f"{path}/{entry.name}")
+                    if total > limit:
+                        break
+    except OSError:  # closed to us: no look counts what it holds, and only a program's own doing is held against it
+        return limit + 1 if path.count("/", len(folder)) > 1 else total
     return total
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """A descriptor of a folder: its entries are looked at from there, however long the way to it is."""
+    place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield place
+    finally:
+        os.close(place)
 
 
 def deleted(pids: set[int], folder: str) -> int:
