@@ -124,6 +124,11 @@ class Level(IntEnum):
 class Sly(int):
     def __eq__(self, other): return True
     __hash__ = int.__hash__
+@dataclass(order=True)
+class Task:
+    rank: int
+class Entry(Node):
+    def __lt__(self, other): return self.value < other.value
 class Callable_:
     def __call__(self): return 1
 def give(what): return eval(what)
@@ -149,6 +154,7 @@ def colour(value): return value is Colour.RED
         "assert {give('Frozen(1)'), give('Frozen(1)')} == {give('Frozen(1)')} and repr(give('Frozen(1)')) == 'Frozen(x=1)'",
         "assert give('Node(1, Node(2))').next.value == 2 and give('Node(1)').next is None",
         "assert give('Slotted()').a == 1",
+        "assert [task.rank for task in give('sorted([Task(2), Task(1)])')] == [1, 2] and give('Entry(3)').value == 3",
         "assert type(give('Node(1)')).__name__ == 'Node'",
         "assert give('Colour.RED').name == 'RED' and give('Colour.BLUE').value == 2 and give('Colour.RED') == give('Colour.RED')",
         "assert colour(give('Colour.RED')) and isinstance(give('Colour.RED'), Colour) and give('Level.LOW') == 1",
@@ -182,6 +188,7 @@ def test_results_of_honest_programs_can_be_looked_into(level, fenced, code):
         ("assert give('Node(1)') == give('Node(1)')", "AssertionError"),
         ("assert give('Sized(1)')", "assert_mode='in_process'"),
         ("assert give('Callable_()')", "assert_mode='in_process'"),
+        ("assert give('Entry(1)') < give('Entry(2)')", "TypeError"),
         ("assert give('Colour.RED') == 'red'", "AssertionError"),
         ("assert give('Node(lambda: 1)').value", "assert_mode='in_process'"),
         ("assert isinstance(give('1'), Account)", "AssertionError"),
@@ -216,6 +223,7 @@ class TimeoutError(Exception):
     pass
 def f(kind):
     if kind is None: return 1
+    if kind == "u": return b"a\\xff".decode()
     raise {"o": lambda: Overdrawn(5, 9), "b": lambda: BankError("x"), "k": lambda: BadKey("y"), "v": lambda: ValueError("z"),
            "l": lambda: Lost(2, "gone"), "s": Over, "w": lambda: ValueError_("q"), "t": lambda: TimeoutError("t"), "c": lambda: Coded(3)}[kind]()
 """
@@ -237,6 +245,9 @@ CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
         (CATCH.format("s", "Over", "pass"), 1),
         (CATCH.format("t", "TimeoutError", "assert e.args == ('t',) and type(e).__name__ == 'TimeoutError'"), 1),
         (CATCH.format("t", "KeyError", "pass"), 0),
+        (CATCH.format("u", "UnicodeDecodeError", "assert e.start == 1 and e.reason == 'invalid start byte'"), 1),
+        (CATCH.format("u", "ValueError", "pass"), 1),
+        (CATCH.format("u", "UnicodeEncodeError", "pass"), 0),
         ("import unittest\nunittest.TestCase().assertRaises(Overdrawn, f, 'o')", 1),
         ("import unittest\nwith unittest.TestCase().assertRaises(BankError) as seen:\n    f('o')\nassert seen.exception.balance == 5", 1),
         ("from contextlib import suppress\nwith suppress(KeyError, BankError):\n    f('b')\n    assert False", 1),

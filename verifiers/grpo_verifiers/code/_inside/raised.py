@@ -15,7 +15,7 @@ from .values import check, decode, dump, encode
 _MAX_ARGUMENTS = 10_000
 _MOST_NAMES = 20
 _MAX_TOLD = 300
-_UNFIT = ("Stop", "Unicode", "ExceptionGroup")
+_UNFIT = ("Stop", "ExceptionGroup")
 _CATCHING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "suppress"})
 
 
