@@ -238,14 +238,23 @@ class AdapterServer:
         wanted = {"model": self._adapter, "prompt": prompt, "n": count, "logprobs": 0, "return_token_ids": True}
         found = []
         for choice in self._client.complete({**self._sampling, **wanted}):
-            ids, logps = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
-            if not ids or not isinstance(logps, list) or len(logps) != len(ids):
+            ids, told = choice.get("token_ids"), choice.get("logprobs")
+            logps = told.get("token_logprobs") if isinstance(told, dict) else None
+            if not _are_tokens(ids) or not _are_logps(logps) or len(logps) != len(ids):
                 raise ServerError(
                     f"the vLLM server at {self._client.url} returned a completion without its token ids and their "
                     "log-probabilities: it must know return_token_ids; update vLLM."
                 )
             found.append((list(ids), logps))
         return found
+
+
+def _are_tokens(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(item) is int and item >= 0 for item in value)
+
+
+def _are_logps(value: Any) -> bool:
+    return isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value)
 
 
 class CloseAtEnd(TrainerCallback):

@@ -6,9 +6,11 @@ import time
 import urllib.parse
 from collections.abc import Mapping
 from http.client import HTTPException
+from operator import itemgetter
 from typing import Any
 
 from grpo_verifiers.http_client import MAX_REPLY, TooLargeError, exchange
+from grpo_verifiers.redaction import RedactedError
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each further try of a request that did not reach the server, or met a busy one."""
@@ -18,7 +20,7 @@ TOKEN_BYTES = 512
 """Most bytes of an answer that one token may take: its id, its log-probability, its text in three fields."""
 
 
-class ServerError(RuntimeError):
+class ServerError(RedactedError, RuntimeError):
     """The server cannot be reached, or does not do what is asked; the message says what to change."""
 
 
@@ -83,7 +85,7 @@ class Client:
         status, text = self.request("GET", "/server_info?config_format=json", None)
         try:
             return str(json.loads(text)["model_config"]["logprobs_mode"]) if status == 200 else None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def load(self, name: str, path: str) -> str | None:
@@ -100,10 +102,12 @@ class Client:
 
     def complete(self, payload: dict[str, Any]) -> list[dict[str, Any]]:
         """The choices of a completion request, in their order."""
-        choices = self._json("POST", "/v1/completions", payload, limit=largest_answer(payload)).get("choices")
-        if not isinstance(choices, list) or len(choices) != payload["n"]:
-            raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {choices!r:.200}")
-        return sorted(choices, key=lambda choice: int(choice.get("index", 0)))
+        found = self._json("POST", "/v1/completions", payload, limit=largest_answer(payload)).get("choices")
+        choices = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
+        places = [choice.get("index", 0) for choice in choices]
+        if len(choices) != payload["n"] or not all(isinstance(place, int) for place in places):
+            raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {found!r:.200}")
+        return [choice for _, choice in sorted(zip(places, choices, strict=True), key=itemgetter(0))]
 
     def _json(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> dict[str, Any]:
         status, text = self.request(method, path, body, limit=limit)
@@ -116,7 +120,7 @@ class Client:
             raise ServerError(f"{self.url}{path} answered HTTP {status}: {_message(text)}")
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ServerError(f"{self.url}{path} answered no JSON: {text[:200]!r}") from error
         if not isinstance(found, dict):
             raise ServerError(f"{self.url}{path} answered {text[:200]!r}, expected an object.")
@@ -162,5 +166,5 @@ def _message(text: str) -> str:
         found = json.loads(text)
         inner = found.get("error", found)
         return str(inner.get("message", text) if isinstance(inner, dict) else inner)[:500]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return text[:500]

@@ -262,7 +262,7 @@ class TestTexts:
         "https://user:S3CR3T@host/v1", "https://S3CR3T@host", "postgres://u:p@S3CR3T@host/db", "https://host/v1?api_key=S3CR3T&x=1", "https://host?x=1&sig=S3CR3T", "https://host/?key=S3CR3T",
         "--judge.api_key=S3CR3T", "--hub_token S3CR3T --x", "curl -H 'X-Api-Key: S3CR3T'", "Authorization: Basic S3CR3T", "{'cookie': 'a=S3CR3T; b=S3CR3T'}", "api_key=['S3CR3T', 'S3CR3T']", "Judge(api_key='S3CR3T x S3CR3T')",
         r'{\"password\": \"S3CR3T\"}', "https://hooks.slack.com/services/T0/S3CR3T/S3CR3T", "password: S3CR3T", "s3://b?X-Amz-Signature=S3CR3T",
-        "me:S3CR3T@host:5432/db", "https%3A%2F%2Fuser%3AS3CR3T%40host", "curl -u me:S3CR3T https://h", "X-Key: S3CR3T", "model: x\ntoken: S3CR3T\nseed: 1", "api_key=b'S3CR3T'",
+        "me:S3CR3T@host:5432/db", "https%3A%2F%2Fuser%3AS3CR3T%40host", "curl -u me:S3CR3T https://h", "['-u', 'me:S3CR3T']", "X-Key: S3CR3T", "model: x\ntoken: S3CR3T\nseed: 1", "api_key=b'S3CR3T'",
         json.dumps(json.dumps(json.dumps({"api_key": "S3CR3T"}))), "Incorrect API key provided: aS3CR3Tb2c4d", "the password is aS3CR3Tb2c4d", "invalid token aS3CR3Tb2c4d",
     ])  # fmt: skip
     def test_addresses_options_and_headers(self, text):

@@ -373,6 +373,36 @@ class TestHostileServers:
             Client(url, patience=1).complete(wanted)
         assert len(sent) < 100
 
+    @pytest.mark.parametrize("body", [
+        b'{"a":' * 100_000, b"[" * 100_000, b'{"choices": [1]}', b'{"choices": {"0": 1}}', b'{"choices": [{"index": "x"}]}', b'{"choices": [{"index": 1e999}]}', b'{"choices": null}',
+        b'{"choices": [{"token_ids": "ab", "logprobs": {"token_logprobs": [0, 0]}}]}', b'{"choices": [{"token_ids": [1.5], "logprobs": {"token_logprobs": [0]}}]}',
+        b'{"choices": [{"token_ids": [-1], "logprobs": {"token_logprobs": [0]}}]}', b'{"choices": [{"token_ids": [1], "logprobs": [0]}]}', b'{"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": ["x"]}}]}',
+    ], ids=lambda body: body[:60].decode())  # fmt: skip
+    def test_an_answer_of_wrong_types_is_the_servers_fault(self, body, tmp_path):
+        def answer(handler):
+            handler.send_response(200)
+            handler.end_headers()
+            handler.wfile.write(body)
+
+        options = {"model": lambda: None, "accelerator": None, "folder": tmp_path, "sampling": {}, "name": "base"}
+        with self.answering(answer) as url:
+            server = AdapterServer(Client(url, patience=1), **options)
+            with pytest.raises(ServerError, match=url):
+                server._complete([[1, 2]])
+
+    def test_a_key_that_a_server_repeats_is_not_shown(self, monkeypatch):
+        monkeypatch.setenv("VLLM_API_KEY", "zq7Xw2Lk9Pm4Rt")
+
+        def echo(handler):
+            handler.send_response(400)
+            handler.end_headers()
+            handler.wfile.write(str(handler.headers).encode())
+
+        with self.answering(echo) as url, pytest.raises(ServerError) as caught:
+            Client(url, patience=1).models()
+        assert "400" in str(caught.value)
+        assert "zq7Xw2Lk9Pm4Rt" not in str(caught.value)
+
     def test_a_password_in_the_address_is_refused_and_not_repeated(self):
         with pytest.raises(ServerError, match="VLLM_API_KEY") as caught:
             Client("http://user:hunter2@localhost:8000", patience=1)
