@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.files import read_text
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a file; empty when it is missing or broken."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

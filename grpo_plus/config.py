@@ -17,7 +17,7 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
 from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: E402 - same
 from grpo_plus.entries import anchored_entry  # noqa: E402 - same
-from grpo_plus.files import write_whole  # noqa: E402 - same
+from grpo_plus.files import read_text, write_whole  # noqa: E402 - same
 from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
 from grpo_plus.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_plus.processes import planned_processes  # noqa: E402 - same
@@ -240,7 +240,7 @@ class GRPOPlusConfig(GRPOConfig):
     @classmethod
     def load(cls, path: str | Path) -> "GRPOPlusConfig":
         """Read what `save` wrote."""
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
+        values = json.loads(read_text(Path(path)))
         if f'"{HIDDEN}"' in json.dumps(values):
             where = ", ".join(name for name, value in values.items() if f'"{HIDDEN}"' in json.dumps(value))
             raise ConfigError([f"{path}: {where} held a secret, which was not saved ({HIDDEN}): write it there again."])

@@ -1,10 +1,32 @@
-"""Write files in folders that others may write to as well: no name can be guessed, no link is written through."""
+"""Read and write files in folders that others may write to as well.
+
+No name can be guessed, no link is written through, nothing is waited for and nothing endless is read.
+"""
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import IO, Any
+
+MOST_BYTES = 1 << 28
+"""Of a file that is read as one text."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        OSError: it cannot be opened, is a pipe or device, or is larger than `MOST_BYTES`.
+        UnicodeDecodeError: it is no UTF-8.
+    """
+    with open(path, "rb", opener=_no_wait) as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "The file is too large", str(path))
+    return data.decode("utf-8")
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
@@ -28,10 +50,24 @@ def open_own(path: Path, mode: str, **options: Any) -> IO[Any]:
     """Open a file to write or append, as ``open`` does, unless a symbolic link stands there.
 
     Raises:
-        OSError: there is a link (ELOOP), or the file cannot be opened.
+        OSError: there is a link (ELOOP), a pipe or a device, or the file cannot be opened.
     """
     return open(path, mode, opener=_no_follow, **options)
 
 
 def _no_follow(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return _regular(os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666), path)
+
+
+def _no_wait(path: str, flags: int) -> int:
+    return _regular(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC), path)
+
+
+def _regular(descriptor: int, path: str) -> int:
+    """The descriptor, if it is of a file: opening a pipe waits for somebody, and a device may never end."""
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+    raise OSError(number, os.strerror(number) if number == errno.EISDIR else "Not a file", path)

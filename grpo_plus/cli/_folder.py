@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
 from grpo_plus.cli import UserError
-from grpo_plus.files import open_own
+from grpo_plus.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
 """Uploads to the hub leave out what begins like this."""
@@ -157,7 +157,7 @@ def _others(folder: Path) -> str:
 
 def left_to_train(resume: Path, args: Any) -> bool:
     """Whether a checkpoint is from before the end that the config sets, after which the trainer would do one more."""
-    state = json.loads((resume / "trainer_state.json").read_text(encoding="utf-8"))
+    state = json.loads(read_text(resume / "trainer_state.json"))
     if args.max_steps > 0:
         return bool(state["global_step"] < args.max_steps)
     return bool((state.get("epoch") or 0.0) < args.num_train_epochs)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.files import read_text
 from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
 
@@ -247,7 +248,7 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
         if adapter is not None:
             raise UserError(f"{base} is an adapter itself: give its base model, or leave --adapter out.")
         try:
-            named = json.loads(config.read_text(encoding="utf-8")).get("base_model_name_or_path")
+            named = json.loads(read_text(config)).get("base_model_name_or_path")
         except (OSError, ValueError, AttributeError) as error:
             raise UserError(f"{config} cannot be read: {error}.") from error
         if not named:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
-from grpo_plus.files import open_own, write_whole
+from grpo_plus.files import open_own, read_text, write_whole
 from grpo_verifiers.redaction import redact
 
 
@@ -77,8 +77,8 @@ class Store:
 
     def _taken_up(self) -> list[Sample]:
         try:
-            settings = json.loads(self.beside.read_text(encoding="utf-8"))["settings"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            settings = dict(json.loads(read_text(self.beside))["settings"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             there = self.path if self.path.exists() else self.beside
             raise StoreError(
                 f"{there} exists, but {self.beside} does not say of which evaluation it is. Name another file, or pass "
@@ -95,14 +95,17 @@ class Store:
             )
         if not self.path.exists():
             return []
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        try:
+            lines = read_text(self.path).splitlines(keepends=True)
+        except UnicodeDecodeError as error:
+            raise StoreError(f"{self.path} is no text ({error}). Name another file, or pass --overwrite.") from error
         if lines and not lines[-1].endswith("\n"):
             lines.pop()  # cut off while it was being written
         samples = []
         for number, line in enumerate(lines, 1):
             try:
                 samples.append(Sample.from_json(json.loads(line)))
-            except ValueError as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise StoreError(
                     f"{self.path}, line {number}: {error} Name another file, or pass --overwrite."
                 ) from error

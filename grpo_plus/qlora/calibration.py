@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.files import write_whole
+from grpo_plus.files import read_text, write_whole
 from grpo_plus.qlora.memory import ASSUMED, GIB, Line, Slack
 from grpo_verifiers.redaction import get_logger
 
@@ -180,7 +180,7 @@ def _read(entry: Any) -> Calibration:
 
 def _entries(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["measurements"]
+        found = json.loads(read_text(path))["measurements"]
         if not isinstance(found, dict):
             raise TypeError(f"measurements is {found!r}")  # noqa: TRY301 - one word about all that can be wrong
     except FileNotFoundError:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from grpo_plus.files import read_text
 from grpo_plus.qlora.model import method_of
 
 ADAPTER = "adapter_config.json"
@@ -88,7 +89,7 @@ def base_of(adapter: Path, base: str | None) -> str:
 
 def _values(adapter: Path) -> dict[str, Any]:
     try:
-        found = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
+        found = json.loads(read_text(adapter / ADAPTER))
     except (OSError, ValueError) as error:
         raise ExportError(f"{adapter / ADAPTER} cannot be read: {error}.") from error
     if not isinstance(found, dict):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from transformers import TrainerCallback
 
@@ -239,7 +239,7 @@ class AdapterServer:
         found = []
         for choice in self._client.complete({**self._sampling, **wanted}):
             ids, told = choice.get("token_ids"), choice.get("logprobs")
-            logps = told.get("token_logprobs") if isinstance(told, dict) else None
+            logps: Any = told.get("token_logprobs") if isinstance(told, dict) else None
             if not _are_tokens(ids) or not _are_logps(logps) or len(logps) != len(ids):
                 raise ServerError(
                     f"the vLLM server at {self._client.url} returned a completion without its token ids and their "
@@ -249,11 +249,11 @@ class AdapterServer:
         return found
 
 
-def _are_tokens(value: Any) -> bool:
+def _are_tokens(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and bool(value) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _are_logps(value: Any) -> bool:
+def _are_logps(value: Any) -> TypeGuard[list[float | None]]:
     return isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_plus.files import open_own, write_whole
+from grpo_plus.files import MOST_BYTES, open_own, write_whole
 
 SCHEMA = 1
 """Version of the files' layout; raised when an older reader would misread them."""
@@ -66,7 +66,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
     if not path.is_file():
         return
     with path.open("rb") as file:
-        for raw in file:
+        for raw in iter(lambda: file.readline(MOST_BYTES), b""):
             if not raw.strip():
                 continue
             try:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.files import read_text
 from grpo_plus.record import schema, stock
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
 
@@ -131,7 +132,7 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
+        info = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         damage.append(f"{FOLDER}/{RUN} is broken ({error}), so parts and settings are not shown")
         return {}
@@ -149,7 +150,7 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     sweep = folder / FOLDER / SWEEP
     if sweep.exists():
         try:
-            found["sweep"] = schema.SWEEP(json.loads(sweep.read_text(encoding="utf-8")))
+            found["sweep"] = schema.SWEEP(json.loads(read_text(sweep)))
         except (ValueError, RecursionError):
             damage.append(f"{FOLDER}/{SWEEP} is broken, so the run stands alone")
     return found

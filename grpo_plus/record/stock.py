@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.files import read_text
 from grpo_plus.record import schema
 from grpo_plus.record.files import plain
 from grpo_plus.record.sample import PROMPT_KEPT, as_text
@@ -35,7 +36,7 @@ def history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:
     entries: dict[tuple[str, int], dict[str, Any]] = {}
     for path in _states(folder):
         try:
-            logged = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+            logged = json.loads(read_text(path))["log_history"]
             for entry in map(_entry, logged):
                 entries[entry["kind"], entry["step"]] = entry
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -62,7 +63,7 @@ def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str
 
     for path in sorted((folder / TABLES).glob("*.parquet")):
         found = re.search(r"(\d+)\.parquet$", path.name)
-        if found and int(found[1]) in skip:
+        if (found and int(found[1]) in skip) or not path.is_file():
             continue
         try:
             rows = parquet.read_table(path).to_pylist()

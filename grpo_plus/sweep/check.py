@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.files import read_text
 from grpo_plus.sweep.plan import Plan
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.folders import temporary_folder
@@ -46,7 +47,7 @@ def check(plan: Plan, environment: Mapping[str, str]) -> Checked:
         if not answer.is_file():
             told = done.stderr.decode("utf-8", "replace").strip()
             raise SweepError(f"the variants could not be checked (code {done.returncode}):\n{told}")
-        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(read_text(answer))
     if found["problems"]:
         raise SweepError("\n".join([_told(found["problems"], len(task)), *_hints(plan)]))
     return Checked(int(found["processes"]), int(found["devices"]))
@@ -79,7 +80,7 @@ def main(ask: Path, answer: Path) -> None:
     from grpo_plus.cli._arguments import parse
     from grpo_verifiers.plugin_frames import plugin_traceback
 
-    task: list[tuple[str, list[str]]] = json.loads(ask.read_text(encoding="utf-8"))
+    task: list[tuple[str, list[str]]] = json.loads(read_text(ask))
     problems: dict[str, list[str]] = {}
     processes = 1
     parsed = []

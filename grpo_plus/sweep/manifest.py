@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_plus.files import open_own, write_whole
+from grpo_plus.files import open_own, read_text, write_whole
 from grpo_plus.record.files import plain
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.vary import SweepError
@@ -134,12 +134,12 @@ def locked(folder: Path) -> Iterator[int]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
         if found["schema"] != SCHEMA:
             raise SweepError(f"{path} was written by another version (schema {found['schema']}): use --out.")
         for entry in found["runs"].values():
             Entry(**entry)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, SweepError):
             raise
         raise SweepError(f"{path} cannot be read ({error}): remove it to start anew, or use --out.") from error

@@ -1,5 +1,6 @@
 import ast
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,8 @@ import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._folder import FolderLock
 from grpo_plus.evaluation.store import Store, StoreError
-from grpo_plus.files import open_own, write_whole
-from grpo_plus.record.files import append_line
+from grpo_plus.files import MOST_BYTES, open_own, read_text, write_whole
+from grpo_plus.record.files import RunError, append_line
 from grpo_plus.report import write_report
 
 
@@ -21,6 +22,48 @@ def victim(tmp_path):
     file.parent.mkdir()
     file.write_text("mine\n")
     return file
+
+
+@pytest.fixture(params=["pipe", "device", "socket"])
+def odd(request, tmp_path):
+    """What is no file, in the place of one."""
+    path = tmp_path / "odd"
+    if request.param == "pipe":
+        os.mkfifo(path)
+    elif request.param == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as held:
+            held.bind(str(path))
+    return path
+
+
+class TestOddities:
+    """Each of these would wait, or read, for ever."""
+
+    def test_nothing_is_read_from_what_is_no_file(self, odd):
+        with pytest.raises(OSError, match=r"Not a file|No such device"):
+            read_text(odd)
+
+    def test_nothing_is_added_to_what_is_no_file(self, odd):
+        with pytest.raises(OSError, match=r"Not a file|No such device|Too many levels"):
+            append_line(odd, {})
+
+    @pytest.mark.parametrize("name", ["run.json", "sweep.json"])
+    def test_a_report_says_so(self, odd, name, tmp_path):
+        folder = tmp_path / "run" / "grpo_plus"
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").touch()
+        (folder / "run.json").write_text('{"schema": 1}')
+        odd.replace(folder / name)
+        with pytest.raises(RunError, match=rf"cannot be read: .*{name}"):
+            write_report(tmp_path / "run")
+
+    def test_a_text_that_is_too_large_is_not_read(self, tmp_path):
+        with (tmp_path / "large").open("wb") as file:
+            file.truncate(MOST_BYTES + 1)
+        with pytest.raises(OSError, match="too large"):
+            read_text(tmp_path / "large")
 
 
 class TestWhole:
