@@ -53,3 +53,33 @@ def test_a_mixed_number_carries_its_sign_as_a_whole():
 def test_colours_are_left_out_but_for_what_nobody_sees():
     assert score("7", r"\textcolor{red}{7}") == score("7", r"{\color{blue}7}") == 1.0
     assert score("7", r"\textcolor{white}{7}") == score("7", r"7\color{red}{8}") == 0.0
+
+
+APPLIED = [
+    "({})'",
+    "[{}]''",
+    "({})^{{(1)}}",
+    r"\Re {}",
+    r"\cancel{{{}}}",
+    r"\bar{{{}}}",
+    r"\nabla {}",
+    "{}_1",
+    r"\partial {}",
+]
+
+
+@pytest.mark.parametrize(
+    "gold", ["2x", "x^2+1", r"\frac{x}{3}", r"\sin x", "e^{2x}", r"3\sqrt{x}", "(1,2)", r"\mathbb{R}"]
+)
+def test_nothing_that_is_done_to_the_whole_is_left_out(gold):
+    assert [mark for mark in APPLIED if score(gold, mark.format(gold)) == 1.0] == []
+
+
+@pytest.mark.parametrize("gold", [r"\mathbb{R}", "(1,2)", r"\text{Monday}", r"\{1,2\}", "B", "[1,2)", "101_2"])
+def test_only_values_have_degrees_and_percents(gold):
+    assert score(gold, gold + r"^\circ") == score(gold, gold + r"\%") == 0.0
+
+
+@pytest.mark.parametrize("mark", ["'", "^2", "+1", "!", "^{-1}", "^*", "_1", "/2"])
+def test_a_formula_of_an_option_is_not_the_option(mark):
+    assert score("B", f"(B){mark}") == 0.0

@@ -8,7 +8,7 @@ from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedE
 from grpo_verifiers.math.tree import Node, children, names, walk
 
 _WORK = frozenset({"!", "binom"})
-_WORK_FUNCTIONS = frozenset({"gcd", "lcm", "min", "max", "det", "floor", "ceil"})
+_WORK_FUNCTIONS = frozenset({"gcd", "lcm", "min", "max", "det", "floor", "ceil", "Re", "Im"})
 
 
 def is_final(node: Node) -> bool:
@@ -41,10 +41,17 @@ def open_to_algebra(gold: Node, gold_text: str, answer: str) -> bool:
 
 
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
-_UNDONE = re.compile(
-    r"\\(?:int|iint|oint|sum|prod|lim|partial|det|gcd|lcm|p?mod|bmod|boxed|fbox|phantom|to|[rR]ightarrow|implies|iff"
-    r"|approx|[cl]?dots|mapsto|l?or|vee|land|wedge|color|tag|hspace|llap|rlap|cancel|def|newcommand)(?![a-z])|\\\\|&|;|\b(?:or|and|not)\b"
-)
+# Commands whose meaning an algebra system is known to take whole; what it does not know it may leave out in silence.
+_KNOWN_LIST = """
+frac dfrac tfrac cfrac sqrt sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh log ln exp lg left right
+cdot times div pi infty le leq ge geq lt gt ne neq leqslant geqslant in notin cup cap setminus mathbb mathbf mathrm mid
+lvert rvert vert quad qquad displaystyle text binom emptyset varnothing big Big bigl bigr alpha beta gamma delta epsilon
+varepsilon theta lambda mu nu rho sigma tau phi varphi psi omega eta xi zeta kappa iota lfloor rfloor lceil rceil subset
+"""
+_KNOWN = frozenset(_KNOWN_LIST.split())
+_COMMAND = re.compile(r"\\([a-zA-Z]+)")
+# Rows, words, derivatives and marks on what is no name.
+_UNDONE = re.compile(r"\\\\|&|;|\b(?:or|and|not)\b|'|\^\s*\{\s*[(\[]\s*\w+\s*[)\]]|[\d)}\]]\s*_")
 _SAFE = re.compile(r"[\sa-zA-Z0-9\\{}()\[\]|+*/^_=<>,.:;!&'-]*\Z")
 
 
@@ -52,6 +59,8 @@ def harmless(text: str, gold: str) -> bool:
     """Whether an answer is small and plain enough for a parser that was not made for hostile input."""
     # signs of equality only where the gold has them, too
     if text.count("=") > gold.count("=") or len(text) > 300 or not _SAFE.match(text) or _UNDONE.search(text):
+        return False
+    if not _KNOWN.issuperset(_COMMAND.findall(text)):
         return False
     depth = deepest = 0
     for char in text:

@@ -6,6 +6,7 @@ from grpo_verifiers.math.read import without_text_commands
 from grpo_verifiers.math.tree import Node
 
 _OPTION = re.compile(r"\s*(?:\(\s*([A-J])\s*\)|([A-J])(?:\s*[).:,。]|(?=不是)))\s*(.*)", re.DOTALL)
+_APPLIED = "'^*!_+=/"  # (B)^2 is a formula, (B) 2 an option with its text
 _EXCLUDED = re.compile(
     r"(?:can't be|cannot be|can not be|isn't|is not|not|non|nicht|不是)\s*\(?[A-J]\)?"
     r"(?:\s*(?:,|or|nor|and)\s*\(?[A-J]\)?(?![A-Za-z]))*"
@@ -18,7 +19,7 @@ def option_of(text: str) -> str | None:
     if len(text) > 400:
         return None
     match = _OPTION.fullmatch(without_text_commands(text))
-    if match is None or not match[3].strip() or _OTHER.search(_EXCLUDED.sub("", match[3])):
+    if match is None or not match[3].strip() or match[3][0] in _APPLIED or _OTHER.search(_EXCLUDED.sub("", match[3])):
         return None
     return match[1] or match[2]
 

@@ -22,7 +22,7 @@ absolute thereof nines twos threes fours fives sixes sevens eights across wrongs
 ours theirs yours ups downs approximates estimates bases base pi ages exponentials choose chooses dividedness
 dividends quotients over under below above beyond at least most exactly nearly almost about around approximately
 roughly circa maybe possibly wait but or and nor scores myriads modulos permils megas gigas kilo mega giga tera milli
-micro nano centi deci ppm bps wrong incorrect false
+micro nano centi deci ppm bps wrong incorrect false loss deficit debt
 """
 QUANTITY = frozenset(_QUANTITY_LIST.split())
 _NOUNS_LIST = """

@@ -12,7 +12,7 @@ from grpo_verifiers.math.cursor import END
 from grpo_verifiers.math.intervals import facing_inward
 from grpo_verifiers.math.logic import joined
 from grpo_verifiers.math.tokens import ParseError, Token, tokenize
-from grpo_verifiers.math.tree import Node, is_deeper, number
+from grpo_verifiers.math.tree import STRUCTURES, Node, is_deeper, number
 from grpo_verifiers.math.words import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
 
 MAX_TREE = 80
@@ -341,13 +341,13 @@ class _Parser(Atoms):
                     raise ParseError("a double factorial")
                 node = ("!", node)
             elif self.take("%"):
-                node = ("%", node)
+                node = _marked("%", node)
             elif token.kind == "cmd" and token.text == "circ":
                 self.at += 1
-                node = ("deg", node)
+                node = _marked("deg", node)
             elif token.kind in {"text", "word"} and token.text.strip().lower() in {"percent", "pct", "percentage"}:
                 self.at += 1
-                node = ("%", node)
+                node = _marked("%", node)
             else:
                 break
         return node
@@ -359,12 +359,14 @@ class _Parser(Atoms):
         token = self.peek()
         if token[:2] in _DEGREE:
             self.at += 1
-            return ("deg", node)
+            return _marked("deg", node)
         if self.is_op("{") and self.peek(1)[:2] in _DEGREE and self.peek(2).text == "}":
             self.at += 3
-            return ("deg", node)
+            return _marked("deg", node)
         if token.text == "prime" or (self.is_op("{") and self.peek(1).text in {"'", "prime"}):
             raise ParseError("a derivative")
+        if self.is_op("{") and self.peek(1).text in {"(", "["} and self.peek(3).text in {")", "]"} and node[0] != "n":
+            raise ParseError("an exponent in brackets, which may say which derivative it is")
         # x^10 typesets as x to the 1 times 0, but whoever writes it means 10
         exponent = self.atom() if self.peek().kind == "num" else self.argument()
         return ("^", node, exponent)
@@ -392,6 +394,13 @@ def _no_words(node: Node) -> Node:
     if node[0] == "text":
         raise ParseError("words among mathematics")
     return node
+
+
+def _marked(kind: str, node: Node) -> Node:
+    """A node with a percent or degree sign, which only a value can have."""
+    if node[0] in STRUCTURES | {"%", "deg"} or (node[0] == "v" and (node[1][0].isupper() or node[1][:4] == "math")):
+        raise ParseError("a percent or degree sign on what is no value")
+    return (kind, node)
 
 
 def _is_mixed(whole: Node, fraction: Node, tokens: list[Token], end: int) -> bool:

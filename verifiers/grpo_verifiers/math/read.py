@@ -25,7 +25,7 @@ _SOLUTIONS = re.compile(
     r"(?:the )?(?:real )?(?:solutions|answers|roots|zeros|values)(?: of [a-z])? are:? ", re.IGNORECASE
 )
 _SPACES = re.compile(r"\s+")
-_DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)")
+_DECIMAL_COMMA = re.compile(r"([-+]?(?:0|\d{4,}|\d+(?!,\d{3}$))),(\d+)")
 _MIXED = re.compile(r"([-+]?\d+)\s+and\s+(?:\\[dt]?frac\s*\{(?=\d+\}\{\d+\}$))?(\d+)(?:/|\}\{)(\d+)\}?")
 
 

@@ -25,7 +25,7 @@ def restated(text: str, gold: Node) -> str | None:
     if len(text) > MAX_RESTATED or _MAY_BE.search(text) is None or gold[0] in STRUCTURES | {"pm"}:
         return None
     text = _SPACES.sub(" ", without_text_commands(text)).strip()
-    if _SIDE.match(text):
+    if _SIDE.match(text) and gold[0] != "rel":
         left, value = _sides(text)
         return value if left and value else None
     if (match := _GOES_ON.fullmatch(text)) is not None:
