@@ -283,6 +283,9 @@ def test_a_forged_tree_is_found_out(tree):
         ("0.5", ".5", True),
         ("0.5 x", "0.5000000001   x", True),
         ("0.5", "0.51", False),
+        ("0.5", "\u0660.\u0665", False),  # digits of another script
+        ("0.5", "0.5\u0660", False),
+        ("\uff10.5", "0.5", False),
         ("0.5", "nan", False),
         ("0.50", ".50", True),
         ("1.5e-10", "1.50000001e-10", True),

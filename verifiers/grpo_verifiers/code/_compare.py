@@ -51,9 +51,12 @@ _MEASURED = 15
 """Significant digits from which on a number was not written by hand, but printed whole."""
 _FORMATTED = 6
 """Decimals up to which zeros at the end are a format that was asked for."""
-_DECIMAL = re.compile(r"-?(?:(?:0|[1-9]\d{0,400})\.(?P<decimals>\d{1,400})|\d\.(?P<more>\d{1,400})[eE][+-]\d{2,3})")
+_DECIMAL = re.compile(
+    r"-?(?:(?:0|[1-9]\d{0,400})\.(?P<decimals>\d{1,400})|\d\.(?P<more>\d{1,400})[eE][+-]\d{2,3})", re.ASCII
+)
 _NUMBER = re.compile(
-    r"[+-]?(?:\d{1,400}(?:\.(?P<decimals>\d{0,400}))?|\.(?P<alone>\d{1,400}))(?P<exponent>[eE][+-]?\d{1,4})?"
+    r"[+-]?(?:\d{1,400}(?:\.(?P<decimals>\d{0,400}))?|\.(?P<alone>\d{1,400}))(?P<exponent>[eE][+-]?\d{1,4})?",
+    re.ASCII,
 )
 _WIDE = Context(prec=900, Emax=10**6, Emin=-(10**6), traps=[])
 
