@@ -193,7 +193,7 @@ def test_forged_messages_are_wrong_answers_and_never_failures_of_ours(when, test
 
 def test_a_program_that_calls_for_more_than_a_message_holds_is_wrong(fenced):
     tests = [{"code": "assert g(f()) == 'x'"}, {"code": "assert g([f(), f(), f()]) == 'x'"}]
-    for size in ((1 << 20) - 20, (1 << 20) - 13, 1 << 19):
+    for size in ((4 << 20) - 20, (4 << 20) - 13, 2 << 20):
         source = f"def f(): return 'x' * {size}\ndef g(x): return 'y'"
         verdict = get_verifier("code").verify(fenced(source), tests=tests)
         assert (verdict.score, verdict.status) == (0, Status.WRONG), verdict

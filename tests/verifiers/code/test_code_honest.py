@@ -139,3 +139,10 @@ def test_a_lock_of_a_box_answers_as_the_real_one(kind, value, most, operations):
         kind, value, most, f"/grpo-{os.getpid()}-{multiprocessing.process.current_process().pid}", True
     )
     assert run(SemLock(kind, value, most, "/x", True)) == run(real)
+
+
+def test_lists_and_texts_of_a_stress_test_cross_both_ways(level, fenced):
+    code = "a = list(range(10**9, 10**9 + 150_000))\nassert f(a[::-1]) == a\nassert f('ba' * 10**6) == ['a'] * 10**5"
+    source = "def f(x): return sorted(x)[:150_000] if isinstance(x, list) else ['a'] * (x.count('a') // 10)"
+    verdict = get_verifier("code", level=level, highest=level).verify(fenced(source), tests=[{"code": code}])
+    assert verdict.score == 1, verdict

@@ -26,5 +26,5 @@ class Limits:
     files: int = 64
     disk: int = 64 << 20
     output: int = 1 << 20
-    message: int = 1 << 20
+    message: int = 4 << 20
     sent: int = 16 << 20

@@ -22,7 +22,7 @@ from .raised import caught_names, describe, exception
 from .records import is_of, rebuilt
 from .values import NoValueError, TooLargeError, decode, dump, encode
 
-MAX_MESSAGE = 1 << 20
+MAX_MESSAGE = 4 << 20
 """Bytes of one message, unless the parent has room for more."""
 _MAX_TEXT = 300
 
