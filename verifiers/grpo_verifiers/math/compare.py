@@ -114,7 +114,12 @@ def _constant_of(gold: Node, answer: Node) -> Node:
     numbered = {name for name in names(gold) if name.startswith("C_")}
     if numbered and {name.upper() for name in names(answer) if name.startswith("c_")} == numbered:
         return answer if _has_small(gold) or names(answer) & numbered else _capital(answer)
-    if not any(top[0] == "+" and _C in top for top in walk(gold)) or "c" in names(gold) or "C" in names(answer):
+    factor = gold[0] == "rel" and names(gold) > {"C"}  # y = C e^x
+    if (
+        not (factor or any(top[0] == "+" and _C in top for top in walk(gold)))
+        or "c" in names(gold)
+        or "C" in names(answer)
+    ):
         return answer
     if sum(top == _SMALL_C for top in walk(answer)) != 1:
         return answer
@@ -122,9 +127,7 @@ def _constant_of(gold: Node, answer: Node) -> Node:
 
 
 def _renamed(node: Node) -> Node:
-    if node[0] == "+":
-        return ("+", *(_C if part == _SMALL_C else part for part in node[1:]))
-    return rebuilt(node, _renamed)
+    return _C if node == _SMALL_C else rebuilt(node, _renamed)
 
 
 def _has_small(node: Node) -> bool:

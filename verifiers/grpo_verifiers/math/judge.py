@@ -13,7 +13,7 @@ from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
 from grpo_verifiers.math.leaf import Leaf, Outcome, quick
 from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.read import MAX_LONG, other_reading, read, read_prose, undelimited
+from grpo_verifiers.math.read import MAX_LONG, other_reading, read, read_prose, undelimited, without_text_commands
 from grpo_verifiers.math.relations import may_be_solved
 from grpo_verifiers.math.restated import restated
 from grpo_verifiers.math.signs import expand_signs
@@ -129,6 +129,8 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     if _squeezed(text) == _squeezed(gold.text):
         return True, ""
+    if gold.node[0] == "text" and _said(text) == _said(gold.text):
+        return True, ""
     if gold.node[0] == "v" or gold.option:
         letter = option_of(text) or text.strip(" ().")
         if letter == (gold.option or gold.node[1]):
@@ -216,6 +218,10 @@ def _is_option(node: Node) -> bool:
 
 def _squeezed(text: str) -> str:
     return " ".join(undelimited(text).split())
+
+
+def _said(text: str) -> str:
+    return " ".join(without_text_commands(undelimited(text)).casefold().strip(" .").split())
 
 
 def _verdict(status: Status, detail: str) -> Verdict:

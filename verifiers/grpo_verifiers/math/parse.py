@@ -12,7 +12,8 @@ from grpo_verifiers.math.cursor import END
 from grpo_verifiers.math.intervals import facing_inward
 from grpo_verifiers.math.logic import joined
 from grpo_verifiers.math.tokens import ParseError, Token, tokenize
-from grpo_verifiers.math.tree import STRUCTURES, Node, is_deeper, number
+from grpo_verifiers.math.tree import STRUCTURES, Node, is_deeper, number, walk
+from grpo_verifiers.math.units import unit_readings
 from grpo_verifiers.math.words import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
 
 MAX_TREE = 80
@@ -43,6 +44,8 @@ class _Parser(Atoms):
     def answer(self) -> Node:
         if not self.tokens:
             raise ParseError("empty")
+        if self.tokens[-1][:2] == ("word", "min") and len(self.tokens) > 1:  # minutes: no minimum of nothing
+            self.tokens[-1] = Token("text", "min", True)
         while len(self.tokens) > 1 and self.introduces(self.peek()):
             self.at += 1
         node = self.items()
@@ -172,7 +175,7 @@ class _Parser(Atoms):
                 self.expect(")")
             else:
                 break
-        return node
+        return _measured(node) if node[0] == "+" else node
 
     def takes_modulus(self, ahead: int) -> bool:
         """Whether the word "mod" stands there."""
@@ -394,6 +397,16 @@ def _no_words(node: Node) -> Node:
     if node[0] == "text":
         raise ParseError("words among mathematics")
     return node
+
+
+def _measured(node: Node) -> Node:
+    r"""A sum of which only the last term has a unit, as a quantity: ``2\pi - 4 \text{ cm}``."""
+    last = node[-1][1] if node[-1][0] == "-" else node[-1]
+    if last[0] != "unit" or unit_readings(last[2]) is None:
+        return node
+    if any(top[0] in {"unit", "currency", "deg", "text"} for part in node[1:-1] for top in walk(part)):
+        return node
+    return ("unit", (*node[:-1], ("-", last[1]) if node[-1][0] == "-" else last[1]), last[2])
 
 
 def _marked(kind: str, node: Node) -> Node:

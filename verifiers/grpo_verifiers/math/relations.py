@@ -192,6 +192,8 @@ def _names(left: Node, right: Node) -> Outcome:
         except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
             pass
     for function, name in ((left, right), (right, left)):
+        if parameter(function) and name == ("v", function[1]):
+            return True, ""
         if name == ("v", "y") and parameter(function) and "'" not in function[1]:
             return True, ""
     return False, "another variable"
