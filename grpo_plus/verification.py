@@ -139,7 +139,8 @@ class Verification:
         """
         needed: dict[str, list[str]] = {}
         for live in self.at_work(training=training):
-            for column in live.verifier.required_columns.values():
+            named = live.verifier.named_columns if training else {}
+            for column in dict.fromkeys([*live.verifier.required_columns.values(), *named.values()]):
                 needed.setdefault(column, []).append(live.verifier.label)
         if self.column is not None:
             needed.setdefault(self.column, []).append("verifier_column")

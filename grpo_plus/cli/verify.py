@@ -84,7 +84,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Namespace) -> None:
-    needed = dict(verifier.required_columns)
+    needed = verifier.required_columns | verifier.named_columns
     if not options.check_golds:
         needed["completion"] = options.completion_column
     if options.prompt_column:

@@ -324,3 +324,7 @@ def test_verify_checks_that_reference_solutions_pass_and_idle_programs_do_not(cl
     assert found == code, out + err
     assert ("row 0: " in out) is bool(code)
     assert f"{1 - code} of 1 rows pass" in out
+    misspelled = ("--column", "solution=cannonical")
+    found, _, err = cli("verify", tmp_path / "rows.jsonl", "--verifier", "code", "--check-golds", *misspelled)
+    assert found == 2
+    assert "solution: unknown column 'cannonical'. Did you mean 'canonical'?" in err

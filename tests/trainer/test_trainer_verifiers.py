@@ -144,6 +144,10 @@ def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, sa
             {"verifiers": [{"name": "exact", "columns": {"answer": "anwser"}}]},
             "no column 'anwser', which exact needs. unknown column 'anwser'. Did you mean 'answer'?",
         ),
+        (
+            {"verifiers": [{"name": "code", "columns": {"solution": "solutoin"}}]},
+            "no column 'solutoin', which code needs",
+        ),
         ({"verifiers": ["exact"], "verifier_column": "kinds"}, "no column 'kinds', which verifier_column needs"),
         ({"verifiers": ["exact"], "verifier_column": "kind"}, "routes rows to 'test_length'"),
         (

@@ -83,6 +83,11 @@ class Verifier(ABC):
         return self.required_columns
 
     @property
+    def named_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, as its user named them: a training set must have them, needed or not."""
+        return {}
+
+    @property
     def gold_sample(self) -> int | None:
         """How many rows its check of golds looks at when training starts; None: all."""
         return None

@@ -110,6 +110,11 @@ class Composite(Verifier):
         return merged([self.required_columns, *(part.gold_columns for part in self.parts)])
 
     @property
+    def named_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, as the user named them for its parts."""
+        return merged([part.named_columns for part in self.parts])
+
+    @property
     def gold_sample(self) -> int | None:
         """The smallest sample of a part; None: all rows."""
         return min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)

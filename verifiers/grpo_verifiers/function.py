@@ -202,6 +202,11 @@ class FunctionVerifier(Verifier):
         return self.required_columns | {name: self.columns.get(name, name) for name in self.settings.gold_columns}
 
     @property
+    def named_columns(self) -> dict[str, str]:
+        """Parameter to dataset column, as its user named them: a training set must have them, needed or not."""
+        return {name: column for name, column in self.columns.items() if name not in self.options}
+
+    @property
     def gold_sample(self) -> int | None:
         """How many rows its check of golds looks at when training starts; None: all."""
         return self.settings.gold_sample

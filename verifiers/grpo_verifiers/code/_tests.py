@@ -14,6 +14,7 @@ _SHAPES = (
     "expected {stdin, stdout}, {function, args, expected or expected_repr}, or {code}; a key without a value is left "
     "out, or None"
 )
+_ELSEWHERE = {"input": "stdin", "output": "stdout", "fn_name": "function", "func": "function", "test": "code"}
 MAX_TESTS = 10_000
 
 
@@ -63,7 +64,8 @@ def read_tests(value: Any) -> list[Test]:
     if hasattr(value, "tolist"):  # a column of arrays
         value = value.tolist()
     if isinstance(value, Mapping | str | bytes) or not isinstance(value, Sequence):
-        raise BadTestsError(f"tests is {show(value)}, expected a list of tests")
+        each = ": one {stdin, stdout} for each pair" if isinstance(value, Mapping) and "inputs" in value else ""
+        raise BadTestsError(f"tests is {show(value)}, expected a list of tests{each}")
     if not value:
         raise BadTestsError("tests is empty: a program without a test can be neither right nor wrong")
     if len(value) > MAX_TESTS:
@@ -71,13 +73,22 @@ def read_tests(value: Any) -> list[Test]:
     return [_read(index, test) for index, test in enumerate(value, 1)]
 
 
+def _renamed(unknown: Sequence[str]) -> str:
+    """What keys of other datasets are called here."""
+    known = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
+    return f" ({', '.join(known)})" if known else ""
+
+
 def _read(index: int, test: Any) -> Test:
     if not isinstance(test, Mapping):
-        raise BadTestsError(f"test {index} is {show(test)}, {_SHAPES}")
+        as_code = " (for an assertion: {code: 'assert …'})" if isinstance(test, str) else ""
+        raise BadTestsError(f"test {index} is {show(test)}, {_SHAPES}{as_code}")
     given = {key: item for key, item in test.items() if item is not None}
     unknown = sorted(str(key) for key in given if key not in _KEYS)
     if unknown:
-        raise BadTestsError(f"test {index} has unknown keys {', '.join(map(repr, unknown))}; {_SHAPES}")
+        raise BadTestsError(
+            f"test {index} has unknown keys {', '.join(map(repr, unknown))}{_renamed(unknown)}; {_SHAPES}"
+        )
     keys = set(given)
     if "stdout" in keys and keys <= {"stdin", "stdout"}:
         return StdioTest(_text(index, given, "stdin"), _text(index, given, "stdout"))

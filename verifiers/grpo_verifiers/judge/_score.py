@@ -8,7 +8,10 @@ from grpo_verifiers._show import show
 from grpo_verifiers.reading.thinking import answer_part
 
 _NUMBER = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
-_LINE = re.compile(rf"score\s{{0,3}}[:=：]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}/\s{{0,3}}{_NUMBER})?\.?", re.IGNORECASE)
+_LINE = re.compile(
+    rf"score\s{{0,3}}[:=：]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}(?:/|out of)\s{{0,3}}{_NUMBER})?\.?",
+    re.IGNORECASE,
+)
 _MARKUP = r"*_`#$\u200b-\u200d\u2060\ufeff"
 # Between two digits it stays, or "1_0" would be ten.
 _DECORATION = re.compile(rf"(?<![0-9{_MARKUP}])[{_MARKUP}]++|[{_MARKUP}]++(?![0-9])")
@@ -18,6 +21,13 @@ _CITED_NEXT = re.compile(
     r"\b(?:wrote|writes?|written|say(?:s|ing)?|said|claim(?:s|ed|ing)?|stat(?:es|ed|ing)|quot(?:es?|ed|ing)|reads"
     r"|assert(?:s|ed)?|ends (?:with|by)|ended with|conclud(?:es|ed) with|contain(?:s|ed)|includ(?:es|ed)|print(?:s|ed)"
     r"|output(?:s|ted)?|example|instance)\b[^.,;!?]{0,30}[:：]\W{0,4}$",
+    re.IGNORECASE,
+)
+_CITED_AS = re.compile(
+    r"\b(?:end(?:s|ed|ing)|conclud(?:es|ed)|clos(?:es|ed)) (?:with|by|in)\W{0,4}$"
+    r"|^\W*(?:(?:here (?:is|are)|the|its|last|final|full|whole|lines?|end|of) ){0,6}"
+    r"(?:response|completion|submission|text)(?: (?:ends|ended|in full|was|is|verbatim))?[:：\])>*]{1,4}$"
+    r"|^\W*<(?:block)?(?:quote|response|completion|submission|text)>$|\bBEGIN (?:TASK|REFERENCE|RESPONSE)\W{0,4}$",
     re.IGNORECASE,
 )
 _LOW_QUOTE = re.compile("„[^“”]*[“”]")
@@ -75,6 +85,11 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
     return (value - low) / (high - low) + 0.0  # no negative zero
 
 
+def _is_citing(line: str) -> bool:
+    """Whether a line announces words of somebody else."""
+    return _CITED_NEXT.search(line) is not None or _CITED_AS.search(line.strip()) is not None
+
+
 def _lines(reply: str) -> list[_Line]:
     """The lines of a reply that are not blank."""
     found: list[_Line] = []
@@ -84,6 +99,8 @@ def _lines(reply: str) -> list[_Line]:
         if not line.strip():
             # Quotation marks that are never closed, or are inches, end with their paragraph.
             marks, open_pairs = 0, [0] * len(_PAIRS)
+            if found and found[-1].quoted:
+                before = ""  # what was announced has been quoted
             continue
         inside = bool(fence) or marks % 2 == 1 or any(count > 0 for count in open_pairs)
         mark = _FENCE.match(line)
@@ -99,6 +116,6 @@ def _lines(reply: str) -> list[_Line]:
         ]
         indented = line.startswith(("    ", "\t", " \t", "  \t", "   \t"))
         quoted = inside or bool(mark) or indented or _BLOCK_QUOTE.match(line) is not None
-        found.append(_Line(_DECORATION.sub("", line).strip(), quoted, _CITED_NEXT.search(before) is not None))
+        found.append(_Line(_DECORATION.sub("", line).strip(), quoted, _is_citing(before)))
         before = line if not quoted else before
     return found
