@@ -33,7 +33,12 @@ def write_whole(path: Path, text: str | bytes) -> None:
     """Replace a file in one go: a reader sees the old or the new one, never half of it.
 
     A symbolic link at ``path`` is replaced; the file that it points to stays as it is.
+
+    Raises:
+        OSError: it cannot be written, or is a device, which root would replace for everybody.
     """
+    if _is_device(path):
+        raise OSError(errno.EINVAL, "A device is not replaced by a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{secrets.token_hex(12)}.tmp")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -44,6 +49,24 @@ def write_whole(path: Path, text: str | bytes) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
+
+
+def write_named(path: Path, text: str) -> None:
+    """Write where a user said: to a device or pipe, or in the place of a file."""
+    if _is_device(path) or (path.exists() and not path.is_file() and not path.is_dir()):
+        with path.open("wb") as file:
+            file.write(text.encode())
+    else:
+        write_whole(path, text)
+
+
+def _is_device(path: Path) -> bool:
+    """Whether a path is a device, or the name of one that leads elsewhere, as ``/dev/stdout`` does."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or path.parent.resolve() == Path("/dev")
 
 
 def open_own(path: Path, mode: str, **options: Any) -> IO[Any]:

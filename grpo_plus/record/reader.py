@@ -104,8 +104,9 @@ def open_run(path: str | Path) -> Run:
     Raises:
         RunError: there is no run there, or one that this version cannot read; says what to do.
     """
-    folder = Path(path).expanduser()
+    folder = Path(path)
     try:
+        folder = folder.expanduser()
         if not folder.exists():
             near = _runs_near(folder)
             raise RunError(f"{folder} does not exist.{near} Give the output_dir of a run.")
@@ -122,7 +123,9 @@ def open_run(path: str | Path) -> Run:
             )
         damage: list[str] = []
         info = _info(folder, damage)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: nobody's home
+        if isinstance(error, RecursionError):
+            raise
         raise RunError(f"{folder} cannot be read: {error}.") from error
     return Run(folder, info, _status(folder, info), damage)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.files import write_whole
+from grpo_plus.files import write_named, write_whole
 from grpo_plus.record.files import RunError
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.chunks import BUDGET, pack
@@ -41,12 +41,17 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     if twice:
         raise RunError(f"{twice[0]} is given twice: give each run once.")
     data = page_data(opened)
-    target = opened[0].path / NAME if out is None else Path(out).expanduser()
-    if target.is_dir():
+    target = opened[0].path / NAME
+    try:
+        target = target if out is None else Path(out).expanduser()
+        folder = target.is_dir()
+    except (OSError, RuntimeError) as error:
+        raise RunError(f"{out} cannot be written: {error}. Name another file with --out.") from error
+    if folder:
         raise RunError(f"{target} is a folder: give the file to write, like {target / NAME}.")
     title = opened[0].name if len(opened) == 1 else f"{len(opened)} runs compared"
     try:
-        write_whole(target, page(visible(title), data))
+        (write_whole if out is None else write_named)(target, page(visible(title), data))
     except OSError as error:
         raise RunError(f"{target} cannot be written: {error}. Name another file with --out.") from error
     return target

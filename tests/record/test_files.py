@@ -1,6 +1,7 @@
 import ast
 import os
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,58 @@ class TestOddities:
             file.truncate(MOST_BYTES + 1)
         with pytest.raises(OSError, match="too large"):
             read_text(tmp_path / "large")
+
+
+@pytest.fixture
+def device(tmp_path):
+    """A device like /dev/null, which root could replace."""
+    path = tmp_path / "null"
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.write_text("")
+    except PermissionError:
+        pytest.skip("devices cannot be made here")
+    return path
+
+
+class TestNamed:
+    """What a user says is written to: a device stays a device."""
+
+    @pytest.fixture
+    def run(self, tmp_path):
+        folder = tmp_path / "run" / "grpo_plus"
+        folder.mkdir(parents=True)
+        append_line(folder / "metrics.jsonl", {"kind": "train", "step": 1, "values": {"reward": 1.0}})
+        return folder.parent
+
+    def test_a_device_is_written_to_and_stays(self, run, device):
+        write_report(run, device)
+        assert device.is_char_device()
+        with pytest.raises(OSError, match="not replaced"):
+            write_whole(device, "x")
+        assert device.is_char_device()
+
+    def test_the_names_of_devices_count_as_devices(self, tmp_path):
+        from grpo_plus.files import _is_device
+
+        # Looked at, not written to: a failing test must not replace them.
+        assert all(map(_is_device, map(Path, ("/dev/null", "/dev/stdout", "/tmp/../dev/stdout"))))
+        (tmp_path / "link").symlink_to("/dev/zero")
+        assert not _is_device(tmp_path / "link"), "somebody's link is replaced"
+
+    def test_a_pipe_gets_the_page(self, run, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        reader = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE)
+        write_report(run, tmp_path / "pipe")
+        assert b"</html>" in reader.communicate(timeout=60)[0]
+        assert (tmp_path / "pipe").is_fifo()
+
+    @pytest.mark.parametrize("name", ["a" * 300 + ".html", "~nobody-of-this-name/x.html"])
+    def test_a_name_that_no_file_can_have_is_an_error(self, run, name):
+        with pytest.raises(RunError, match="cannot be"):
+            write_report(run, name)
+        with pytest.raises(RunError):
+            write_report(name)
 
 
 class TestWhole:
