@@ -146,3 +146,20 @@ def test_lists_and_texts_of_a_stress_test_cross_both_ways(level, fenced):
     source = "def f(x): return sorted(x)[:150_000] if isinstance(x, list) else ['a'] * (x.count('a') // 10)"
     verdict = get_verifier("code", level=level, highest=level).verify(fenced(source), tests=[{"code": code}])
     assert verdict.score == 1, verdict
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(8) as pool:
+    assert [got[0] for got in pool.map(f, range(200))] == list(range(200))
+"""
+LEFT = "import threading\nfor at in range(9):\n    threading.Thread(target=f, args=(at,)).start()\nassert f(7)[0] == 7"
+
+
+def test_threads_of_a_test_get_the_answers_to_their_own_questions(level, fenced):
+    verifier = get_verifier("code", level=level, highest=level, scoring="share")
+    tests = [{"code": code} for code in (THREADS, LEFT, THREADS)]
+    assert verifier.verify(fenced("def f(x): return [x] * 2000"), tests=tests).score == 1
+    assert verifier.verify(fenced("def f(x): return [0] * 2000"), tests=tests).score == 0
+    ends = fenced("import os\ndef f(x):\n    if x > 6: os._exit(0)\n    return [x] * 2000")
+    assert verifier.verify(ends, tests=tests).score == 0

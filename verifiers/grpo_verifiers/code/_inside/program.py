@@ -3,6 +3,7 @@
 Nothing here is trusted once the program runs. It is given inputs only, and whatever it sends is data to the parent.
 """
 
+import _thread
 import ast
 import atexit
 import builtins
@@ -25,6 +26,8 @@ from .values import NoValueError, TooLargeError, decode, dump, encode
 MAX_MESSAGE = 4 << 20
 """Bytes of one message, unless the parent has room for more."""
 _MAX_TEXT = 300
+_turn = _thread.allocate_lock()
+"""Held by the thread of a test whose question is under way: answers come in the order of questions."""
 
 
 def serve(channel: socket.socket) -> None:
@@ -144,7 +147,9 @@ def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
     answered = False
     for at, source in tests:
         seen = _Seen(before=answered)
-        _send(channel, ["test", at, *_tested(channel, source, seen)])
+        outcome = _tested(channel, source, seen)
+        with _turn:  # a test may leave threads behind
+            _send(channel, ["test", at, *outcome])
         if seen.answers:
             answered = True
             gc.collect()  # what the program made of this test takes nothing from the next
@@ -229,8 +234,9 @@ class _Stub:
             raise TooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
         seen.calls += 1
         try:
-            self._channel.sendall(message)
-            reply = _receive(self._channel)
+            with _turn:
+                self._channel.sendall(message)
+                reply = _receive(self._channel)
         except OSError:
             reply = None
         if reply is None:
