@@ -163,3 +163,23 @@ def test_threads_of_a_test_get_the_answers_to_their_own_questions(level, fenced)
     assert verifier.verify(fenced("def f(x): return [0] * 2000"), tests=tests).score == 0
     ends = fenced("import os\ndef f(x):\n    if x > 6: os._exit(0)\n    return [x] * 2000")
     assert verifier.verify(ends, tests=tests).score == 0
+
+
+CROWD = """
+import threading
+met = threading.Barrier(30)
+def work():
+    held = [bytearray(1000) for _ in range(100)]
+    met.wait()
+crowd = [threading.Thread(target=work) for _ in range(30)]
+for thread in crowd: thread.start()
+for thread in crowd: thread.join()
+print("met")
+"""
+
+
+def test_as_many_threads_as_are_allowed_fit_into_the_memory(level, fenced):
+    verdict = get_verifier("code", level=level, highest=level).verify(
+        fenced(CROWD), tests=[{"stdin": "", "stdout": "met"}]
+    )
+    assert verdict.score == 1, verdict

@@ -108,6 +108,8 @@ class Box:
                         "LANG": "C.UTF-8",
                         "PYTHONHASHSEED": "0",
                         "PYTHONDONTWRITEBYTECODE": "1",
+                        # Each further one reserves 64 MiB of a program's address space for a thread.
+                        "MALLOC_ARENA_MAX": "1",
                         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
                     },
                     cwd="/",
