@@ -21,7 +21,7 @@ def model() -> str:
 
 
 def rows() -> list[dict[str, object]]:
-    """The dataset: prompts, and tests in MBPP's shape."""
+    """The dataset: prompts, and tests made of assertions like MBPP's."""
     return [{"prompt": f"{task}\n", "tests": [{"code": test} for test in tests]} for task, tests in TASKS * 4]
 
 

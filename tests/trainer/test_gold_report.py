@@ -66,7 +66,7 @@ def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_datase
     verification.report_golds(code_rows(*[ADD] * 30, *[WEAK] * 10))
     said = capsys.readouterr().out
     assert "12 of 40 rows were looked at" in said
-    assert "9 of 12 rows pass" in said
+    assert "9 of 12 rows of tests fail" in said
     assert [f"row {row}: " in said for row in (26, 30, 33, 36, 39)] == [False, True, True, True, False]
     assert verification.golds["code"]["ok"] is False
     assert verification.golds["code"]["lines"][0] == "12 of 40 rows were looked at."
@@ -77,7 +77,7 @@ def test_sound_tests_are_not_talked_about_but_kept(config, capsys):
     verification.report_golds(code_rows(ADD, ADD))
     assert capsys.readouterr().out == ""
     assert verification.golds["code"]["ok"] is True
-    assert verification.golds["code"]["lines"][0].startswith("2 of 2 rows pass")
+    assert verification.golds["code"]["lines"][0].startswith("2 of 2 rows of tests fail")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from grpo_verifiers.verdict import Verdict
 BATCH = 64
 """Rows that are tried at a time."""
 CLAIM = "rows pass with their reference solution, where they have one, and fail with programs that do nothing"
+CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (no reference solutions were given)"
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,17 @@ def check_trials(
         verify: verdicts on completions, each with the values of its row.
     """
     problems = []
+    golden = False
     for start in range(0, len(rows), BATCH):
         tried = [(at, trial) for at in range(start, min(start + BATCH, len(rows))) for trial in trials_of(rows[at])]
+        golden = golden or any(trial.passes for _, trial in tried)
         verdicts = verify([trial.completion for _, trial in tried], [rows[at] for at, _ in tried])
         bad: dict[int, list[tuple[Trial, Verdict]]] = {}
         for (at, trial), verdict in zip(tried, verdicts, strict=True):
             if verdict.score is None or (verdict.score == 1) is not trial.passes:
                 bad.setdefault(at, []).append((trial, verdict))
         problems += [_problem(at, rows[at], found) for at, found in bad.items()]
-    return GoldReport(len(rows), tuple(problems), CLAIM)
+    return GoldReport(len(rows), tuple(problems), CLAIM if golden else CLAIM_OF_TESTS)
 
 
 def _problem(at: int, row: Mapping[str, Any], found: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:
