@@ -19,6 +19,7 @@ a box and another number as "the answer is"    wrong                    ``confli
 an answer taken back ("wait, 43")              unparsable               ``conflicts="last"``
 a box beside something else in a box           unparsable               none
 a last box that is not closed                  unparsable               none
+``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
 a list, set or tuple for a single gold         wrong                    none
 ``\pm 42`` for 42                              wrong                    none
 ``41 = 42``, a chain with a false link         wrong                    none

@@ -6,6 +6,7 @@ asked for, the last number.
 
 from dataclasses import dataclass
 
+from grpo_verifiers.math.attached import attached
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.reading.boxes import stated_boxes
 from grpo_verifiers.reading.phrases import hashed, last_number, phrases, retracted
@@ -39,6 +40,8 @@ def extract(completion: str, options: Options) -> Found:
         return Found(problem=problem)
     strong = [box.content for box in boxes] + [tag.content.strip() for tag in answer_tags(text)]
     if strong:
+        if boxes and attached(text, boxes[-1].start, boxes[-1].end):
+            return Found(problem="the box is a part of a formula, or is denied")
         if strict and boxes and retracted(text[boxes[-1].end :]):
             return Found(problem="the boxed answer is taken back")
         asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
