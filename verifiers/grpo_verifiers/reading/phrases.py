@@ -45,8 +45,11 @@ _ALTERNATIVE = re.compile(
 _DOUBT = re.compile(r"\b(?:or|not|maybe|either|neither|no|wait|but|isn't|than|least|most)\b", re.IGNORECASE)
 _SIGN = re.compile(r"[=+*/^_<>|\\]")
 _HASHES = re.compile(
-    r"(?<!#)####(?!#)[ \t]*([-+]?[ \t]*+[$€£]?[ \t]*+[-+]?[\d.][\d.,/ \t]*+%?)[ \t]*+\.?[ \t]*+$", re.MULTILINE
+    r"(?<!#)####(?!#)[ \t]*+(?:\*\*)?+([-+]?[ \t]*+\\?[$€£]?[ \t]*+[-+]?[\d.][\d.,/ \t]*+\\?%?)[ \t]*+\.?[ \t]*+\$?"
+    r"(?:\*\*)?\.?[ \t]*+$",
+    re.MULTILINE,
 )
+_LAST_LINE = re.compile(r"####(?!#)[ \t]*([-+]?\\?[$€£]?\d[\d.,/]{0,40} [A-Za-z][A-Za-z .^/-]{0,40})")
 _RETRACTED = re.compile(
     r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d",
     re.IGNORECASE,
@@ -116,14 +119,15 @@ _LIST = re.compile(r"\s*[-(\[{\\]|\s*[^\s,]+,\s*[-\d(]")
 
 
 def hashed(text: str) -> list[str]:
-    """Numbers after ``####`` that end their line; headings with words are none."""
+    """Numbers after ``####`` that end their line, and a number with words on the last line; headings are none."""
     if "#" not in text or "####" not in text:
         return []
     found = []
     for match in _HASHES.finditer(text):
         spend(1)
         found.append(match.group(1).strip())
-    return found
+    last = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2].strip())
+    return found if last is None else [*found, last[1].strip()]
 
 
 def retracted(tail: str) -> bool:
