@@ -68,6 +68,9 @@ for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
 ``2x + 4 = 8``: several unknowns, not solved
 a unit, currency or degree sign left out       correct                  none
 a number in a box that is one sentence         correct                  none
+``John has 7 apples``, ``x = 3 only``          correct                  none: closed lists of ``math/remarks.py``
+``y = Ke^x`` for ``y = Ce^x``                  correct                  none
+``\binom{n+1}{2}`` for ``\frac{n(n+1)}{2}``    correct                  none
 ============================================== ======================== ==========================================
 
 Units are those of ``math/units.py``, notations those of ``math/notations.py``; what is said in words

@@ -29,6 +29,8 @@ from grpo_verifiers.math.powers import power_of, root_of
 from grpo_verifiers.math.special import known_angle
 from grpo_verifiers.math.tree import Node
 
+MAX_LOWER = 6  # binomials of a formula over a number up to this are polynomials
+
 
 @lru_cache(maxsize=1024)
 def canon(node: Node) -> Form:
@@ -98,6 +100,11 @@ def _factorial(form: Form) -> Form:
 
 def _binomial(top: Form, bottom: Form) -> Form:
     upper, lower = rational(top), rational(bottom)
+    if upper is None and lower is not None and lower.denominator == 1 and 0 < lower <= MAX_LOWER:
+        product = top
+        for index in range(1, int(lower)):
+            product = times(product, plus(top, constant(-index)))
+        return times(product, constant(Fraction(1, factorial(int(lower)))))
     if upper is None or lower is None:
         return opaque("binom", key(top), key(bottom))
     if upper.denominator != 1 or lower.denominator != 1 or upper < 0 or lower < 0:

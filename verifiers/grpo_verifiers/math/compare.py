@@ -33,6 +33,8 @@ _WORDS = frozenset({"unit", "text", "currency"})
 _GROUPS = frozenset({"list", "set", "paren"})
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
 _CONSTANTS = frozenset({"C", "C_1"})
+_CONSTANT_NAMES = frozenset({*"ABCDKck", *(f"{letter}_{i}" for letter in "CcKkA" for i in range(4))})
+_SOLUTIONS = frozenset("yuvwzx")  # names of what a differential equation is solved for
 _C, _SMALL_C = ("v", "C"), ("v", "c")
 _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
@@ -111,6 +113,8 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
 
 def _constant_of(gold: Node, answer: Node) -> Node:
     """The answer with its constants of integration ``c``, ``c_1`` as ``C``, ``C_1`` where the gold has these."""
+    if (renaming := _constants(gold, answer)) is not None:
+        return _with_names(answer, renaming)
     numbered = {name for name in names(gold) if name.startswith("C_")}
     if numbered and {name.upper() for name in names(answer) if name.startswith("c_")} == numbered:
         return answer if _has_small(gold) or names(answer) & numbered else _capital(answer)
@@ -124,6 +128,33 @@ def _constant_of(gold: Node, answer: Node) -> Node:
     if sum(top == _SMALL_C for top in walk(answer)) != 1:
         return answer
     return _renamed(answer)
+
+
+def _constants(gold: Node, answer: Node) -> dict[str, str] | None:
+    """The constants of integration of an answer with their names in the gold; None where they are none.
+
+    The gold is a solution such as ``y = C e^x`` or ``y = C_1 x + C_2``; the constants of the answer are the only names
+    that the gold does not have, and as many as it lacks. What is only added (``y = x^2 + C``) may be any letter else.
+    """
+    stated, other = relations.assignment(gold), relations.assignment(answer)
+    wanted = sorted({name for name in names(gold) if name == "C" or name.startswith("C_")} - names(answer))
+    given = sorted(names(answer) - names(gold))
+    if stated is None or not wanted or len(wanted) != len(given) or not _CONSTANT_NAMES.issuperset(given):
+        return None
+    name, value = stated
+    whose = other[0] if other is not None else name
+    if name[0] not in {"v", "f"} or name[1] not in _SOLUTIONS or names(whose) & set(given):
+        return None
+    if not relations.same_name(name, whose) or (value[0] == "+" and _C in value):
+        return None
+    return dict(zip(given, wanted, strict=True)) if names(value) > set(wanted) else None
+
+
+def _with_names(node: Node, renaming: dict[str, str]) -> Node:
+    def change(part: Node) -> Node:
+        return ("v", renaming.get(part[1], part[1])) if part[0] == "v" else rebuilt(part, change)
+
+    return change(node)
 
 
 def _renamed(node: Node) -> Node:
@@ -253,6 +284,9 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Nod
     if gold[0] == "paren" or answer[0] == "paren":
         size = len(gold if gold[0] == "paren" else answer) - 1
         gold, answer = as_tuple(gold, size), as_tuple(answer, size)
+    elif gold[0] == "matrix" and answer[0] in {"+", "*", "-", "v"}:  # a sum of unit vectors beside a column
+        column, vector = (as_tuple(node, len(gold) - 1) for node in (gold, answer))
+        gold, answer = (column, vector) if column[0] == vector[0] == "paren" else (gold, answer)
     if gold[0] in _GROUPS or answer[0] in _GROUPS:
         return _groups(gold, answer, equal)
     if gold[0] == "ratio" or answer[0] == "ratio":

@@ -105,6 +105,8 @@ def undone(node: Node) -> str:
     """
     if is_final(node):
         return ""
+    if node[0] == "binom" and names(node[1]) and not names(node[2]):
+        return undone(node[1])  # a polynomial
     if node[0] in _WORK or (node[0] == "f" and node[1] in _WORK_FUNCTIONS):
         return "an unevaluated " + {"!": "factorial", "binom": "binomial"}.get(node[0], str(node[1]))
     if node[0] in {"+", "*", "/", "^", "root", "-", "abs", "pm", "mixed"} and not names(node):

@@ -15,6 +15,7 @@ from grpo_verifiers.math.letters import option_of
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.read import MAX_LONG, other_reading, read, read_prose, undelimited, without_text_commands
 from grpo_verifiers.math.relations import may_be_solved
+from grpo_verifiers.math.remarks import without_remarks
 from grpo_verifiers.math.restated import restated
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
@@ -23,6 +24,7 @@ from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
+_PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
@@ -144,15 +146,24 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         return False, "one of several options where all are expected"
     if (chain := restated(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
         return True, ""
-    text, node = _read(text, gold.node, gold.text, options)
+    try:
+        stated, node = _read(text, gold.node, gold.text, options)
+    except ParseError:
+        if _is_right_without_remarks(text, gold.node, options, leaf):
+            return True, ""
+        raise
     if node is None:
-        return None, "outside this grammar"
+        return (
+            (True, "") if _is_right_without_remarks(text, gold.node, options, leaf) else (None, "outside this grammar")
+        )
     outcome, reason = compare(gold.node, node, options, leaf)
     if outcome is False and options.decimal_comma and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
         first = other_reading(gold.text) if gold.node[0] == "list" else gold.node
-        second = other_reading(text) if node[0] == "list" else node
+        second = other_reading(stated) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
+    if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
+        return True, ""
     return outcome, reason
 
 
@@ -168,6 +179,16 @@ def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
     return compare(gold.node, node, options, leaf)[0] is True and all(
         compare(gold.node, term, as_it_stands(options), leaf)[0] for term in exact
     )
+
+
+def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Leaf) -> bool:
+    """Whether an answer is right once its remarks are taken off; what cannot be read then is not."""
+    if (rest := without_remarks(text, gold)) is None:
+        return False
+    try:
+        return compare(gold, read(rest), options, leaf)[0] is True
+    except (ParseError, RecursionError):
+        return False
 
 
 def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str, Node | None]:

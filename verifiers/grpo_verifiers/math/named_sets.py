@@ -43,13 +43,17 @@ _WORDS = re.compile(
 _TEXT = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}|\\[ ,;]|[$~]")
 
 
+def _spoken(text: str) -> str:
+    return " ".join(_TEXT.sub(lambda match: f" {match[1] or ''} ", text).split()).strip(" .")
+
+
 def set_in_words(text: str) -> str | None:
     """A named set of numbers, with what is left out of it, in LaTeX; None where the words say something else."""
-    if len(text) <= 200 and (match := _BOUND.fullmatch(text.strip(" ."))) is not None:
+    if len(text) <= 200 and (match := _BOUND.fullmatch(_spoken(text))) is not None:
         return f"{match['name']} {_sign(match['order'])} {match['bound']}"
     if len(text) > 200 or not re.search(r"\b(?:all|any|every)\b", text[:60], re.IGNORECASE):
         return None
-    plain = " ".join(_TEXT.sub(lambda match: f" {match[1] or ''} ", text).split())
+    plain = _spoken(text)
     match = _WORDS.fullmatch(plain[:1].lower() + plain[1:])
     if match is None or match["kind"].strip() not in _KINDS:
         return None

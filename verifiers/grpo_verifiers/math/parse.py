@@ -356,7 +356,7 @@ class _Parser(Atoms):
         return node
 
     def followed_by_equals(self) -> bool:
-        return self.peek(1).kind == "op" and self.peek(1).text == "="
+        return self.peek(1).kind == "op" and self.peek(1).text == "=" and not self.peek(1).spaced
 
     def raised(self, node: Node) -> Node:
         token = self.peek()

@@ -1,12 +1,15 @@
 r"""Functions by cases: values with the conditions they hold under, in any order."""
 
 from collections.abc import Callable
+from itertools import permutations, product
 from typing import NamedTuple
 
+from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError
 from grpo_verifiers.math.leaf import Outcome
-from grpo_verifiers.math.regions import NoRegionError, Region, complement, union
+from grpo_verifiers.math.regions import MAX_PARTS, NoRegionError, Part, Region, complement, union
 from grpo_verifiers.math.sets import region_of, same_region
-from grpo_verifiers.math.tree import OTHERWISE, Node
+from grpo_verifiers.math.tree import OTHERWISE, Node, rebuilt
 
 
 class Piece(NamedTuple):
@@ -19,7 +22,7 @@ class Piece(NamedTuple):
 
 def compare_pieces(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
     """Whether two functions by cases have the same values under the same conditions."""
-    left, right = pieces_of(gold), pieces_of(answer)
+    left, right = _closed(pieces_of(gold)), _closed(pieces_of(answer))
     if len(left) != len(right):
         return False, "another number of cases"
     free = list(right)
@@ -34,6 +37,43 @@ def compare_pieces(gold: Node, answer: Node, equal: Callable[[Node, Node], Outco
         free.remove(best[1])
         outcome = outcome if best[0][0] else best[0]
     return outcome
+
+
+def _closed(pieces: list[Piece]) -> list[Piece]:
+    """The pieces with both ends closed where two of them meet in one value: either may own that point."""
+    found = list(pieces)
+    if len(found) > MAX_PARTS:
+        return found
+    for i, j in permutations(range(len(found)), 2):
+        below, above = found[i].where, found[j].where
+        if below is None or above is None or below.domain != "R" or above.domain != "R" or not below.name:
+            continue
+        for a, b in product(range(len(below.parts)), range(len(above.parts))):
+            end, start = below.parts[a], above.parts[b]
+            if end.high_in != start.low_in and end.high.node == start.low.node and below.name == above.name:
+                if _value_at(found[i], end.high.node) != _value_at(found[j], end.high.node):
+                    continue
+                below = below._replace(parts=_put(below.parts, a, end._replace(high_in=True)))
+                above = above._replace(parts=_put(above.parts, b, start._replace(low_in=True)))
+        found[i], found[j] = found[i]._replace(where=below), found[j]._replace(where=above)
+    return found
+
+
+def _put(parts: tuple[Part, ...], index: int, part: Part) -> tuple[Part, ...]:
+    return (*parts[:index], part, *parts[index + 1 :])
+
+
+def _value_at(piece: Piece, point: Node) -> object:
+    """The value of a piece where its unknown is a point; a thing equal to nothing else where that cannot be told."""
+    unknown = piece.where.name if piece.where else None
+
+    def change(part: Node) -> Node:
+        return point if part == unknown else rebuilt(part, change)
+
+    try:
+        return canon(change(piece.value))
+    except (NotAlgebraicError, UndefinedError, TooBigError):
+        return object()
 
 
 def _same(gold: Piece, answer: Piece, equal: Callable[[Node, Node], Outcome]) -> Outcome:

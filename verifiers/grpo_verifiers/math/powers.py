@@ -84,6 +84,9 @@ def root_of(form: Form, degree: int) -> Form:
     """The root of a form."""
     value = rational(form)
     if value is None:
+        inner = _power_inside(form) if degree % 2 else None
+        if inner is not None:  # the real root of odd degree of a power is the power of the root
+            return power_of(opaque("root", str(degree), key(inner[0])), constant(inner[1]))
         return opaque("root", str(degree), key(form))
     if value == 0:
         return constant(0)
@@ -99,6 +102,16 @@ def root_of(form: Form, degree: int) -> Form:
     if top is not None and bottom is not None:
         return constant(Fraction(top, bottom))
     return opaque("root", str(degree), key(form))
+
+
+def _power_inside(form: Form) -> tuple[Form, int] | None:
+    """A name and its exponent, above one, where a form is nothing but that power."""
+    if form[1] != UNIT or len(form[0]) != 1:
+        return None
+    (radicand, imaginary, generators), coefficient = next(iter(form[0].items()))
+    if coefficient != 1 or radicand != 1 or imaginary or len(generators) != 1 or generators[0][1] < 2:
+        return None
+    return generator(generators[0][0]), generators[0][1]
 
 
 def _is_square(value: Fraction) -> bool:

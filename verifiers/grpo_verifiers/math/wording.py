@@ -35,7 +35,7 @@ def spelled(node: Node) -> str | None:
 
 
 _SEQUENCE = re.compile(r"[a-z](?: [a-z])+")
-_ARTICLE = re.compile(r"^(?:a|an|the) (?=[^\W\d_]{3})")
+_ARTICLE = re.compile(r"^(?:a|an|the|on) (?=[^\W\d_]{3})")
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*\(?([A-J])\)?\.?")
 _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
