@@ -11,6 +11,7 @@ from functools import lru_cache
 from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.canon import canon
+from grpo_verifiers.math.constants import CONSTANTS, with_constants_of
 from grpo_verifiers.math.families import compare_families, is_angle_family
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.leaf import Leaf, Outcome, apart, show
@@ -22,7 +23,7 @@ from grpo_verifiers.math.pieces import compare_pieces
 from grpo_verifiers.math.quantities import compound, with_symbols, with_words
 from grpo_verifiers.math.sets import compare_sets, listed
 from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt, survey, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, number, survey, walk
 from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
 from grpo_verifiers.math.vectors import as_tuple, transposed
 from grpo_verifiers.math.wording import texts
@@ -32,10 +33,6 @@ MAX_PARTS = 12  # of a union: merging more is left to nobody
 _WORDS = frozenset({"unit", "text", "currency"})
 _GROUPS = frozenset({"list", "set", "paren"})
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
-_CONSTANTS = frozenset({"C", "C_1"})
-_CONSTANT_NAMES = frozenset({*"ABCDKck", *(f"{letter}_{i}" for letter in "CcKkA" for i in range(4))})
-_SOLUTIONS = frozenset("yuvwzx")  # names of what a differential equation is solved for
-_C, _SMALL_C = ("v", "C"), ("v", "c")
 _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 
@@ -54,8 +51,8 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return values
     asked, seen = survey(gold), survey(answer)
     spend(20 + 4 * (asked.weight + seen.weight))
-    if asked.variables & _CONSTANTS:
-        answer = _constant_of(gold, answer)
+    if asked.variables & CONSTANTS:
+        answer = with_constants_of(gold, answer)
     if "pm" in asked.kinds or "pm" in seen.kinds:
         if gold[0] == "pm" and answer[0] == "paren":
             return False, "a tuple where a value or its negative is expected"
@@ -109,64 +106,6 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if not _WORDS.isdisjoint(seen.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return _infinite(gold, answer) or leaf(gold, answer, options)
-
-
-def _constant_of(gold: Node, answer: Node) -> Node:
-    """The answer with its constants of integration ``c``, ``c_1`` as ``C``, ``C_1`` where the gold has these."""
-    if (renaming := _constants(gold, answer)) is not None:
-        return _with_names(answer, renaming)
-    numbered = {name for name in names(gold) if name.startswith("C_")}
-    if numbered and {name.upper() for name in names(answer) if name.startswith("c_")} == numbered:
-        return answer if _has_small(gold) or names(answer) & numbered else _capital(answer)
-    factor = gold[0] == "rel" and names(gold) > {"C"}  # y = C e^x
-    if (
-        not (factor or any(top[0] == "+" and _C in top for top in walk(gold)))
-        or "c" in names(gold)
-        or "C" in names(answer)
-    ):
-        return answer
-    if sum(top == _SMALL_C for top in walk(answer)) != 1:
-        return answer
-    return _renamed(answer)
-
-
-def _constants(gold: Node, answer: Node) -> dict[str, str] | None:
-    """The constants of integration of an answer with their names in the gold; None where they are none.
-
-    The gold is a solution such as ``y = C e^x`` or ``y = C_1 x + C_2``; the constants of the answer are the only names
-    that the gold does not have, and as many as it lacks. What is only added (``y = x^2 + C``) may be any letter else.
-    """
-    stated, other = relations.assignment(gold), relations.assignment(answer)
-    wanted = sorted({name for name in names(gold) if name == "C" or name.startswith("C_")} - names(answer))
-    given = sorted(names(answer) - names(gold))
-    if stated is None or not wanted or len(wanted) != len(given) or not _CONSTANT_NAMES.issuperset(given):
-        return None
-    name, value = stated
-    whose = other[0] if other is not None else name
-    if name[0] not in {"v", "f"} or name[1] not in _SOLUTIONS or names(whose) & set(given):
-        return None
-    if not relations.same_name(name, whose) or (value[0] == "+" and _C in value):
-        return None
-    return dict(zip(given, wanted, strict=True)) if names(value) > set(wanted) else None
-
-
-def _with_names(node: Node, renaming: dict[str, str]) -> Node:
-    def change(part: Node) -> Node:
-        return ("v", renaming.get(part[1], part[1])) if part[0] == "v" else rebuilt(part, change)
-
-    return change(node)
-
-
-def _renamed(node: Node) -> Node:
-    return _C if node == _SMALL_C else rebuilt(node, _renamed)
-
-
-def _has_small(node: Node) -> bool:
-    return any(name.startswith("c_") for name in names(node))
-
-
-def _capital(node: Node) -> Node:
-    return ("v", node[1].upper()) if node[0] == "v" and node[1].startswith("c_") else rebuilt(node, _capital)
 
 
 def _is_structured(node: Node) -> bool:

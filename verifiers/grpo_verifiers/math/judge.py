@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_verifiers.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.math.compare import as_it_stands, compare
+from grpo_verifiers.math.constants import swapped
 from grpo_verifiers.math.extract import Found, extract
 from grpo_verifiers.math.form import is_final, open_to_algebra
 from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
@@ -162,6 +163,8 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         second = other_reading(stated) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
+    if outcome is not True and "C_1" in gold.text and (turned := swapped(gold.node, node)) is not None:
+        outcome, reason = compare(gold.node, turned, options, leaf)
     if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
         return True, ""
     return outcome, reason

@@ -45,7 +45,8 @@ _LABEL = re.compile(
 )
 _OPERATOR = re.compile(r"\\operatorname\*?\s*\{([^{}]*)\}")
 _EVERYWHERE = re.compile(
-    r",? (?:for (?:all|every|any)|\\forall) (?:real |integers? )?[a-z](?: ?\\in ?\\mathbb ?\{[A-Z]\})?\.?\Z"
+    r",? (?:for (?:all|every|any)|\\forall) (?:(?:integers? )?[kmn](?: ?\\in ?\\mathbb ?\{[ZN]\})?"
+    r"|(?:real )?[a-z](?: ?\\in ?\\mathbb ?\{R\})?)\.?\Z"
 )
 _INTEGER = re.compile(
     r",? ?(?:for|where|with)(?: any| all| every| some| an)?"
@@ -57,8 +58,9 @@ _Y_OF = re.compile(r"\A\s*([yuvwz])\s*\(\s*([xt])\s*\)\s*=(?=[^=]*\Z)")
 _FOR_ALL = re.compile(r"\A(?:for )?all (?:(?:positive |natural )?(?:integers|numbers) )?(?=[kmn] ?(?:[<>]|\\[lg]e))")
 
 _EXPLAINED = re.compile(r"(?P<word>yes|no|true|false)[,.;:] (?P<why>[A-Za-z][A-Za-z ,'’-]{2,100})\.?", re.IGNORECASE)
-_YES = re.compile(r"\b(?:no|not|false|wrong|incorrect|but|except|wait|never|only|unless)\b|n['’]t\b", re.IGNORECASE)
-_NO = re.compile(r"\b(?:yes|true|right|correct|but|except|wait|always|only|unless|is it)\b", re.IGNORECASE)
+_UNSURE = "but|except|wait|only|unless|if|when|provided|sometimes|maybe|perhaps|partly|mostly|probably|until"
+_YES = re.compile(rf"\b(?:no|not|false|wrong|incorrect|never|{_UNSURE})\b|n['’]t\b", re.IGNORECASE)
+_NO = re.compile(rf"\b(?:yes|true|right|correct|always|is it|{_UNSURE})\b", re.IGNORECASE)
 _OTHER = {"yes": _YES, "true": _YES, "no": _NO, "false": _NO}
 _BOLD_SET = re.compile(r"\\(?:mathbf|bm|boldsymbol|mathrm)\s*\{([RZQN])\}")
 _CONSTANT = re.compile(r"\+ ?(?:constant|const\.?)\Z")
