@@ -4,6 +4,7 @@ Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lin
 asked for, the last number.
 """
 
+import re
 from dataclasses import dataclass
 
 from grpo_verifiers.math.attached import attached
@@ -14,6 +15,7 @@ from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
+_STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,15 @@ def extract(completion: str, options: Options) -> Found:
     boxes, problem = stated_boxes(text, last_only=not strict)
     if problem:
         return Found(problem=problem)
-    strong = [box.content for box in boxes] + [tag.content.strip() for tag in answer_tags(text)]
+    tags = answer_tags(text)
+    strong = [box.content for box in boxes] + [tag.content.strip() for tag in tags]
+    if any(_STRUCK.match(part) for part in strong):
+        return Found(problem="the answer is struck out")
     if strong:
-        if boxes and attached(text, boxes[-1].start, boxes[-1].end):
-            return Found(problem="the box is a part of a formula, or is denied")
-        if strict and boxes and retracted(text[boxes[-1].end :]):
+        start, end = (boxes[-1].start, boxes[-1].end) if boxes else (tags[-1].start, tags[-1].end)
+        if attached(text, start, end):
+            return Found(problem="the answer is a part of a formula, or is denied")
+        if strict and retracted(text[end:], strong[-1]):
             return Found(problem="the boxed answer is taken back")
         asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
         return _chosen(strong, asides, options)
@@ -51,7 +57,7 @@ def extract(completion: str, options: Options) -> Found:
         return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
     stated = phrases(text)
     if stated:
-        if strict and retracted(text[stated[-1][1] :]):
+        if strict and retracted(text[stated[-1][1] :], stated[-1][0]):
             return Found(problem="the answer is taken back")
         return _chosen([value for value, _ in stated], [], options)
     if options.last_number and (number := last_number(text)) is not None:

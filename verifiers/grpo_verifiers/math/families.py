@@ -56,6 +56,8 @@ def _same(gold: Family, answer: Family) -> Outcome | None:
     name, other = gold.name, answer.name
     if name is not None and other is not None and name != other:
         return False, "another variable"
+    if name is not None and other is not None and gold.parameter != answer.parameter and _counts(name, gold.parameter):
+        return False, "another variable"
     try:
         ratio, shift = (
             rational(quotient(answer.step, gold.step)),
@@ -68,6 +70,11 @@ def _same(gold: Family, answer: Family) -> Outcome | None:
     if ratio is None or abs(ratio) != 1 or shift is None or shift.denominator != 1:
         return False, "another family of values"
     return True, ""
+
+
+def _counts(name: Node, parameter: str) -> bool:
+    """Whether a name has the parameter as its subscript: ``a_n`` is no formula in ``m``."""
+    return bool(parameter) and str(name[1]).partition("_")[2].strip("{}") == parameter
 
 
 def is_angle_family(node: Node) -> bool:

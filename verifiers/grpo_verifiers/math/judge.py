@@ -237,7 +237,7 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
 
 
 def _is_option(node: Node) -> bool:
-    return bool(node[0] == "v" and node[1] in "ABCDEFGHIJ")
+    return bool(node[0] == "v" and len(node[1]) == 1)
 
 
 def _squeezed(text: str) -> str:

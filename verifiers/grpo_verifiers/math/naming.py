@@ -67,7 +67,7 @@ def compare_named(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcom
         return _every(left, lambda name, value: equal(value, given[name]))
     values, other = (left, answer) if left else (right, gold)
     assert values is not None  # one of the two has names
-    if other[0] == "list" and left and not is_labelled(values) and not any(part[0] == "rel" for part in other[1:]):
+    if other[0] == "list" and not is_labelled(values) and not any(part[0] == "rel" for part in other[1:]):
         other = ("paren", *other[1:])
     if other[0] == "matrix" and all(len(row) == 2 for row in other[1:]):
         other = ("paren", *(row[1] for row in other[1:]))

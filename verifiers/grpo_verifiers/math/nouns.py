@@ -22,7 +22,8 @@ absolute thereof nines twos threes fours fives sixes sevens eights across wrongs
 ours theirs yours ups downs approximates estimates bases base pi ages exponentials choose chooses dividedness
 dividends quotients over under below above beyond at least most exactly nearly almost about around approximately
 roughly circa maybe possibly wait but or and nor scores myriads modulos permils megas gigas kilo mega giga tera milli
-micro nano centi deci ppm bps wrong incorrect false loss deficit debt
+micro nano centi deci ppm bps wrong incorrect false loss deficit debt ago each googols trebles
+reams
 """
 QUANTITY = frozenset(_QUANTITY_LIST.split())
 _NOUNS_LIST = """
@@ -100,7 +101,7 @@ def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
         return True
     if word in {"zeros", "zeroes"}:
         return True
-    if word in QUANTITY or is_numeral(word) or "illion" in word:
+    if word in QUANTITY or is_numeral(word) or "illion" in word or word.endswith(("wards", "wise")):
         return False
     if word in _HEADS or singular(word) in _HEADS:
         return True

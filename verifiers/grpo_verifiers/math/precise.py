@@ -15,6 +15,8 @@ from grpo_verifiers.math.words import FUNCTIONS
 
 DIGITS = 60
 AGREE = 40
+LARGEST_POINT = 1000
+_BENT = {"abs", "root"}  # these have other formulas left and right of a point
 _POINTS = (
     ("0.73917", "1.31273", "0.42191", "2.11737", "1.77411", "0.58123"),
     ("-1.19311", "0.34617", "-2.04593", "0.88379", "-1.52279", "1.09171"),
@@ -38,10 +40,11 @@ def agree(left: Node, right: Node) -> bool | None:
     variables = sorted(names(left) | names(right))
     if len(variables) > len(_POINTS[0]):
         return None
+    points = [*_POINTS, *_beyond(left, right)]
     real = not any(top == ("v", "i") for node in (left, right) for top in walk(node))
     compared = 0
     with mpmath.workdps(DIGITS):
-        for point in _POINTS:
+        for point in points:
             at = {name: mpmath.mpf(value) for name, value in zip(variables, point, strict=False)}
             try:
                 a, b = (_value(node, at, mpmath) for node in (left, right))
@@ -56,6 +59,17 @@ def agree(left: Node, right: Node) -> bool | None:
                 continue
             compared += 1
     return True if compared >= min(2, len(_POINTS) if variables else 1) else None
+
+
+def _beyond(left: Node, right: Node) -> list[tuple[str, ...]]:
+    """Points beyond every constant, on both sides, where a part of either expression may change its sign."""
+    parts = [*walk(left), *walk(right)]
+    if not any(part[0] in _BENT or (part[0] == "f" and part[1] in {"min", "max", "sgn"}) for part in parts):
+        return []
+    size = 2 * max((abs(part[1]) for part in parts if part[0] == "n"), default=1) + 1
+    if size > LARGEST_POINT:
+        return []
+    return [tuple(str(sign * float(size) * float(value)) for value in _POINTS[0]) for sign in (1, -1)]
 
 
 def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:

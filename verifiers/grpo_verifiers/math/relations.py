@@ -184,8 +184,6 @@ def _names(left: Node, right: Node) -> Outcome:
     if left == right:
         return True, ""
     if left[0] == right[0] == "f" and left[1] == right[1]:
-        if parameter(left) and parameter(right):
-            return True, ""
         try:
             if all(canon(a) == canon(b) for a, b in zip(left[2], right[2], strict=True)):
                 return True, ""
@@ -324,7 +322,7 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
         if ops[0] != ops[1]:
             return False, "another relation"
         return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
-    if {gold[1][0][0], answer[1][0][0]} == {"f"} and ops == ["=", "="]:
+    if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
         return False, "another function"
     try:
         for node in (gold, answer):

@@ -8,7 +8,8 @@ from grpo_verifiers.math.numerals import ordinal
 from grpo_verifiers.math.sayings import meaning
 from grpo_verifiers.math.tree import Node
 
-_TEXT_EDGE = re.compile(r"[\s.,:;!?*\"'`()\[\]{}$]+")
+# The prime of a letter stays, quotes around one do not.
+_TEXT_EDGE = re.compile(r"(?:[\s.,:;!?*\"`()\[\]{}$]|(?<!(?<![\w'])[^\W\d_])')+")
 
 
 def normal_text(text: str) -> str:

@@ -6,6 +6,7 @@ from grpo_verifiers.budget import spend
 
 MAX_PHRASES = 16
 MAX_LENGTH = 300
+MAX_LAST = 160
 
 _AFTER = re.compile(
     r"s?\*{0,2}(?P<middle>[^\n.:=$\\]{0,80}?)"
@@ -22,25 +23,33 @@ _BEFORE = re.compile(
 )
 # "half of the answer is 5", "the answer minus one is 5": something is done to the answer before it is said.
 _DONE_BEFORE = re.compile(
-    r"(?:of|than|from|by|plus|minus|times|over|under|twice|thrice|half|double|triple|quarter|negative|square|percent)\s+"
+    r"(?:of|than|from|by|plus|minus|times|over|under|twice|thrice|half|double|triple|quarter|negative|square"
+    r"|percent)\s+"
     r"(?:(?:the|our|my|this|your|that)\s+)?(?:(?:final|correct|right|actual)\s+)?\Z",
     re.IGNORECASE,
 )
 _DONE_AFTER = re.compile(
-    r"\b(?:plus|minus|times|squared|cubed|divided|multiplied|doubled|tripled|halved|reduced|increased|decreased|negated|inverted|"
+    r"\b(?:plus|minus|times|squared|cubed|divided|multiplied|doubled|tripled|halved|reduced|increased|decreased"
+    r"|negated|inverted|"
     r"modulo|mod|rounds?|over|factorial|less|more|percent)\b|[-+*/^%]\s*\d",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(r"(?:not|unknown|unclear|either|neither|one of|between)\b", re.IGNORECASE)
 _AGAIN = re.compile(r"(?:the|my|our)?\s*(?:final|correct)?\s*answer\b", re.IGNORECASE)
 _DELIMITED = re.compile(
-    r"\$\$(?P<a>[^$]{1,600})\$\$|\\\[(?P<b>.{1,600}?)\\\]|\\\((?P<c>.{1,600}?)\\\)|\$(?P<d>[^$\n]{1,600}?)(?<!\\)\$(?!\d)",
+    r"\$\$(?P<a>[^$]{1,600})\$\$|\\\[(?P<b>.{1,600}?)\\\]|\\\((?P<c>.{1,600}?)\\\)|\$(?P<d>[^$\n]{1,600}?)"
+    r"(?<!\\)\$(?!\d)",
     re.DOTALL,
 )
 _SENTENCE = re.compile(r"[.!?](?=\s|\*|$)|\n|<")
-_CLAUSE = re.compile(r"\s*(?:[,;(]|\s(?:because|since|which|where|as|so|for|when)\b|\s[-—]\s)")
+_CLAUSE = re.compile(
+    r"\s*(?:[,;(]|\s(?:because|since|which|where|(?<!times )as|so|for|when)\b|\s(?:—|-(?!\s*[\d$\\]))\s)"
+)
 _ALTERNATIVE = re.compile(
-    r"[\s,;(.]*(?:or|and|not|maybe|possibly|perhaps|alternatively|although|but|rather|no)\b", re.IGNORECASE
+    r"[\s,;(.]*(?:or|and|not|maybe|possibly|perhaps|alternatively|although|but|rather|no|negative)\b"
+    r"|\s*(?:when|if|for)\b[^.\n]{0,60}\b(?:and|or|else|otherwise)\s+\$?-?\d"
+    r"|\s*[,;]\s*(?:\$[^$\n]{1,40}\$|-?\d[\d.,/]*)\s*(?:[.,;]|\Z)",
+    re.IGNORECASE,
 )
 _DOUBT = re.compile(r"\b(?:or|not|maybe|either|neither|no|wait|but|isn't|than|least|most)\b", re.IGNORECASE)
 _SIGN = re.compile(r"[=+*/^_<>|\\]")
@@ -52,6 +61,45 @@ _HASHES = re.compile(
 _LAST_LINE = re.compile(r"####(?!#)[ \t]*([-+]?\\?[$€£]?\d[\d.,/]{0,40} [A-Za-z][A-Za-z .^/-]{0,40})")
 _RETRACTED = re.compile(
     r"\b(?:wait|actually|alternatively|correction|oops|sorry|instead|or maybe|no(?=[,.:!]))[^\n]{0,80}?\d",
+    re.IGNORECASE,
+)
+# Words that leave nothing of the answer before them, whatever follows.
+_TAKEN_BACK = re.compile(
+    r"\b(?:scratch that|strike that|(?:cancel|delete|undo|retract) (?:that|this)|take (?:that|this|it) back"
+    r"|never ?mind|i miscounted|withdrawn"
+    r"|forgot to (?:add|subtract|multiply|divide|count|include)|i (?:was|am) (?:wrong|mistaken)|just kidding"
+    r"|my (?:bad|apologies)|no,? wait|hold on"
+    r"|(?:ignore|disregard|forget) (?:the|that|my|this)\b[^.\n]{0,20}\b(?:above|previous|box|boxed|answer)"
+    r"|disregard that"
+    r"|(?:i|we)(?:['’]ve| have)? ma[dk]e an? (?:[a-z]+ )?(?:mistake|error)"
+    r"|(?:this|that|it|above|answer) (?:is|was|seems|looks)(?: (?:actually|clearly|in fact))? "
+    r"(?:wrong|incorrect|false|not (?:right|correct|the answer))"
+    r"|(?:this|that|it) (?:can['’]t|cannot|can not) be (?:right|correct|true)"
+    r"|to (?:get|obtain|find|reach) the (?:final |correct |actual )?answer|opposite of (?:this|that"
+    r"|it) is the answer)\b"
+    r"|\A[\s$.]*not!",
+    re.IGNORECASE,
+)
+# A value that is stated after the answer; another one than the answer takes it back.
+_INTEGER = re.compile(r"-?\d+(?:\.\d+)?")
+_VALUE = r"(?<![\d,.])\$?(-?\d[\d,]{0,40}(?:\.\d{1,40})?)(?![\w^/*+\\])(?!\s*[-+*/×·=^])"
+# Nothing but words and one number, as the end of the text: "Or 43." It is no other answer after "divisible by", "n".
+_LAST_WORD = re.compile(
+    rf"[\s.$)\]*]*\n?(?!\d)(?:[A-Za-z'’ ,:;.?→-]|[-=]>){{0,80}}?(?<!\bnot )(?<!\bby )(?<!\bthan )(?<!\bof )"
+    rf"(?<!\bto )(?<!\bmod )(?<!\bn )"
+    rf"(?<!\bbelow )(?<!\babove )(?<!\bunder )(?<!\bover )(?<!\bleast )(?<!\bmost )(?<!\bproblem )(?<!\bstep )"
+    rf"(?<!\bquestion )(?<!\bfrom )(?<!\bwith )(?<!\bin )(?<!\bon )(?<!\bat )(?<!\bfor )(?<!\band )"
+    rf"(?<!\bin base )(?:x = )?"
+    rf"{_VALUE}[.!?$\s]*",
+    re.IGNORECASE,
+)
+_RESTATED = re.compile(
+    rf"\b(?:on second thoughts?|edit|update|erratum|corrigendum|nope|re-?check(?:ing)?|recomput(?:e|ing)|redo(?:ing)?"
+    rf"|let me (?:fix|correct|redo) (?:that|this|it))\b[\s:,;>→*-]*(?:(?:it|this|that)(?:['’]s| is)\s+)?{_VALUE}"
+    rf"|\b(?:final|correct|right|real|true|actual|revised|corrected|new) (?:answer|result|value|total) "
+    rf"(?:is|equals|should be|must be|=|would be)\s+{_VALUE}"
+    rf"|\b(?:it|this|that|answer|result) (?:should|must|ought to|has to) be\s+{_VALUE}"
+    rf"|{_VALUE}\$? is the (?:final |correct |right )?answer|\bhere it is {_VALUE}",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(
@@ -130,9 +178,29 @@ def hashed(text: str) -> list[str]:
     return found if last is None else [*found, last[1].strip()]
 
 
-def retracted(tail: str) -> bool:
-    """Whether the text after an answer offers another one: "wait, no, 43"."""
-    return bool(tail) and _RETRACTED.search(tail[:2000]) is not None
+def retracted(tail: str, value: str = "") -> bool:
+    """Whether the text after an answer takes it back: "wait, no, 43", "strike that", "rechecking: it's 43".
+
+    Args:
+        tail: the text after the answer.
+        value: the answer; a plain number that is stated again is no other one.
+    """
+    if len(tail) < 3:
+        return False
+    tail = tail[:2000]
+    if _RETRACTED.search(tail) is not None or _TAKEN_BACK.search(tail) is not None:
+        return True
+    last = _LAST_WORD.fullmatch(tail) if len(tail) <= MAX_LAST else None
+    stated = [] if "%" in value else _INTEGER.findall(_plain_number(value))
+    if len(stated) == 1 and last is not None and _plain_number(last[1]) != stated[0]:
+        return True
+    return len(stated) == 1 and any(
+        _plain_number(next(filter(None, match.groups()))) != stated[0] for match in _RESTATED.finditer(tail)
+    )
+
+
+def _plain_number(text: str) -> str:
+    return text.replace("{,}", "").replace(",", "").strip(" $.")
 
 
 def last_number(text: str) -> str | None:

@@ -9,10 +9,11 @@ from grpo_verifiers.reading.finding import has
 
 
 class Tag(NamedTuple):
-    """One tagged section: where it begins, and its content."""
+    """One tagged section: where it begins, its content, and where it ends."""
 
     start: int
     content: str
+    end: int
 
 
 def tagged(text: str, tag: str) -> list[Tag]:
@@ -28,10 +29,12 @@ def tagged(text: str, tag: str) -> list[Tag]:
     for match in _marks(tag).finditer(text):
         spend(2)
         if opened is not None:
-            found.append(Tag(opened.start(), text[opened.end() : match.start()]))
+            found.append(
+                Tag(opened.start(), text[opened.end() : match.start()], match.end() if match[1] else match.start())
+            )
         opened = None if match[1] else match
     if opened is not None:
-        found.append(Tag(opened.start(), text[opened.end() :]))
+        found.append(Tag(opened.start(), text[opened.end() :], len(text)))
     return found
 
 
