@@ -79,7 +79,7 @@ def attached(text: str, start: int, end: int) -> bool:
         return True
     if after and _AFTER.match(after) is not None:
         return True
-    return bool(before or after) and _is_false(before, text[start:end], after)
+    return ("=" in before[-3:] or after[:1] in "= ≈→\\") and _is_false(before, text[start:end], after)
 
 
 def _is_false(before: str, box: str, after: str) -> bool:
