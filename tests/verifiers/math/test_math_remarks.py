@@ -24,7 +24,8 @@ def test_a_remark_of_the_lists_changes_nothing_and_hides_nothing(remark):
 
 @pytest.mark.parametrize(
     "answer",
-    ["John has twice 24 apples", "John has 24 dozen apples", "John does not have 24 apples", "John has 24 or 25 apples",
+    ["Half is 24", "Wrong is 24", "Twice is 24", "Nobody has 24 apples", "Nothing is 24", "The double is 24",
+     "John has twice 24 apples", "John has 24 dozen apples", "John does not have 24 apples", "John has 24 or 25 apples",
      "24 not only", "24 loss", "24 x", "24x", r"\sqrt{\operatorname{Var}(X)} = 24", r"2\operatorname{Var}(X) = 24",
      r"\max_{x} 2f(x) = 24", "24 or 25 only", "24 of the pizza", "24 more"],
 )  # fmt: skip

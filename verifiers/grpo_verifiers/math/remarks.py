@@ -7,7 +7,7 @@ whole, and no remark is taken off an answer that denies or corrects itself.
 import re
 
 from grpo_verifiers.math.form import is_final
-from grpo_verifiers.math.nouns import QUANTITY
+from grpo_verifiers.math.nouns import QUANTITY, is_label
 from grpo_verifiers.math.numerals import is_numeral
 from grpo_verifiers.math.read import undelimited, without_text_commands
 from grpo_verifiers.math.tree import INFINITY, STRUCTURES, Node, names
@@ -28,17 +28,19 @@ _BESIDE = re.compile(rf"(?P<value>{_NUMBER}(?: (?:dollars|cents|euros))?)(?: (?:
 _PART_OF = re.compile(rf"(?P<value>{_NUMBER}) of (?:the|a) (?!answer|result|number|value|total|other)[a-z]{{3,20}}\.?")
 _UNIT = re.compile(rf"(?P<value>{_NUMBER}) (?:[smgLNJWV]|\\Omega)\.?")  # one letter, set apart from its number
 _PART = re.compile(r"[^{}]*\d/\d|\\[dt]?frac")
-_SUBJECTS = r"(?:There|He|She|It|They|We|I|You|[A-Z][a-z]{1,15}|The [a-z]{3,15})"
+_BEING = r"(?:There|He|She|It|They|We|You|The (?P<whose>[a-z]{3,15})) (?:are|is|were|was)"
+_ACTING = r"(?:He|She|It|They|We|I|You|(?P<who>[A-Z][a-z]{1,15})|The (?P<what>[a-z]{3,15}))"
 _VERBS = (
-    r"(?:has|have|had|are|is|were|was|makes?|made|earns?|earned|needs?|needed|gets?|got|pays?|paid|spends?|spent"
+    r"(?:has|have|had|makes?|made|earns?|earned|needs?|needed|gets?|got|pays?|paid|spends?|spent"
     r"|saves?|saved|buys?|bought|sells?|sold|eats?|ate|uses?|used|costs?|weighs?|takes?|drinks?|drank|reads?|runs?|ran"
     r"|(?:will|can|should|must) (?:have|make|earn|need|get|pay|spend|save|buy|sell|eat|use|take))"
 )
 _SENTENCE = re.compile(
-    rf"{_SUBJECTS} {_VERBS} (?P<value>\\?\$?\s*\d[\d,]*(?:\.\d+)?)(?: (?P<things>[a-z][a-z -]{{1,60}}?))??"
+    rf"(?:{_BEING}|{_ACTING} {_VERBS}) (?P<value>\\?\$?\s*\d[\d,]*(?:\.\d+)?)(?: (?P<things>[a-z][a-z -]{{1,60}}?))??"
     r"(?: (?:left|remaining|altogether|in total|in all|every (?:day|week|month|year)"
     r"|each (?:day|week|month|year)|(?:in|on|at) the [a-z]{3,20}))?\.?"
 )
+_NOBODY = frozenset({"nobody", "nothing", "everyone", "everybody", "everything", "anyone", "anybody", "anything"})
 _LABEL = re.compile(
     r"\\?(?:Var|Cov|Corr|SD|max|min|sup|inf|gcd|lcm|hcf|rank|rk|tr|trace|nullity|ord|perimeter|area|volume)"
     r"(?:_\{?[^{}=]{1,12}\}?)?\s*(?:[a-zA-Z]?\([A-Za-z][A-Za-z,_0-9 ]{0,8}\)|[A-Za-z])?\s*=\s*(?P<value>[^=<>,;]+)"
@@ -109,8 +111,9 @@ def _value_in(text: str, gold: Node) -> str:
     if (match := _UNIT.fullmatch(text)) is not None and is_final(gold):
         return match["value"]
     if (match := _SENTENCE.fullmatch(text)) is not None:
-        words = set((match["things"] or "").split())
-        if not words & QUANTITY and not any(map(is_numeral, words)):
+        subject = (match["who"] or match["what"] or match["whose"] or "").lower()
+        things = set((match["things"] or "").split())
+        if subject not in _NOBODY and is_label(subject) and not things & QUANTITY and not any(map(is_numeral, things)):
             return f"{match['value']} {match['things'] or ''}".strip()
     return text
 
