@@ -18,12 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._box import Box, Plan
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import close_pool
 from grpo_verifiers.code._program import Program
+from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.proc import descendants
 
 SOURCE = "def add(a, b):\n    return a + b\n"
 CALL = {"name": "add", "args": ["l", 1, 2], "kwargs": ["d"]}

@@ -15,16 +15,16 @@ _trl.check_version()
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
 from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
-from grpo_plus.anchors import absolute, absolute_pieces, config_folder  # noqa: E402 - same
-from grpo_plus.entries import anchored_entry  # noqa: E402 - same
-from grpo_plus.files import read_text, write_whole  # noqa: E402 - same
-from grpo_plus.options import dotted_flags, mapping  # noqa: E402 - same
-from grpo_plus.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
-from grpo_plus.processes import planned_processes  # noqa: E402 - same
-from grpo_plus.ranges import judge  # noqa: E402 - same
-from grpo_plus.resolve import config_problems  # noqa: E402 - same
-from grpo_plus.unread import unread_problems  # noqa: E402 - same
+from grpo_plus.recipe.entries import anchored_entry  # noqa: E402 - same
+from grpo_plus.recipe.options import dotted_flags, mapping  # noqa: E402 - same
+from grpo_plus.recipe.parts import config_problems  # noqa: E402 - same
+from grpo_plus.recipe.paths import absolute, absolute_pieces, config_folder  # noqa: E402 - same
+from grpo_plus.recipe.processes import planned_processes  # noqa: E402 - same
+from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
+from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_verifiers.errors import PluginError  # noqa: E402 - same
+from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
+from grpo_verifiers.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 

@@ -7,29 +7,37 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl, card
+from grpo_plus import _trl
 from grpo_plus.config import GRPOPlusConfig
+from grpo_plus.record import card
 
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
 from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
-from grpo_plus.loss import ObjectiveLoss
-from grpo_plus.memory.attach import Retry
-from grpo_plus.notes import say_notes
-from grpo_plus.problems import raise_all
-from grpo_plus.progress.clock import StepClock
 from grpo_plus.qlora.attach import Rollouts, advice_for, draw_from_server, optimizer_advice_for
 from grpo_plus.qlora.guard import Guard
+from grpo_plus.recipe.notes import say_notes
+from grpo_plus.recipe.parts import resolve_objective, running_advantage, step_aggregates, step_problems, step_sources
+from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.record.recorder import recorder_of
-from grpo_plus.reference import hidden_sync, is_adapter, refresh_adapter
-from grpo_plus.resolve import resolve_objective, running_advantage, step_aggregates, step_problems, step_sources
-from grpo_plus.rollout import is_truncated, local_rows, per_completion, per_token, reward_table, step_scores
-from grpo_plus.step_source import StepSource
-from grpo_plus.steps import scorer_steps
-from grpo_plus.unread import rollout_func_problems
-from grpo_plus.unusable import Unusable
-from grpo_plus.verification import Verification
+from grpo_plus.training.clock import StepClock
+from grpo_plus.training.loss import ObjectiveLoss
+from grpo_plus.training.reference import hidden_sync, is_adapter, refresh_adapter
+from grpo_plus.training.retry import Retry
+from grpo_plus.training.reward_table import (
+    is_truncated,
+    local_rows,
+    per_completion,
+    per_token,
+    reward_table,
+    step_scores,
+)
+from grpo_plus.training.step_source import StepSource
+from grpo_plus.training.token_spans import scorer_steps
+from grpo_plus.training.unusable import Unusable
+from grpo_plus.training.verification import Verification
+from grpo_verifiers.problems import raise_all
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Gives, for each completion, its scored steps as (first token, one past the last token, score)."""

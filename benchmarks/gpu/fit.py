@@ -73,9 +73,9 @@ def _one(options: argparse.Namespace) -> dict[str, object]:
     from peft import LoraConfig
 
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.qlora.fit import DoesNotFitError, fit
-    from grpo_plus.qlora.memory import GIB, RUNTIME, Settings
-    from grpo_plus.qlora.shape import shape_of
+    from grpo_plus.memory.estimate import GIB, RUNTIME, Settings
+    from grpo_plus.memory.fit import DoesNotFitError, fit
+    from grpo_plus.memory.shape import shape_of
 
     size, card = options.sizes[0], options.cards[0]
     device = torch.device(options.device)

@@ -49,7 +49,7 @@ def _run(kind: str, options: argparse.Namespace, device: Any, fence: float | Non
 
     from benchmarks.gpu.random_model import config_of, tokenizer
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.qlora.random_model import random_model
+    from grpo_plus.memory.random_model import random_model
 
     cuda = device.type == "cuda"
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from grpo_plus.qlora.random_model import number_tokenizer as tokenizer
-from grpo_plus.qlora.random_model import random_model
+from grpo_plus.memory.random_model import number_tokenizer as tokenizer
+from grpo_plus.memory.random_model import random_model
 
 __all__ = ["SHAPES", "config_of", "device_problem", "random_4bit_model", "tokenizer"]
 

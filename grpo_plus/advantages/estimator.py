@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.suggest import unknown
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,20 +11,20 @@ from typing import Any, NoReturn
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from trl.scripts.utils import DatasetConfig
 
-from grpo_plus.anchors import anchored
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
-from grpo_plus.measure import KEYS as MEASURE_KEYS
-from grpo_plus.measure import measure_problems
-from grpo_plus.options import add_dotted_flags, dotted_flags, mapping, read_yaml
-from grpo_plus.problems import ConfigError, raise_all
-from grpo_plus.processes import planned
+from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
+from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, fill_parser
-from grpo_plus.ranges import entry_problems, judge
-from grpo_plus.resolve import step_sources
-from grpo_verifiers._suggest import nearest
+from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, read_yaml
+from grpo_plus.recipe.parts import step_sources
+from grpo_plus.recipe.paths import anchored
+from grpo_plus.recipe.processes import planned
+from grpo_plus.recipe.ranges import entry_problems, judge
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.problems import ConfigError, raise_all
+from grpo_verifiers.suggest import nearest
 
 
 @dataclass
@@ -35,7 +35,8 @@ class PlusScriptArguments(ScriptArguments):
         reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
         reward_funcs: reward functions, as TRL's names, dotted paths or references.
         prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
-        measure: held-out rows that the model is measured on before and after training: the keys of `grpo_plus.measure`.
+        measure: held-out rows that the model is measured on before and after training: the keys of
+            `grpo_plus.evaluation.measure`.
         next_steps: lines to print when training is over; {command} stands for the command that was run, {folder}
             for the folder of the config.
         torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
@@ -169,7 +170,7 @@ def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
 
 def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
     """Rewards that all weigh 0: the trainer would say so too, but only once the model is there."""
-    from grpo_plus.verification import Verification
+    from grpo_plus.training.verification import Verification
 
     return Verification.of(training).idle_problems(
         training.reward_weights, reward_names(script) or None, steps=step_sources(training) is not None

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 
 if TYPE_CHECKING:
-    from grpo_plus.qlora.calibration import Calibration
-    from grpo_plus.qlora.memory import Settings
-    from grpo_plus.qlora.shape import ModelShape
+    from grpo_plus.memory.calibration import Calibration
+    from grpo_plus.memory.estimate import Settings
+    from grpo_plus.memory.shape import ModelShape
 
 
 def calibrate_here(options: argparse.Namespace, asked: "Settings", config: Any, shape: "ModelShape") -> "Calibration":
     """Measure on the present card, and keep it."""
     import torch
 
-    from grpo_plus.qlora.measure import CudaMeter
-    from grpo_plus.qlora.memory import GIB
+    from grpo_plus.cli._measure import CudaMeter
+    from grpo_plus.memory.estimate import GIB
 
     if not torch.cuda.is_available():
         raise UserError(
@@ -61,10 +61,10 @@ def calibrate(
         card: its name.
         meter: where memory is read off.
     """
-    from grpo_plus.qlora.calibration import Calibration, CalibrationError, corrected, store, versions
-    from grpo_plus.qlora.fit import DoesNotFitError, fit
-    from grpo_plus.qlora.measure import measure
-    from grpo_plus.qlora.memory import GIB
+    from grpo_plus.cli._measure import measure
+    from grpo_plus.memory.calibration import Calibration, CalibrationError, corrected, store, versions
+    from grpo_plus.memory.estimate import GIB
+    from grpo_plus.memory.fit import DoesNotFitError, fit
 
     try:
         meant = fit(shape, asked, capacity, generations=generations).settings

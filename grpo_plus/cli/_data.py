@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.cli import UserError
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import PluginError
 from grpo_verifiers.registry import import_reference, is_reference
+from grpo_verifiers.suggest import unknown
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
 from grpo_plus.cli import UserError
-from grpo_plus.files import open_own, read_text
+from grpo_plus.training.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
+from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
 """Uploads to the hub leave out what begins like this."""

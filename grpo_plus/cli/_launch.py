@@ -67,7 +67,7 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
     """Have several CPU ranks started as several GPU ranks are: accelerate's own way is MPI, and one rank without it."""
     import torch
 
-    from grpo_plus.options import read_yaml
+    from grpo_plus.recipe.options import read_yaml
 
     kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
     other = (launch.tpu, launch.use_deepspeed, launch.use_fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from grpo_plus.notes import config_notes, weight_notes
-from grpo_plus.unread import MODEL_NOTES, Unread, unread_notes
+from grpo_plus.recipe.notes import config_notes, weight_notes
+from grpo_plus.recipe.unread import MODEL_NOTES, Unread, unread_notes
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.outcome import Chosen
+    from grpo_plus.recipe.outcome import Chosen
 
 
 def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.options import mapping, strange_key
-from grpo_verifiers._suggest import unknown
+from grpo_plus.recipe.options import mapping, strange_key
+from grpo_verifiers.suggest import unknown
 
 KEYS = ("column", "system", "user", "template", "chat")
 

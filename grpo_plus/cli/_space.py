@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.checkpoints import checkpoints, is_whole, last_checkpoint
 from grpo_plus.cli import UserError
+from grpo_plus.training.checkpoints import checkpoints, is_whole, last_checkpoint
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.EIO)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_plus.files import read_text
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.files import read_text
+from grpo_verifiers.suggest import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation import Drawing, Evaluation, Sample
@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.evaluation import Drawing
     from grpo_plus.evaluation.run import check_numbers
     from grpo_plus.evaluation.store import StoreError
-    from grpo_verifiers.runner import close_shared_runners
+    from grpo_verifiers.exec.runner import close_shared_runners
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
-    from grpo_plus.entries import Entry
     from grpo_plus.objectives import Objective
-    from grpo_plus.outcome import Chosen
+    from grpo_plus.recipe.entries import Entry
+    from grpo_plus.recipe.outcome import Chosen
 
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
@@ -45,8 +45,8 @@ def run(arguments: Sequence[str]) -> int:
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
     from grpo_plus.cli._notes import command_notes
-    from grpo_plus.options import mapping
-    from grpo_plus.resolve import running_advantage, step_givers
+    from grpo_plus.recipe.options import mapping
+    from grpo_plus.recipe.parts import running_advantage, step_givers
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps"))
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     """Every reward of the run by its name, with its weight, in the trainer's order."""
-    from grpo_plus.verification import Verification
+    from grpo_plus.training.verification import Verification
 
     verification, given = Verification.of(parsed.training), parsed.training.reward_weights
     problems = verification.weight_problems(given, functions or None)
@@ -86,7 +86,7 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
     from grpo_plus.advantages import get_advantage
-    from grpo_plus.resolve import equivalent_advantage, step_sources
+    from grpo_plus.recipe.parts import equivalent_advantage, step_sources
 
     if config.advantage is None:
         name, keywords = equivalent_advantage(config)
@@ -115,7 +115,7 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
 
 def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
     """Whether the weighted sum of the rewards does not say what the advantages are."""
-    from grpo_plus.resolve import estimator_parts
+    from grpo_plus.recipe.parts import estimator_parts
 
     return any(part.own_zero_rule for part, _ in estimator_parts(config) or [(estimator, {})])
 
@@ -125,8 +125,8 @@ def _number_lines(
 ) -> list[str]:
     """The advantages of the sample, by the function and on the table that a trainer would use."""
     from grpo_plus.advantages import compute_advantages
-    from grpo_plus.resolve import resolve_objective
-    from grpo_plus.rollout import per_completion
+    from grpo_plus.recipe.parts import resolve_objective
+    from grpo_plus.training.reward_table import per_completion
 
     lines: list[str] = []
     rows: dict[str, Sequence[float]] = {}
@@ -194,8 +194,8 @@ def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[st
 
 
 def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[str]:
-    from grpo_plus.resolve import resolve_objective
-    from grpo_plus.unread import why_unread
+    from grpo_plus.recipe.parts import resolve_objective
+    from grpo_plus.recipe.unread import why_unread
 
     objective = resolve_objective(config)
     if objective is None:
@@ -247,14 +247,14 @@ _LOSS_FIELDS = (
 
 def _own_loss(config: "GRPOPlusConfig") -> list[str]:
     """The settings that TRL's own loss reads here."""
-    from grpo_plus.unread import why_unread
+    from grpo_plus.recipe.unread import why_unread
 
     read = {name: getattr(config, name) for name in _LOSS_FIELDS if why_unread(config, name) is None}
     return ["  " + ", ".join(f"{name}: {value}" for name, value in read.items() if value is not None)]
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.inner import moves_within_batch
+    from grpo_plus.training.inner import moves_within_batch
 
     if moves_within_batch(config):
         return []
@@ -263,7 +263,7 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
 
 def _run_lines(config: "GRPOPlusConfig") -> list[str]:
     """Who draws the completions, and how the update runs."""
-    from grpo_plus.unread import why_unread
+    from grpo_plus.recipe.unread import why_unread
 
     if config.use_vllm:
         drawn = f"vLLM ({config.vllm_mode})"
@@ -280,7 +280,7 @@ def _run_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> list[str]:
-    from grpo_plus.entries import read_entries
+    from grpo_plus.recipe.entries import read_entries
 
     entries, _ = read_entries(config.verifiers or [])
     watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_verifiers._suggest import unknown
+from grpo_verifiers.suggest import unknown
 
 if TYPE_CHECKING:
-    from grpo_plus.qlora.calibration import Calibration
-    from grpo_plus.qlora.fit import Fit
-    from grpo_plus.qlora.memory import Estimate, Settings
-    from grpo_plus.qlora.shape import ModelShape
+    from grpo_plus.memory.calibration import Calibration
+    from grpo_plus.memory.estimate import Estimate, Settings
+    from grpo_plus.memory.fit import Fit
+    from grpo_plus.memory.shape import ModelShape
 
 _WORDS = {
     "weights": "the base: linear layers in {bits} bits, the rest in the compute type",
@@ -46,12 +46,12 @@ def run(arguments: Sequence[str]) -> int:
     if options.vram is not None and not 0 < options.vram < math.inf:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
     from grpo_plus.cli._calibrate import calibrate_here
-    from grpo_plus.problems import raise_all
+    from grpo_plus.memory.estimate import ASSUMED, GIB, estimate
+    from grpo_plus.memory.fit import DoesNotFitError, fit
+    from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
-    from grpo_plus.qlora.fit import DoesNotFitError, fit
-    from grpo_plus.qlora.memory import ASSUMED, GIB, estimate
     from grpo_plus.qlora.model import method_of
-    from grpo_plus.qlora.shape import read_model_config, shape_of
+    from grpo_verifiers.problems import raise_all
 
     try:
         config = read_model_config(options.model, trust_remote_code=options.trust_remote_code)
@@ -118,13 +118,13 @@ def _present() -> "Calibration | None":
     """What was measured on the card that is here."""
     import torch
 
-    from grpo_plus.qlora.calibration import stored_for
+    from grpo_plus.memory.calibration import stored_for
 
     return stored_for(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
 
 
 def _settings(options: argparse.Namespace) -> "Settings":
-    from grpo_plus.qlora.memory import Settings
+    from grpo_plus.memory.estimate import Settings
 
     largest = options.num_generations if options.vram is not None else 1
     return Settings(
@@ -142,7 +142,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
 
 
 def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: "Calibration | None") -> str:
-    from grpo_plus.qlora.memory import ASSUMED, GIB
+    from grpo_plus.memory.estimate import ASSUMED, GIB
 
     total = shape.linear_weights + shape.other_weights
     lines = [

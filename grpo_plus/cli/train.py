@@ -46,8 +46,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from grpo_plus.cli._folder import claimed, clear, left_to_train, prepare, resume_point, resumed
     from grpo_plus.cli._notes import beside_notes
     from grpo_plus.cli._tracking import check_trackers
-    from grpo_plus.problems import ConfigError
     from grpo_verifiers.errors import VerifierError
+    from grpo_verifiers.problems import ConfigError
 
     args, script = parsed.training, parsed.script
     folder = Path(args.output_dir)
@@ -87,11 +87,11 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
     """Train, save, and say where everything is; or where an interrupted run goes on."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
+    from grpo_plus.cli._progress import ProgressDisplay
     from grpo_plus.cli._space import check_space, lost, unsaved
-    from grpo_plus.interrupt import EvaluationLeft, Interruption
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
-    from grpo_plus.progress import ProgressDisplay
+    from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_verifiers.errors import VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
@@ -224,10 +224,10 @@ def build_trainer(parsed: "Parsed") -> Any:
     from grpo_plus.cli._data import check_rows, load_rows, pick_split
     from grpo_plus.cli._prompts import check_columns, with_prompts
     from grpo_plus.cli._rewards import resolve_rewards
-    from grpo_plus.measure import Measure
-    from grpo_plus.problems import ConfigError
+    from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
     from grpo_verifiers.errors import VerifierError
+    from grpo_verifiers.problems import ConfigError
 
     script, args, model = parsed.script, parsed.training, parsed.model
     if not model.model_name_or_path:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_plus.files import open_own
-from grpo_verifiers._plain import readable
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.files import open_own
+from grpo_verifiers.plain import readable
 from grpo_verifiers.redaction import redact_text
+from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import MAX_DETAIL
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
 
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_verifiers import get_verifier
-    from grpo_verifiers.runner import close_shared_runners
+    from grpo_verifiers.exec.runner import close_shared_runners
     from grpo_verifiers.verifying import load_plugins
 
     if not sys.stderr.isatty():

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
-from grpo_plus.live_verifier import LiveVerifier
-from grpo_plus.verification import Verification
+from grpo_plus.training.live_verifier import LiveVerifier
+from grpo_plus.training.verification import Verification
 from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:

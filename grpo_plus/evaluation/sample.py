@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from grpo_plus.qlora.decode import decode
+from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.model import is_adapted
-from grpo_plus.qlora.rollout import affordable_rows, refusal
-from grpo_plus.qlora.sampler import Sampling
-from grpo_plus.qlora.sampling import without_dropout
+from grpo_plus.sampling.decode import decode
+from grpo_plus.sampling.rollout import affordable_rows, refusal
+from grpo_plus.sampling.sampler import Sampling
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
-from grpo_plus.files import open_own, read_text, write_whole
+from grpo_verifiers.files import open_own, read_text, write_whole
 from grpo_verifiers.redaction import redact
 
 

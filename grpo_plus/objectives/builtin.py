@@ -2,9 +2,9 @@
 
 # ruff: noqa: RUF001 - formulas
 
-from grpo_plus.bounds import Bounds
 from grpo_plus.objectives import kl, ratio, reduce, sequence_surrogate, surrogate, target
 from grpo_plus.objectives.pieces import Piece
+from grpo_plus.recipe.bounds import Bounds
 
 _NOT_NEGATIVE, _POSITIVE = Bounds(low=0), Bounds(low=0, open_low=True)
 _CLIP = {"epsilon_low": _NOT_NEGATIVE, "epsilon_high": _NOT_NEGATIVE}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from grpo_plus.inner import moves_within_batch, steps_per_generation
 from grpo_plus.objectives.objective import Objective
+from grpo_plus.training.inner import moves_within_batch, steps_per_generation
 
 
 def field_problems(objective: Objective, config: Any) -> list[str]:

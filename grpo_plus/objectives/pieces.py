@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from grpo_plus.bounds import Bounds
+from grpo_plus.recipe.bounds import Bounds
 from grpo_verifiers.keywords import check_keywords, keywords_of
 from grpo_verifiers.registry import Registry
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.keywords import check_keywords
+from grpo_verifiers.suggest import unknown
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import _trl
-from grpo_plus.qlora.advice import (
+from grpo_plus.memory.advice import (
     LOWER,
     capacity_of,
     optimizer_of,
@@ -14,13 +14,13 @@ from grpo_plus.qlora.advice import (
     settings_of,
     suggestion,
 )
-from grpo_plus.qlora.calibration import slack_of
-from grpo_plus.qlora.decode import Decoded
-from grpo_plus.qlora.memory import estimate
+from grpo_plus.memory.calibration import slack_of
+from grpo_plus.memory.estimate import estimate
+from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
-from grpo_plus.qlora.rollout import Rollout
-from grpo_plus.qlora.shape import shape_of
-from grpo_plus.qlora.vllm_adapter import AdapterServer, CloseAtEnd, warn_of_raw
+from grpo_plus.sampling.decode import Decoded
+from grpo_plus.sampling.rollout import Rollout
+from grpo_plus.sampling.vllm_adapter import AdapterServer, CloseAtEnd, warn_of_raw
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)

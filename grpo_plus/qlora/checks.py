@@ -10,7 +10,7 @@ import torch
 
 from grpo_plus import _trl
 from grpo_plus.qlora.model import asked_bits, bits_of, format_of, is_adapted, method_of, quantises_twice
-from grpo_plus.qlora.vllm_adapter import adapter_problems, start_command
+from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 
 FROZE_BELOW = 1e-5
 """Learning rates under this moved at most one adapter weight in 25 when adapters were held in bfloat16."""

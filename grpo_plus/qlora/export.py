@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from grpo_plus.files import read_text
 from grpo_plus.qlora.model import method_of
+from grpo_verifiers.files import read_text
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import nn
 
-from grpo_plus.problems import ConfigError, raise_all
-from grpo_plus.qlora.advice import capacity_of, settings_of, shortage
-from grpo_plus.qlora.calibration import slack_of
+from grpo_plus.memory.advice import capacity_of, settings_of, shortage
+from grpo_plus.memory.calibration import slack_of
+from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
-from grpo_plus.qlora.fit import DoesNotFitError
+from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.model import bits_of, is_adapted
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
-from grpo_plus.qlora.sampling import without_dropout
-from grpo_plus.qlora.vllm_adapter import check_server
-from grpo_plus.qlora.vllm_http import Client, ServerError
+from grpo_plus.sampling.vllm_adapter import check_server
+from grpo_plus.sampling.vllm_http import Client, ServerError
+from grpo_verifiers.problems import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)

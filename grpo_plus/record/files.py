@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_plus.files import MOST_BYTES, open_own, write_whole
+from grpo_verifiers.files import MOST_BYTES, open_own, write_whole
 
 SCHEMA = 1
 """Version of the files' layout; raised when an older reader would misread them."""

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.files import read_text
 from grpo_plus.record import schema, stock
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
 """Seconds without a word after which a run on another machine counts as ended."""

@@ -10,13 +10,13 @@ from typing import Any
 from transformers import TrainerCallback
 
 from grpo_plus import _trl
-from grpo_plus.files import write_whole
 from grpo_plus.record.about import about
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, RUN, append_line, dump
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
-from grpo_plus.steps import decoder
+from grpo_plus.training.token_spans import decoder
+from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.record")

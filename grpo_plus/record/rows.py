@@ -7,7 +7,7 @@ import torch
 
 from grpo_plus import _trl
 from grpo_plus.record.sample import PROMPT_KEPT, as_text, runs
-from grpo_plus.rollout import is_truncated
+from grpo_plus.training.reward_table import is_truncated
 
 DETAIL_SENT = 1000
 

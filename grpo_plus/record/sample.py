@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.steps import Decode, token_ends, token_span
+from grpo_plus.training.token_spans import Decode, token_ends, token_span
 from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:

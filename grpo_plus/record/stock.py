@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.files import read_text
 from grpo_plus.record import schema
 from grpo_plus.record.files import plain
 from grpo_plus.record.sample import PROMPT_KEPT, as_text
+from grpo_verifiers.files import read_text
 
 STATE = "trainer_state.json"
 TABLES = "completions"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.files import write_named, write_whole
 from grpo_plus.record.files import RunError
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.chunks import BUDGET, pack
@@ -15,6 +14,7 @@ from grpo_plus.report.embed import page
 from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
 from grpo_plus.report.visible import shown, visible
+from grpo_verifiers.files import write_named, write_whole
 
 NAME = "report.html"
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.files import read_text
 from grpo_plus.sweep.plan import Plan
 from grpo_plus.sweep.vary import SweepError
+from grpo_verifiers.files import read_text
 from grpo_verifiers.folders import temporary_folder
 
 

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_plus.files import open_own, read_text, write_whole
 from grpo_plus.record.files import plain
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.vary import SweepError
+from grpo_verifiers.files import open_own, read_text, write_whole
 from grpo_verifiers.redaction import redact
 
 FILE = "sweep.json"

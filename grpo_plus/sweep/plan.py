@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.options import read_yaml
+from grpo_plus.recipe.options import read_yaml
 from grpo_plus.sweep.vary import OURS, SweepError, Variant
 
 

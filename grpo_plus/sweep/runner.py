@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_plus.checkpoints import last_checkpoint, read_json
-from grpo_plus.files import open_own
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.results import SECONDS, final
 from grpo_plus.sweep.vary import SweepError
-from grpo_verifiers._proc import end_tree
+from grpo_plus.training.checkpoints import last_checkpoint, read_json
+from grpo_verifiers.files import open_own
+from grpo_verifiers.sandbox.proc import end_tree
 
 GRACE = 600.0
 """Seconds that a run has to finish its step, save and leave after Ctrl-C; a second one ends it at once."""

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from grpo_plus.progress import METRICS, PARTS, ProgressDisplay, StepClock
-from grpo_plus.progress.figures import BARS, Figures, duration, evaluation_words, sparkline
+from grpo_plus.cli._figures import BARS, Figures, duration, evaluation_words, sparkline
+from grpo_plus.cli._progress import ProgressDisplay
+from grpo_plus.training.clock import StepClock
+from grpo_plus.training.step_metrics import METRICS, PARTS
 
 LOGS = {
     "loss": 0.25,

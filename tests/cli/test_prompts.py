@@ -6,7 +6,7 @@ from datasets import Dataset
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import FORMATS, filled, maker, placeholders, prompt_problems, with_prompts
-from grpo_plus.entries import read_entries
+from grpo_plus.recipe.entries import read_entries
 
 ROW = {"question": "1+1?", "level": 2, "answer": "2"}
 

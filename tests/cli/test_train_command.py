@@ -378,7 +378,7 @@ def test_help_lists_our_options_and_the_hosts(cli):
 
 
 def test_merge_keys_and_comments_of_yaml(cli, folder):
-    from grpo_plus.options import read_yaml
+    from grpo_plus.recipe.options import read_yaml
 
     path = folder / "merge.yaml"
     path.write_text(

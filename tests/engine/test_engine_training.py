@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grpo_plus.progress import METRICS
+from grpo_plus.training.step_metrics import METRICS
 
 SETTINGS = {
     "use_cpu": True,

@@ -11,8 +11,8 @@ from grpo_plus.objectives import (
     piece_registries,
     register_objective,
 )
-from grpo_plus.problems import ConfigError
 from grpo_verifiers.errors import DuplicateNameError
+from grpo_verifiers.problems import ConfigError
 
 CLIP = {"name": "clip", "epsilon_low": 3e-4, "epsilon_high": 4e-4}
 

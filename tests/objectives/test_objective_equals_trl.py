@@ -89,8 +89,8 @@ class Pair:
         return trainer
 
     def plus(self, name, beta, **kwargs):
-        from grpo_plus.loss import ObjectiveLoss
         from grpo_plus.objectives import build_objective
+        from grpo_plus.training.loss import ObjectiveLoss
 
         self.ours.objective = build_objective(name, kwargs, beta=beta)
         self.ours.update = ObjectiveLoss(self.ours.objective, self.ours)

@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-from grpo_plus.minibatch import kl_penalties
 from grpo_plus.objectives import (
     Counts,
     TokenBatch,
@@ -15,8 +14,9 @@ from grpo_plus.objectives import (
     piece_registries,
     register_objective,
 )
-from grpo_plus.problems import ConfigError
+from grpo_plus.training.minibatch import kl_penalties
 from grpo_verifiers.errors import PluginError
+from grpo_verifiers.problems import ConfigError
 
 ESTIMATORS, PLACEMENTS = ("k1", "k2", "k3"), ("loss", "reward")
 WITH_KL = sorted(

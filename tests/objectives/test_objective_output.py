@@ -7,7 +7,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.objectives import build_objective, register_objective
 from grpo_plus.objectives.compose import objectives, piece_registries
 from grpo_plus.objectives.objective import ObjectiveOutputError
-from grpo_plus.problems import ConfigError
+from grpo_verifiers.problems import ConfigError
 
 SOUND = {
     "loss": lambda batch: -batch.logps * batch.advantages,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.notes import config_notes
+from grpo_plus.recipe.notes import config_notes
 
 SCRIPT = Path(__file__).with_name("split_runs.py")
 

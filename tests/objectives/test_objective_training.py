@@ -15,9 +15,9 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 
 from grpo_plus._trl import mark_step
-from grpo_plus.inner import check_clean_steps, moves_within_batch, stop_problems
 from grpo_plus.objectives import objectives
-from grpo_plus.problems import ConfigError
+from grpo_plus.training.inner import check_clean_steps, moves_within_batch, stop_problems
+from grpo_verifiers.problems import ConfigError
 
 SETTINGS = {
     "use_cpu": True,

@@ -43,7 +43,7 @@ import grpo_verifiers
 from grpo_verifiers import get_verifier
 with_name = [getattr(grpo_verifiers, name) for name in grpo_verifiers.__all__]
 print(get_verifier("exact").verify("42", answer="42").score)
-from grpo_verifiers.runner import close_shared_runners
+from grpo_verifiers.exec.runner import close_shared_runners
 close_shared_runners()
 """
     assert python(code, clean_environment).strip() == "1.0"
@@ -88,7 +88,7 @@ def test_workers_start_from_any_folder(tmp_path, clean_environment):
         (tmp_path / shadow).write_text("raise RuntimeError('shadowed')\n")
     code = """
 from grpo_verifiers import get_verifier
-from grpo_verifiers.runner import close_shared_runners
+from grpo_verifiers.exec.runner import close_shared_runners
 try:
     print(get_verifier("exact", isolation="process", timeout=60.0).verify("42", answer="42").status)
 finally:

@@ -11,15 +11,15 @@ from transformers import AutoConfig
 
 from grpo_plus.cli import UserError, main
 from grpo_plus.cli._calibrate import calibrate
-from grpo_plus.qlora import calibration
-from grpo_plus.qlora.advice import shortage
-from grpo_plus.qlora.calibration import Calibration, CalibrationError, Point, corrected, store, stored_for, versions
-from grpo_plus.qlora.fit import fit
-from grpo_plus.qlora.measure import Peak, depths, measure
-from grpo_plus.qlora.memory import ASSUMED, GIB, Line, Settings, Slack, estimate, weights
+from grpo_plus.cli._measure import Peak, depths, measure
+from grpo_plus.memory import calibration
+from grpo_plus.memory.advice import shortage
+from grpo_plus.memory.calibration import Calibration, CalibrationError, Point, corrected, store, stored_for, versions
+from grpo_plus.memory.estimate import ASSUMED, GIB, Line, Settings, Slack, estimate, weights
+from grpo_plus.memory.fit import fit
+from grpo_plus.memory.random_model import at_depth, random_model
+from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.model import linear_4bit
-from grpo_plus.qlora.random_model import at_depth, random_model
-from grpo_plus.qlora.shape import shape_of
 from grpo_plus.testing import make_tiny_model
 
 SLACK = Slack(Line(1.25, 2.0 * GIB), Line(1.5, 0.25 * GIB))

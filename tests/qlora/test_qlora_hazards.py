@@ -11,16 +11,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.problems import ConfigError
+from grpo_plus.memory.estimate import Settings, weights
+from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.checks import Request, problems
+from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.guard import Guard
-from grpo_plus.qlora.memory import Settings, weights
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
-from grpo_plus.qlora.sampling import without_dropout
-from grpo_plus.qlora.shape import shape_of
 from grpo_plus.testing import make_tiny_model
+from grpo_verifiers.problems import ConfigError
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
 

@@ -14,10 +14,10 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, DynamicCache
 
 from grpo_plus.cli import main
-from grpo_plus.qlora.fit import SHORTEST, DoesNotFitError, fit
-from grpo_plus.qlora.memory import GIB, Settings, cache, estimate, weights
+from grpo_plus.memory.estimate import GIB, Settings, cache, estimate, weights
+from grpo_plus.memory.fit import SHORTEST, DoesNotFitError, fit
+from grpo_plus.memory.shape import ModelShape, shape_of
 from grpo_plus.qlora.model import linear_4bit
-from grpo_plus.qlora.shape import ModelShape, shape_of
 from grpo_plus.testing import make_tiny_model
 
 QWEN3 = {

@@ -6,8 +6,8 @@ import pytest
 from transformers import Qwen2Config, Qwen3Config
 
 from grpo_plus.cli._arguments import parse
-from grpo_plus.qlora.memory import GIB, Settings, estimate
-from grpo_plus.qlora.shape import shape_of
+from grpo_plus.memory.estimate import GIB, Settings, estimate
+from grpo_plus.memory.shape import shape_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = {

@@ -13,9 +13,9 @@ from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
 from grpo_plus.qlora.attach import Rollouts
-from grpo_plus.qlora.decode import decode
-from grpo_plus.qlora.rollout import Rollout, refusal, rows_within
-from grpo_plus.qlora.sampler import Sampling, read_sampling
+from grpo_plus.sampling.decode import decode
+from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
+from grpo_plus.sampling.sampler import Sampling, read_sampling
 from grpo_plus.testing import make_tiny_model
 
 LETTERS = "abcdefgh"

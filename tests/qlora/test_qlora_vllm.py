@@ -17,14 +17,14 @@ from peft import LoraConfig
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.problems import ConfigError
-from grpo_plus.qlora import vllm_http
-from grpo_plus.qlora.advice import settings_of, suggestion
-from grpo_plus.qlora.memory import estimate
-from grpo_plus.qlora.shape import shape_of
-from grpo_plus.qlora.vllm_adapter import AdapterServer, adapter_problems
-from grpo_plus.qlora.vllm_http import Client, ServerError
+from grpo_plus.memory.advice import settings_of, suggestion
+from grpo_plus.memory.estimate import estimate
+from grpo_plus.memory.shape import shape_of
+from grpo_plus.sampling import vllm_http
+from grpo_plus.sampling.vllm_adapter import AdapterServer, adapter_problems
+from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.testing import make_tiny_model
+from grpo_verifiers.problems import ConfigError
 
 _SPEC = importlib.util.spec_from_file_location("vllm_like", Path(__file__).parent / "vllm_like.py")
 vllm_like = importlib.util.module_from_spec(_SPEC)

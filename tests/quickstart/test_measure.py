@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from grpo_plus import quickstart
-from grpo_plus.measure import measure_problems
+from grpo_plus.evaluation.measure import measure_problems
 
 
 def samples(path):

@@ -12,9 +12,9 @@ import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._folder import FolderLock
 from grpo_plus.evaluation.store import Store, StoreError
-from grpo_plus.files import MOST_BYTES, open_own, read_text, write_whole
 from grpo_plus.record.files import RunError, append_line
 from grpo_plus.report import write_report
+from grpo_verifiers.files import MOST_BYTES, open_own, read_text, write_whole
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ class TestNamed:
         assert device.is_char_device()
 
     def test_the_names_of_devices_count_as_devices(self, tmp_path):
-        from grpo_plus.files import _is_device
+        from grpo_verifiers.files import _is_device
 
         # Looked at, not written to: a failing test must not replace them.
         assert all(map(_is_device, map(Path, ("/dev/null", "/dev/stdout", "/tmp/../dev/stdout"))))
@@ -129,7 +129,7 @@ class TestWhole:
 
     def test_no_name_that_was_used_once_is_used_again(self, tmp_path):
         program = (
-            "import sys, pathlib; from grpo_plus.files import write_whole\n"
+            "import sys, pathlib; from grpo_verifiers.files import write_whole\n"
             "sys.addaudithook(lambda e, a: e == 'open' and '.tmp' in str(a[0]) and print(a[0]))\n"
             "for _ in range(50): write_whole(pathlib.Path(sys.argv[1]) / 'x', 'y')"
         )

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from grpo_plus.files import write_whole
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
+from grpo_verifiers.files import write_whole
 
 STATUSES = ("correct", "wrong", "unparsable")
 INFO = {

@@ -10,9 +10,9 @@ from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
-from grpo_plus.problems import ConfigError
-from grpo_plus.resolve import ADVANTAGE_FIELDS, OBJECTIVE_FIELDS, equivalent_advantage
+from grpo_plus.recipe.parts import ADVANTAGE_FIELDS, OBJECTIVE_FIELDS, equivalent_advantage
 from grpo_verifiers.errors import PluginError
+from grpo_verifiers.problems import ConfigError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 OURS = {field.name for field in dataclasses.fields(GRPOPlusConfig)} - {

@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.verification import Verification, evenly
+from grpo_plus.training.verification import Verification, evenly
 
 GOLDS = ["42", "", r"\frac43", "}{", "$5$"]
 

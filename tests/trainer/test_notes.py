@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.notes import config_notes
+from grpo_plus.recipe.notes import config_notes
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 STEPS = {"verifiers": [{"name": "math_steps", "weight": 1.0}], "advantage": "process"}

@@ -7,10 +7,10 @@ import torch
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get_advantage
-from grpo_plus.outcome import Reward, outcome_problems, source_of, with_outcome_weight
-from grpo_plus.problems import ConfigError
+from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
+from grpo_plus.recipe.parts import running_advantage, step_givers
 from grpo_plus.record.about import parts
-from grpo_plus.resolve import running_advantage, step_givers
+from grpo_verifiers.problems import ConfigError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 MATH, STEPS, QUIET = Reward("math"), Reward("math_steps", 0.0, True), Reward("length", 0.0)

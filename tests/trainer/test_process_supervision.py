@@ -141,7 +141,7 @@ def test_sources_that_only_running_tells(build, solved):
 
 def test_stopping_the_verifier_is_no_way_out():
     """A completion that the verifier was too late on is one bad step."""
-    from grpo_plus.verification import LiveVerifier, Verification
+    from grpo_plus.training.verification import LiveVerifier, Verification
     from grpo_verifiers.verdict import Status
 
     live = LiveVerifier(get_verifier("math_steps"))
@@ -170,8 +170,8 @@ def test_the_quickstart_needs_one_line_changed():
     import yaml
 
     from grpo_plus import GRPOPlusConfig
-    from grpo_plus.resolve import step_problems, step_sources
-    from grpo_plus.verification import Verification
+    from grpo_plus.recipe.parts import step_problems, step_sources
+    from grpo_plus.training.verification import Verification
 
     written = yaml.safe_load(Path(__file__).parents[2].joinpath("examples/quickstart.yaml").read_text())
     config = GRPOPlusConfig(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from trl import GRPOConfig, ModelConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.bounds import Bounds
-from grpo_plus.problems import ConfigError
-from grpo_plus.ranges import RULES, judge
+from grpo_plus.recipe.bounds import Bounds
+from grpo_plus.recipe.ranges import RULES, judge
+from grpo_verifiers.problems import ConfigError
 
 BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from grpo_plus.step_source import PATIENCE, StepSource, steps_seen
+from grpo_plus.training.step_source import PATIENCE, StepSource, steps_seen
 from grpo_verifiers import Status, Step, Verdict
 
 PLAIN, STEPPED = Verdict(0.5), Verdict(0.5, steps=(Step(0, 1, 1.0),))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.steps import token_ends, token_span
+from grpo_plus.training.token_spans import token_ends, token_span
 
 
 def decoder(pieces):

@@ -9,11 +9,11 @@ from trl import GRPOConfig, ModelConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import register_advantage, unread_weights
 from grpo_plus.advantages.registry import advantages
-from grpo_plus.notes import config_notes, weight_notes
-from grpo_plus.problems import ConfigError
-from grpo_plus.processes import planned
-from grpo_plus.resolve import resolve_advantage
-from grpo_plus.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
+from grpo_plus.recipe.notes import config_notes, weight_notes
+from grpo_plus.recipe.parts import resolve_advantage
+from grpo_plus.recipe.processes import planned
+from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
+from grpo_verifiers.problems import ConfigError
 
 PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none"}
 SERVER = {"use_vllm": True, "vllm_mode": "server"}

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from grpo_plus.entries import read_entries
+from grpo_plus.recipe.entries import read_entries
 
 
 @pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name"])

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from grpo_verifiers import Verdict, get_verifier
-from grpo_verifiers._spec import make_spec
-from grpo_verifiers.runner import Runner
+from grpo_verifiers.exec.runner import Runner
+from grpo_verifiers.exec.spec import make_spec
 
 WAIT = 60.0
 
@@ -238,7 +238,7 @@ def test_a_forked_child_does_not_wait_for_its_parents_answers(check):
 ENDLESS = """
 import sys, time
 from grpo_verifiers import get_verifier
-from grpo_verifiers.runner import shared_runner
+from grpo_verifiers.exec.runner import shared_runner
 def slow(completion):
     time.sleep(0.2)
     return 1.0

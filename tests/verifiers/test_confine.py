@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from grpo_verifiers._confine import clean_environment
-from grpo_verifiers._spec import make_spec
-from grpo_verifiers.runner import Runner
+from grpo_verifiers.exec.runner import Runner
+from grpo_verifiers.exec.spec import make_spec
+from grpo_verifiers.sandbox.confine import clean_environment
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="namespaces, Landlock and seccomp are Linux's")
 

@@ -13,7 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from grpo_verifiers import get_verifier, http_client
+from grpo_verifiers import get_verifier
+from grpo_verifiers import http as http_client
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.judge import OPTIONS_CHECKS, JudgeConfigurationError, judge
 from grpo_verifiers.judge import _request as request_module

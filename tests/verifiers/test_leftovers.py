@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from grpo_verifiers import _cleaner, _leftovers
-from grpo_verifiers._leftovers import OwnFolder
-from grpo_verifiers.code._inside.wipe import wipe
+from grpo_verifiers.sandbox import cleaner as _cleaner
+from grpo_verifiers.sandbox import leftovers as _leftovers
+from grpo_verifiers.sandbox.inside.wipe import wipe
+from grpo_verifiers.sandbox.leftovers import OwnFolder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
 
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from grpo_verifiers import _leftovers
+from grpo_verifiers.sandbox import leftovers as _leftovers
 own = _leftovers.OwnFolder(sys.argv[1], "grpo-box.")
 (Path(own.path) / "left").write_text("x")
 print(own.path, _leftovers._waiting._process.pid, flush=True)

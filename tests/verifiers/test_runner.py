@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from grpo_verifiers._spec import make_spec
-from grpo_verifiers.runner import Runner, default_memory, worker_count
+from grpo_verifiers.exec.runner import Runner, default_memory, worker_count
+from grpo_verifiers.exec.spec import make_spec
 
 WAIT = 60.0
 
@@ -364,7 +364,7 @@ def test_a_fork_that_is_under_way_does_not_escape(runner):
 def test_the_processes_of_another_namespace_are_let_alone():
     code = """
 import os, subprocess, time
-from grpo_verifiers import _proc
+from grpo_verifiers.sandbox import proc as _proc
 assert os.getpid() == 1 and os.readlink("/proc/self") != "1"
 sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
 assert not _proc.descendants(1)
@@ -393,7 +393,7 @@ def test_helpers_started_while_loading_live_as_long_as_the_worker(tmp_path):
         "    subprocess.Popen(['sleep', '1000'])\n"
         "    return helper.poll() is None\n"
     )
-    from grpo_verifiers._spec import CheckSpec
+    from grpo_verifiers.exec.spec import CheckSpec
 
     with Runner(1) as runner:
         spec = CheckSpec(target=f"{module}:check")
@@ -441,7 +441,7 @@ def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
     module.write_text(
         f"open({str(log)!r}, 'a').write('x')\ndef check(completion):\n    while completion: pass\n    return 1\n"
     )
-    from grpo_verifiers._spec import CheckSpec
+    from grpo_verifiers.exec.spec import CheckSpec
 
     with Runner(1) as runner:
         runner.submit(CheckSpec(target=f"{module}:check"), [("hang", {}, None)], 0.3).wait(WAIT)
@@ -455,7 +455,7 @@ def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
     "text", ["import nowhere_to_be_found\n", "1/0\n", "import os; os._exit(3)\n", "def other(): ...\n"]
 )
 def test_a_check_that_no_worker_can_load_fails_at_once_and_says_why(runner, tmp_path, text):
-    from grpo_verifiers._spec import CheckSpec
+    from grpo_verifiers.exec.spec import CheckSpec
 
     (tmp_path / "bad.py").write_text(text)
     found = runner.submit(CheckSpec(target=f"{tmp_path / 'bad.py'}:check"), [("x", {}, None)] * 3, 5.0).wait(WAIT)
@@ -510,7 +510,7 @@ def test_a_forked_child_of_the_trainer_holds_nothing_of_the_runner():
     code = """
 import os, sys, time
 from grpo_verifiers import get_verifier
-from grpo_verifiers.runner import shared_runner
+from grpo_verifiers.exec.runner import shared_runner
 def even(completion):
     return len(completion) % 2 == 0
 check = get_verifier(even)
@@ -535,7 +535,7 @@ def test_workers_end_when_the_trainer_is_killed(tmp_path):
     script.write_text(
         "import os, signal\n"
         "from grpo_verifiers import get_verifier\n"
-        "from grpo_verifiers.runner import shared_runner\n"
+        "from grpo_verifiers.exec.runner import shared_runner\n"
         "def hang(completion):\n"
         "    while completion: pass\n"
         "    return 1\n"
@@ -601,7 +601,7 @@ def test_the_runner_takes_no_wrong_number_of_workers():
 
 
 def test_descriptors_stay_off_the_standard_ones():
-    from grpo_verifiers._process import socket_pair
+    from grpo_verifiers.exec.process import socket_pair
 
     pair = socket_pair()
     assert all(isinstance(end, socket.socket) and end.fileno() > 2 for end in pair)
@@ -614,12 +614,12 @@ def test_the_worker_module_is_what_runs(runner):
     ask(runner, misbehave, ["ok"])
     (pid, *_) = runner.pids()
     command = psutil.Process(pid).cmdline()
-    assert command[1:4] == ["-P", "-m", "grpo_verifiers._worker"]
+    assert command[1:4] == ["-P", "-m", "grpo_verifiers.exec.worker"]
     assert Path(command[0]).name.startswith("python")
 
 
 def test_when_no_worker_can_start_everyone_is_told_why(monkeypatch, tmp_path):
-    from grpo_verifiers import _process
+    from grpo_verifiers.exec import process as _process
 
     false = tmp_path / "python"
     false.write_text("#!/bin/sh\necho 'this python is broken' >&2\nexit 3\n")
@@ -642,7 +642,7 @@ def test_orphans_do_not_stay_as_zombies_of_a_trainer_that_inherits_them(tmp_path
         "import ctypes, os, sys, time\n"
         "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans come to this process, as to process 1 of a container\n"
         "from grpo_verifiers import get_verifier\n"
-        "from grpo_verifiers.runner import close_shared_runners\n"
+        "from grpo_verifiers.exec.runner import close_shared_runners\n"
         "def check(completion):\n"
         "    for _ in range(3):\n"
         "        if os.fork() == 0:\n"

@@ -258,7 +258,7 @@ def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path):
         return 1.0
 
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    from grpo_verifiers.runner import close_shared_runners
+    from grpo_verifiers.exec.runner import close_shared_runners
 
     close_shared_runners()
     os.environ["GRPO_VERIFIERS_WORKERS"] = "2"

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers._form import form_of
-from grpo_verifiers._samples import rows_by_prompt
-from grpo_verifiers._spec import by_value
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.errors import KeywordError, VerifierError
+from grpo_verifiers.exec.form import form_of
+from grpo_verifiers.exec.samples import rows_by_prompt
+from grpo_verifiers.exec.spec import by_value
 from grpo_verifiers.function import FunctionVerifier, Settings
 from grpo_verifiers.verdict import Status, Verdict
 

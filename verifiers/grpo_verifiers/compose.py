@@ -11,11 +11,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers._plain import label_problem, short
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.errors import ColumnError, KeywordError
+from grpo_verifiers.plain import label_problem, short
 from grpo_verifiers.report import GoldReport, GoldReports, placed
+from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 
 try:
-    from grpo_verifiers._leftovers import OwnFolder
+    from grpo_verifiers.sandbox.leftovers import OwnFolder
 except ImportError:  # Windows, where the lock on a folder is not to be had
     OwnFolder = None  # type: ignore[assignment,misc]
 

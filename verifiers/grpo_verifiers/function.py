@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from grpo_verifiers._form import Form, arguments, form_of
-from grpo_verifiers._outcome import MARK, Outcome, Refused
-from grpo_verifiers._plain import readable, short
-from grpo_verifiers._samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
+from grpo_verifiers.exec.form import Form, arguments, form_of
+from grpo_verifiers.exec.outcome import MARK, Outcome, Refused
+from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.fault import FAULTS, Fault, blamed, excused
+from grpo_verifiers.golds.trials import Trial, check_trials
 from grpo_verifiers.keywords import check_keywords
+from grpo_verifiers.plain import readable, short
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.report import GoldReport
-from grpo_verifiers.trials import Trial, check_trials
+from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 if TYPE_CHECKING:
-    from grpo_verifiers._calls import Place
+    from grpo_verifiers.exec.calls import Place
 
 HOPELESS = 32
 """So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
@@ -344,8 +344,8 @@ class FunctionVerifier(Verifier):
     @functools.cached_property
     def spec(self) -> Any:
         """The function as workers know it."""
-        from grpo_verifiers._spec import make_spec
-        from grpo_verifiers.runner import default_memory
+        from grpo_verifiers.exec.runner import default_memory
+        from grpo_verifiers.exec.spec import make_spec
 
         memory = self.settings.memory
         cap = default_memory() if memory is None else int(memory * (1 << 30)) or None
@@ -353,7 +353,7 @@ class FunctionVerifier(Verifier):
         return make_spec(self.fn, confined=confined, memory=cap, env=self.settings.env, plugins=self.settings.plugins)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from grpo_verifiers._spec import make_spec
+        from grpo_verifiers.exec.spec import make_spec
 
         state = (self.name, asdict(self.settings), self.label, self.columns, self.options)
         return _rebuild, (make_spec(self.fn, plugins=self.settings.plugins), *state)
@@ -363,7 +363,7 @@ class FunctionVerifier(Verifier):
     def warm(self) -> None:
         """Start what it runs in, without waiting."""
         if self._runs_in_workers():
-            from grpo_verifiers.runner import shared_runner
+            from grpo_verifiers.exec.runner import shared_runner
 
             shared_runner().warm(self.spec)
 
@@ -434,7 +434,7 @@ class FunctionVerifier(Verifier):
         return place
 
     def _made_place(self) -> "Place":
-        from grpo_verifiers._calls import EventLoop, ThisThread, Workers
+        from grpo_verifiers.exec.calls import EventLoop, ThisThread, Workers
 
         if self._runs_in_workers():
             return Workers(

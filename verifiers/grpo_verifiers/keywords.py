@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from grpo_verifiers._suggest import unknown
+from grpo_verifiers.suggest import unknown
 
 
 def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str, inspect.Parameter]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar
 
-from grpo_verifiers._suggest import unknown
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
 from grpo_verifiers.plugin_frames import note_plugin
+from grpo_verifiers.suggest import unknown
 
 T = TypeVar("T")
 Way = Literal["built-in", "registered", "entry point", "reference"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from grpo_verifiers._plain import readable
+from grpo_verifiers.plain import readable
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 

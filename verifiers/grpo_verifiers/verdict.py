@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 from numbers import Complex, Real
 from typing import Any
 
-from grpo_verifiers._plain import exact, short
+from grpo_verifiers.plain import exact, short
 
 LARGEST = 3.4028234663852886e38
 """The largest score, and its negative the smallest: rewards are float32, where what lies beyond is infinite."""

@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._box import Box, BoxError, Plan
-from grpo_verifiers.code._inside import calls, seccomp
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import close_pool
 from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._watch import Watch, deleted, disk_used
+from grpo_verifiers.sandbox.box import Box, BoxError, Plan
+from grpo_verifiers.sandbox.inside import calls, seccomp
+from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.proc import descendants
+from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
 
 TRY = """
 import os, socket, ctypes, signal, time, sys
@@ -362,7 +362,7 @@ def test_what_judges_programs_dumps_no_memory_either(level, fenced):
 
 def test_a_core_dump_that_no_limit_stops_holds_no_memory():
     """Where a limit of 1 counts for nothing, as with dumps to a socket."""
-    code = "from grpo_verifiers.code._inside.confine import Stage; import subprocess; Stage({'level': 'none', 'uid': None, 'tmp': ''}); print(subprocess.run(['cat', '/proc/self/coredump_filter', '/proc/self/limits'], capture_output=True, text=True).stdout)"
+    code = "from grpo_verifiers.sandbox.inside.confine import Stage; import subprocess; Stage({'level': 'none', 'uid': None, 'tmp': ''}); print(subprocess.run(['cat', '/proc/self/coredump_filter', '/proc/self/limits'], capture_output=True, text=True).stdout)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert int(said.split()[0], 16) == 0
     assert re.search(r"^Max core file size +1 +1 ", said, re.MULTILINE)
@@ -555,7 +555,7 @@ def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, mo
 
     for at in range(2000):
         (tmp_path / str(at)).touch()
-    monkeypatch.setattr("grpo_verifiers.code._watch.disk_used", looked)
+    monkeypatch.setattr("grpo_verifiers.sandbox.watch.disk_used", looked)
     box = Box(Plan("none"))
     try:
         monkeypatch.setattr(box, "_tmp", str(tmp_path))
@@ -745,7 +745,7 @@ def test_programs_are_not_run_without_confinement_unless_that_is_chosen(fenced, 
 CONFINED = """
 import os, sys
 from grpo_verifiers import get_verifier
-from grpo_verifiers._proc import descendants
+from grpo_verifiers.sandbox.proc import descendants
 from grpo_verifiers.code import probe
 from grpo_verifiers.code._pool import close_pool
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from grpo_verifiers._leftovers import OwnFolder
-from grpo_verifiers.code import _cgroup
-from grpo_verifiers.code._box import Box, BoxError, Plan
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._program import Program
+from grpo_verifiers.sandbox import cgroup as _cgroup
+from grpo_verifiers.sandbox.box import Box, BoxError, Plan
+from grpo_verifiers.sandbox.leftovers import OwnFolder
+from grpo_verifiers.sandbox.limits import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
 
@@ -135,7 +135,7 @@ def test_a_folder_that_was_asked_for_and_gives_no_cgroup_is_refused(monkeypatch,
 
 
 def test_the_cgroup_of_a_killed_trainer_is_removed():
-    code = "import os; from grpo_verifiers.code._box import Box, Plan; box = Box(Plan('none')); print(*[f.path for f in box.cgroup._folders] if box.cgroup else [], flush=True); os.kill(os.getpid(), 9)"
+    code = "import os; from grpo_verifiers.sandbox.box import Box, Plan; box = Box(Plan('none')); print(*[f.path for f in box.cgroup._folders] if box.cgroup else [], flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     deadline = time.monotonic() + 30

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers.code._box import Plan
 from grpo_verifiers.code._judging import judge
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._question import Question
 from grpo_verifiers.code._results import Passed, Unseen
 from grpo_verifiers.code._tests import CallTest, CodeTest
 from grpo_verifiers.code.languages import language_of
+from grpo_verifiers.sandbox.box import Plan
+from grpo_verifiers.sandbox.limits import Limits
 
 
 class ScriptedBox:

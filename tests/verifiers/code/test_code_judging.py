@@ -18,10 +18,10 @@ import grpo_verifiers
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code import _compare
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._inside.values import NoValueError, check, decode, encode
 from grpo_verifiers.code._judging import judge_value
 from grpo_verifiers.code._tests import BadTestsError, CallTest, read_tests
 from grpo_verifiers.reading.fences import last_block
+from grpo_verifiers.sandbox.inside.values import NoValueError, check, decode, encode
 
 ADD = "def add(a, b):\n    return a + b"
 PYTHON = ("python", "py")

@@ -8,10 +8,10 @@ import pytest
 
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code import _piston
-from grpo_verifiers.code._box import Box, Plan
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
+from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.sandbox.limits import Limits
 
 CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
 RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]

@@ -14,15 +14,15 @@ import time
 import pytest
 
 from grpo_verifiers import Status, get_verifier
-from grpo_verifiers._proc import descendants
 from grpo_verifiers.code import _levels, probe
-from grpo_verifiers.code._box import Box, Plan
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import Pool, close_pool
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._referee import Referee
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
-from grpo_verifiers.runner import worker_count
+from grpo_verifiers.exec.runner import worker_count
+from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.proc import descendants
 
 HOSTILE = [
     "import os\nos._exit(0)",
@@ -82,7 +82,7 @@ def _kill_boxes():
 
 def test_a_program_that_breaks_two_boxes_scores_zero_and_others_go_on(fenced, monkeypatch):
     from grpo_verifiers.code import _code
-    from grpo_verifiers.code._box import BoxError
+    from grpo_verifiers.sandbox.box import BoxError
 
     real = _code.judge
 

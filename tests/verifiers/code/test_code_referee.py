@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers._proc import descendants
 from grpo_verifiers.code._pool import close_pool
 from grpo_verifiers.code._results import KINDS, Failed, Passed, Unseen, pack_results, unpack_results
+from grpo_verifiers.sandbox.proc import descendants
 
 TALKER = """
 import json, os

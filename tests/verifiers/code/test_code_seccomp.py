@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from grpo_verifiers.code._inside import calls, seccomp
+from grpo_verifiers.sandbox.inside import calls, seccomp
 
 ALLOW, DENY, UNKNOWN = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code._compare import same_value
-from grpo_verifiers.code._inside.raised import exception
-from grpo_verifiers.code._inside.values import MAX_DEPTH, NoValueError, check, decode, dump, encode
 from grpo_verifiers.code._judging import judge_value
 from grpo_verifiers.code._results import spelled
 from grpo_verifiers.code._tests import CallTest
+from grpo_verifiers.sandbox.inside.raised import exception
+from grpo_verifiers.sandbox.inside.values import MAX_DEPTH, NoValueError, check, decode, dump, encode
 
 
 def _first(moment):

@@ -7,7 +7,7 @@ import time
 import psutil
 
 from grpo_verifiers import Status, get_verifier
-from grpo_verifiers.runner import close_shared_runners, default_memory
+from grpo_verifiers.exec.runner import close_shared_runners, default_memory
 
 TIMEOUT = 1.0
 SLACK = 0.2

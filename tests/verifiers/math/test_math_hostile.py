@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
-from grpo_verifiers.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.math import check_gold, fast, math
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.extract import Found
@@ -20,6 +19,7 @@ from grpo_verifiers.math.judge import combine, decide, judge, judge_or_shorten
 from grpo_verifiers.math.options import DEFAULTS
 from grpo_verifiers.math.parse import parse
 from grpo_verifiers.math.read import read
+from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.reading.tags import tagged
 
 SPELLED = r"""\frac \sqrt { } ( ) [ ] 1 42 0 x e i ^ _ + - * / = < > \le \pi \infty \pm \cup \{ \} \left \right | ! % , ; :

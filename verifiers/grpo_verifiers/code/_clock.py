@@ -3,7 +3,7 @@
 import time
 from dataclasses import replace
 
-from grpo_verifiers.code._limits import Limits
+from grpo_verifiers.sandbox.limits import Limits
 
 
 class Clock:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from grpo_verifiers.code._box import BoxError, Level, Plan
 from grpo_verifiers.code._judging import judged
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._piston import Server, ServerError, execute, judge_remote
 from grpo_verifiers.code._pool import Pool, remote_pool, shared_pool
 from grpo_verifiers.code._program import Program
@@ -22,6 +20,8 @@ from grpo_verifiers.code.languages import Language, available, language_of
 from grpo_verifiers.fault import blamed, excused
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
+from grpo_verifiers.sandbox.box import BoxError, Level, Plan
+from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_verifiers.code._box import BoxError
 from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._inside.values import check, dump
 from grpo_verifiers.code._levels import SandboxError
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._question import Question, unpack
 from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, Unseen, pack_results, said, spelled
 from grpo_verifiers.code._slot import Slot
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
+from grpo_verifiers.sandbox.box import BoxError
+from grpo_verifiers.sandbox.inside.values import check, dump
+from grpo_verifiers.sandbox.limits import Limits
 
 _CALLS_IN_TESTS = 100_000
 _HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"

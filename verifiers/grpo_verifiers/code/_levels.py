@@ -5,10 +5,10 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from grpo_verifiers.code._box import Box, BoxError, Level, Plan
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.sandbox.box import Box, BoxError, Level, Plan
+from grpo_verifiers.sandbox.limits import Limits
 
 LEVELS: tuple[Level, ...] = ("none", "process", "full")
 _ADVICE = {

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from grpo_verifiers.code._box import BoxError
 from grpo_verifiers.code._referee import Referee
-from grpo_verifiers.runner import worker_count
+from grpo_verifiers.exec.runner import worker_count
+from grpo_verifiers.sandbox.box import BoxError
 
 Job = Callable[[Referee], Any]
 

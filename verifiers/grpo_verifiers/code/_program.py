@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
-from grpo_verifiers._leftovers import off_stdio
-from grpo_verifiers._process import socket_pair
-from grpo_verifiers.code._box import Box, BoxError
-from grpo_verifiers.code._inside.values import dump
-from grpo_verifiers.code._limits import Limits
-from grpo_verifiers.code._watch import Watch
+from grpo_verifiers.exec.process import socket_pair
+from grpo_verifiers.sandbox.box import Box, BoxError
+from grpo_verifiers.sandbox.inside.values import dump
+from grpo_verifiers.sandbox.leftovers import off_stdio
+from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.sandbox.watch import Watch
 
 GRACE = 10.0
 """Seconds past a program's wall limit after which its zygote must be broken."""

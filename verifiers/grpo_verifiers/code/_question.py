@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from grpo_verifiers.code._box import Plan
-from grpo_verifiers.code._inside.names import unknown_names
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._tests import CallTest, CodeTest, StdioTest, Test
 from grpo_verifiers.code.languages import Language
+from grpo_verifiers.sandbox.box import Plan
+from grpo_verifiers.sandbox.inside.names import unknown_names
+from grpo_verifiers.sandbox.limits import Limits
 
 _SHAPES: dict[str, type[Test]] = {"stdio": StdioTest, "call": CallTest, "code": CodeTest}
 _NAMES = {shape: name for name, shape in _SHAPES.items()}

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers import _confine, _proc
-from grpo_verifiers._leftovers import off_stdio
-from grpo_verifiers._process import socket_pair
-from grpo_verifiers._wire import ReplyBuffer, WireError
-from grpo_verifiers.code._box import START_SECONDS, BoxError
-from grpo_verifiers.code._inside.values import dump
 from grpo_verifiers.code._levels import SandboxError
 from grpo_verifiers.code._slot import Slot
 from grpo_verifiers.code._tests import BadTestsError
+from grpo_verifiers.exec.process import socket_pair
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError
+from grpo_verifiers.sandbox import confine, proc
+from grpo_verifiers.sandbox.box import START_SECONDS, BoxError
+from grpo_verifiers.sandbox.inside.values import dump
+from grpo_verifiers.sandbox.leftovers import off_stdio
 
 if TYPE_CHECKING:
     from socket import socket
@@ -76,7 +76,7 @@ class Referee:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={**_confine.clean_environment(os.environ), "TMPDIR": tempfile.gettempdir()},
+                env={**confine.clean_environment(os.environ), "TMPDIR": tempfile.gettempdir()},
                 pass_fds=(theirs.fileno(), me),
                 start_new_session=True,
             )
@@ -110,7 +110,7 @@ class Referee:
             try:
                 self._process.wait(_CLOSING)
             except subprocess.TimeoutExpired:
-                _proc.end_tree(self._process.pid)
+                proc.end_tree(self._process.pid)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(5)
             self._process = None

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers._confine import no_core_dumps
-from grpo_verifiers._wire import pack_reply
 from grpo_verifiers.code._slot import Slot
+from grpo_verifiers.exec.wire import pack_reply
+from grpo_verifiers.sandbox.confine import no_core_dumps
 
 _MEMORY = 4 << 30
 """Bytes of address space: of the question, and of one answer at a time."""

@@ -1,6 +1,6 @@
 """The boxes of one process that judges."""
 
-from grpo_verifiers.code._box import Box, Plan
+from grpo_verifiers.sandbox.box import Box, Plan
 
 _RECYCLE = 20_000
 """Programs after which a box is replaced: whatever a long life gathers ends there."""

@@ -10,7 +10,6 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_verifiers._show import show
 from grpo_verifiers.fault import excused
 from grpo_verifiers.judge._pool import pool_of
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
@@ -23,6 +22,7 @@ from grpo_verifiers.judge._request import (
 )
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.reading.thinking import answer_part
+from grpo_verifiers.show import show
 from grpo_verifiers.text._options import integer, number, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 

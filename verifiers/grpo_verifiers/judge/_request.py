@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 
-from grpo_verifiers._show import show
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.http_client import exchange
+from grpo_verifiers.http import exchange
+from grpo_verifiers.show import show
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {

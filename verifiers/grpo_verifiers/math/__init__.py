@@ -88,7 +88,7 @@ from grpo_verifiers.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from grpo_verifiers.golds import GoldProblem, GoldReport
+    from grpo_verifiers.golds.report import GoldProblem, GoldReport
     from grpo_verifiers.math.options import Conflicts, Matching, Percent
 
 __all__ = ["OPTIONS_CHECKS", "check_gold", "check_golds", "fast", "math"]

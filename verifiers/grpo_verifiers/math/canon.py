@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb, factorial, gcd, lcm
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.forms import (
     Form,
     NotAlgebraicError,
@@ -28,6 +27,7 @@ from grpo_verifiers.math.forms import (
 from grpo_verifiers.math.powers import power_of, root_of
 from grpo_verifiers.math.special import known_angle
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.reading.budget import spend
 
 MAX_LOWER = 6  # binomials of a formula over a number up to this are polynomials
 

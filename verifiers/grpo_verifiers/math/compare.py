@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math import relations
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.constants import CONSTANTS, with_constants_of
@@ -27,6 +26,7 @@ from grpo_verifiers.math.tree import STRUCTURES, Node, number, survey, walk
 from grpo_verifiers.math.units import TABLE, Unit, ratio, unit_readings
 from grpo_verifiers.math.vectors import as_tuple, transposed
 from grpo_verifiers.math.wording import texts
+from grpo_verifiers.reading.budget import spend
 
 MAX_ITEMS = 64
 MAX_PARTS = 12  # of a union: merging more is left to nobody

@@ -9,7 +9,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from math import gcd
 
-from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.budget import spend
 
 MAX_TERMS = 150
 MAX_BITS = 6000

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_verifiers.golds import GoldProblem, GoldReport
+from grpo_verifiers.golds.report import GoldProblem, GoldReport
 from grpo_verifiers.math.gold import as_text, gold_of
 from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import Options

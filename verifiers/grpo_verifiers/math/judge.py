@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from grpo_verifiers.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.math.compare import as_it_stands, compare
 from grpo_verifiers.math.constants import swapped
 from grpo_verifiers.math.extract import Found, extract
@@ -21,6 +20,7 @@ from grpo_verifiers.math.restated import restated
 from grpo_verifiers.math.signs import expand_signs
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.decimals import decimal_of, stands_for
 from grpo_verifiers.math.form import is_final, is_reduced, undone
@@ -11,6 +10,7 @@ from grpo_verifiers.math.numeric import refuted
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.plain import exact_value
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
+from grpo_verifiers.reading.budget import spend
 
 _TEN = number(10)
 MAX_SHOWN = 30

@@ -5,9 +5,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.tree import Node, names
 from grpo_verifiers.math.words import FUNCTIONS
+from grpo_verifiers.reading.budget import spend
 
 # Fixed points, positive and without pattern, so that verdicts never depend on a random state.
 _POINTS = ((0.7391, 1.3127, 0.4219, 2.1173, 1.7741), (1.1931, 0.3461, 2.0459, 0.8837, 1.5227))

@@ -3,7 +3,6 @@
 from fractions import Fraction
 from math import isqrt
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.forms import (
     MAX_BITS,
     UNIT,
@@ -21,6 +20,7 @@ from grpo_verifiers.math.forms import (
     rational,
     times,
 )
+from grpo_verifiers.reading.budget import spend
 
 MAX_RADICAND = 10**7
 

@@ -6,11 +6,11 @@ from itertools import pairwise, product
 from math import ceil, floor, inf, isinf
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 from grpo_verifiers.math.numeric import real_value
 from grpo_verifiers.math.tree import INFINITY, Node, names, number
+from grpo_verifiers.reading.budget import spend
 
 MAX_PARTS = 24
 _CLEARLY = 1e-9  # relative distance at which two values differ whatever their rounding

@@ -1,7 +1,7 @@
 """Plus-or-minus signs written out."""
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.tree import Node, rebuilt, walk, weight
+from grpo_verifiers.reading.budget import spend
 
 MAX_SIGNS = 3
 

@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.clean import ascii_latex
+from grpo_verifiers.reading.budget import spend
 
 MAX_CHARS = 4000
 MAX_TOKENS = 1200

@@ -3,7 +3,7 @@ r"""The contents of ``\boxed{...}`` and ``\fbox{...}``, in one linear pass."""
 import re
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.reading.finding import places
 
 MAX_BOXES = 1000

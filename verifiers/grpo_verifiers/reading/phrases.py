@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.budget import spend
 
 MAX_PHRASES = 16
 MAX_LENGTH = 300

@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.reading.finding import has
 
 

@@ -13,12 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from grpo_verifiers.code._box import BoxError, Level, Plan
 from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._code import _after_failure
-from grpo_verifiers.code._inside.names import unknown_names
 from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
-from grpo_verifiers.code._limits import Limits
 from grpo_verifiers.code._pool import shared_pool
 from grpo_verifiers.code._program import Program
 from grpo_verifiers.code._question import pack_tests, unpack_plan, unpack_tests
@@ -28,6 +25,9 @@ from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioT
 from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
+from grpo_verifiers.sandbox.box import BoxError, Level, Plan
+from grpo_verifiers.sandbox.inside.names import unknown_names
+from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON

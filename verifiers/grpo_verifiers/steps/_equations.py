@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
+from grpo_verifiers.reading.budget import spend
 
 WORD_SIGNS = ("equals", "gives", "makes", "yields", "is")
 """Words that stand for a sign of equality; all but the first only between numbers."""

@@ -32,7 +32,6 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from grpo_verifiers.budget import spend
 from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.compare import quantity
 from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
@@ -44,6 +43,7 @@ from grpo_verifiers.math.precise import precise
 from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
 from grpo_verifiers.math.words import FUNCTIONS
+from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.steps._drift import Rounding
 from grpo_verifiers.steps._equations import Chain
 from grpo_verifiers.steps._shown import cuts, rounds, shown

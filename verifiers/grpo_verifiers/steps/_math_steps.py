@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers._samples import content_text
-from grpo_verifiers.budget import OverBudgetError, limited
+from grpo_verifiers.exec.samples import content_text
+from grpo_verifiers.reading.budget import OverBudgetError, limited
 from grpo_verifiers.steps._drift import Drift
 from grpo_verifiers.steps._equations import chains
 from grpo_verifiers.steps._links import Holds, links, shape

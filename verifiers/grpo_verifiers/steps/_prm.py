@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_verifiers._outcome import MARK
-from grpo_verifiers._samples import content_text
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.exec.outcome import MARK
+from grpo_verifiers.exec.samples import content_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, segmenter_problems
 from grpo_verifiers.text._options import integer, require

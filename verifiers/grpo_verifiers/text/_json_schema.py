@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urljoin
 
-from grpo_verifiers._show import show
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
+from grpo_verifiers.show import show
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 

@@ -5,12 +5,12 @@ import re
 from fractions import Fraction
 from typing import Any, Literal
 
-from grpo_verifiers._show import show
 from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases, retracted
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
+from grpo_verifiers.show import show
 from grpo_verifiers.text._options import number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict
 

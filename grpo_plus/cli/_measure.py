@@ -1,0 +1,221 @@
+"""Run the planner's settings for real on random weights of a model's shape, at two depths, and note the peaks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from grpo_plus.memory.calibration import CalibrationError, Point
+from grpo_plus.memory.estimate import GIB, Settings, estimate
+from grpo_plus.memory.random_model import at_depth, number_tokenizer, random_model
+from grpo_plus.memory.shape import shape_of
+from grpo_verifiers.folders import temporary_folder
+
+STEPS = 2
+"""The optimizer's state comes into being in the first step, so the second one is the worst."""
+MOST_OUTSIDE = 2.0 * GIB
+"""CUDA's context and libraries take a few hundred MiB; more is another program."""
+
+
+class Peak(NamedTuple):
+    """The most memory since the last reset, in bytes: held by PyTorch, and in use of that."""
+
+    reserved: float
+    allocated: float
+
+
+class Meter(Protocol):
+    """Where memory is read off."""
+
+    def reset(self) -> None:
+        """Begin anew."""
+
+    def peak(self) -> Peak:
+        """The most since then."""
+
+
+class CudaMeter:
+    """PyTorch's own counters.
+
+    Args:
+        device: a CUDA device.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def reset(self) -> None:
+        """Give unused blocks back, and begin anew."""
+        import torch
+
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def peak(self) -> Peak:
+        """The most since then."""
+        import torch
+
+        torch.cuda.synchronize(self._device)
+        reserved = torch.cuda.max_memory_reserved(self._device)
+        return Peak(float(reserved), float(torch.cuda.max_memory_allocated(self._device)))
+
+    def outside(self) -> float:
+        """What is taken of the card beside PyTorch's own blocks: CUDA's context, libraries, other programs.
+
+        Raises:
+            CalibrationError: it is so much that another program must be among them.
+        """
+        import torch
+
+        free, total = torch.cuda.mem_get_info(self._device)
+        found = float(total - free - torch.cuda.memory_reserved(self._device))
+        if found > MOST_OUTSIDE:
+            raise CalibrationError(
+                f"{found / GIB:.1f} GiB of the card are held by other programs, which would be taken for this one's "
+                "need: close them, then calibrate."
+            )
+        return max(0.0, found)
+
+
+def depths(layers: int) -> tuple[int, int]:
+    """A quarter and a half of the layers: far enough apart to tell their part, and quick."""
+    first = max(1, layers // 4)
+    return first, max(first + 1, layers // 2)
+
+
+def measure(
+    config: Any,
+    settings: Settings,
+    *,
+    batch: int,
+    generations: int,
+    device: Any,
+    meter: Meter,
+    say: Callable[[str], None] = print,
+) -> list[Point]:
+    """The peaks of an update and a rollout at two depths.
+
+    Args:
+        config: of the model whose shape is measured.
+        settings: of the run; they must fit the card at half the depth.
+        batch: completions of a generation batch.
+        generations: completions of a prompt.
+        device: where it runs.
+        meter: where memory is read off.
+        say: is told what is running.
+
+    Raises:
+        CalibrationError: memory ran out.
+    """
+    points = []
+    layers = config.get_text_config().num_hidden_layers
+    for depth in depths(layers):
+        say(f"  {depth} of {layers} layers …")
+        made = at_depth(config, depth)
+        planned = estimate(shape_of(made), settings)
+        peaks = _peaks(made, settings, batch=batch, generations=generations, device=device, meter=meter)
+        for phase, parts in (("train", planned.train), ("rollout", planned.rollout)):
+            points.append(Point(phase, depth, parts, *peaks[phase]))
+    return points
+
+
+def _peaks(
+    config: Any, settings: Settings, *, batch: int, generations: int, device: Any, meter: Meter
+) -> dict[str, Peak]:
+    import gc
+
+    import torch
+
+    try:
+        with _probe(config, settings, batch=batch, generations=generations, device=device, meter=meter) as trainer:
+            trainer.train()
+            peaks = {"rollout": trainer.rollouts.last, "train": meter.peak()}
+            shrunk = trainer.retry.count > 0 or trainer.rollouts.most_rows != settings.rollout_rows
+            del trainer
+    except torch.OutOfMemoryError as error:
+        raise CalibrationError(_too_large(str(error))) from error
+    finally:
+        gc.collect()
+    if shrunk:
+        raise CalibrationError(_too_large("memory ran out, and the step went through in smaller parts"))
+    return peaks
+
+
+def _too_large(why: str) -> str:
+    return f"the settings do not fit the card even with fewer layers ({why}): ask for shorter completions, or fewer."
+
+
+@contextmanager
+def _probe(
+    config: Any, settings: Settings, *, batch: int, generations: int, device: Any, meter: Meter
+) -> Iterator[Any]:
+    """A trainer on random weights that reads the meter after each rollout."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+
+    from grpo_plus.config import GRPOPlusConfig
+    from grpo_plus.trainer import GRPOPlusTrainer
+
+    cuda = device.type == "cuda"
+    half = settings.width == 2
+    bf16 = half and (not cuda or torch.cuda.is_bf16_supported(including_emulation=False))
+    dtype = torch.bfloat16 if bf16 else torch.float16 if half else torch.float32
+    vocabulary = config.get_text_config().vocab_size
+    words = " ".join(str(number % min(100, vocabulary - 2)) for number in range(settings.prompt_length - 1))
+    with temporary_folder() as folder:
+        args = GRPOPlusConfig(
+            output_dir=folder, max_steps=STEPS, num_generations=generations,
+            per_device_train_batch_size=settings.micro_batch,
+            gradient_accumulation_steps=batch // settings.micro_batch,
+            max_completion_length=settings.completion_length,
+            # Every row padded to the longest: what the formula counts, and the most that a run may meet.
+            engine="stock", rollout="auto", rollout_rows=settings.rollout_rows,
+            gradient_checkpointing=settings.checkpointing, gradient_checkpointing_kwargs={"use_reentrant": False},
+            learning_rate=2e-5, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+            optim=settings.optimizer, bf16=bf16, fp16=half and not bf16, use_cpu=not cuda,
+        )  # fmt: skip
+        trainer: Any = GRPOPlusTrainer(
+            random_model(config, device, dtype, four_bit=settings.four_bit),
+            _reward,
+            args,
+            Dataset.from_list([{"prompt": f"{number} {words}".strip()} for number in range(8)]),
+            processing_class=number_tokenizer(vocabulary),
+            peft_config=LoraConfig(r=settings.rank, target_modules="all-linear", task_type="CAUSAL_LM"),
+        )
+        trainer.rollouts = _Metered(trainer.rollouts, meter)
+        yield trainer
+
+
+class _Metered:
+    """Rollouts that are read off the meter."""
+
+    def __init__(self, rollouts: Any, meter: Meter) -> None:
+        self.last = Peak(0.0, 0.0)
+        self._rollouts = rollouts
+        self._meter = meter
+
+    @property
+    def most_rows(self) -> int | None:
+        """Of the rollouts themselves."""
+        rows: int | None = self._rollouts.most_rows
+        return rows
+
+    def whole(self) -> str:
+        """Of the rollouts themselves."""
+        reason: str = self._rollouts.whole()
+        return reason
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Around the drawing of completions."""
+        self._meter.reset()
+        with self._rollouts.applied():
+            yield
+        self.last = self._meter.peak()
+        self._meter.reset()
+
+
+def _reward(completion_ids: Sequence[Sequence[int]], **_: object) -> list[float]:
+    """Anything that differs within a group, so that there is a gradient."""
+    return [sum(ids) % 7 / 7 for ids in completion_ids]

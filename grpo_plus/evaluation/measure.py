@@ -1,0 +1,195 @@
+"""``measure`` in a config: how good the model is on held-out rows before training and after it, by the run's verifiers.
+
+    measure: {split: test, n: 4}
+
+The same samples' seeds serve both times, so that the difference is the training's. Every process measures its share of
+the rows. The samples are kept in ``output_dir/measure``.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus.evaluation.results import Evaluation, Results, Sample, gain
+from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
+from grpo_plus.evaluation.sample import Drawing, Sampler
+from grpo_plus.evaluation.store import Store
+from grpo_plus.evaluation.tables import percent, results_table
+from grpo_plus.recipe.options import mapping, strange_key
+from grpo_verifiers.problems import ConfigError
+
+FOLDER = "measure"
+_WHOLE = ("n", "k", "limit", "seed", "batch", "max_completion_length")
+KEYS = ("split", *_WHOLE, "temperature")
+WIDTH = 100
+"""Of the table, where the output is no terminal."""
+
+
+def measure_problems(given: Any) -> list[str]:
+    """What is wrong with the mapping."""
+    try:
+        values = mapping("measure", given)
+    except ValueError:
+        return [f"measure is {given!r}, expected a mapping, like {{split: test, n: 4}}."]
+    problems = []
+    for key, value in values.items():
+        if key not in KEYS:
+            problems.append(strange_key("measure", key, value, KEYS))
+        elif key == "split" and (not isinstance(value, str) or not value):
+            problems.append(f"measure has split: {value!r}, expected the name of a split.")
+        elif key in _WHOLE and (
+            not isinstance(value, int) or isinstance(value, bool) or value < (0 if key == "seed" else 1)
+        ):
+            problems.append(f"measure has {key}: {value!r}, expected a whole number of at least {int(key != 'seed')}.")
+        elif key == "temperature" and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf
+        ):
+            problems.append(f"measure has temperature: {value!r}, expected 0 (greedy) or more.")
+    n, k = values.get("n", 1), values.get("k", 1)
+    if not problems and k > n:
+        problems.append(f"measure has k: {k}, which must not be above n ({n}): pass@k needs k samples of a row.")
+    return problems
+
+
+class Measure:
+    """The two measurements of one run.
+
+    Attributes:
+        found: by their names, ``before`` and ``after``.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], trainer: Any, rows: Any) -> None:
+        """Hold what is measured.
+
+        Args:
+            settings: the mapping of the config, without problems.
+            trainer: fully built.
+            rows: held-out rows with their prompts.
+
+        Raises:
+            ConfigError: the run cannot be measured.
+        """
+        self._settings = dict(settings)
+        self._trainer = trainer
+        self._n = int(settings.get("n", 1))
+        problems = []
+        if not trainer.verification.live:
+            problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            problems.append(
+                "measure needs the whole model in every process, and FSDP and DeepSpeed do not keep it there: remove "
+                "it, and use grpo-plus eval on the trained model."
+            )
+        if not hasattr(rows, "__len__") or len(rows) == 0:
+            problems.append("measure needs rows that can be counted, and at least one: its split is a stream or empty.")
+        if problems:
+            raise ConfigError(problems)
+        limit = settings.get("limit")
+        self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
+        self.found: dict[str, Evaluation] = {}
+
+    def take(self, when: str, *, resumes: bool = False) -> str:
+        """Measure now; returns a line about it.
+
+        Args:
+            when: ``before`` or ``after``.
+            resumes: the run goes on from a checkpoint, so that an earlier measurement still stands.
+        """
+        trainer, args = self._trainer, self._trainer.args
+        drawing = Drawing(
+            max_completion_length=self._settings.get("max_completion_length", args.max_completion_length),
+            temperature=self._settings.get("temperature", args.temperature),
+            top_p=args.top_p,
+            top_k=args.top_k or 0,
+            min_p=args.min_p,
+            repetition_penalty=args.repetition_penalty,
+        )
+        verifiers = [live.verifier for live in trainer.verification.live]
+        rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
+        sampler = Sampler(
+            trainer.accelerator.unwrap_model(trainer.model),
+            trainer.processing_class,
+            drawing,
+            template_keywords=args.chat_template_kwargs,
+        )
+        store = self._store(when, drawing, resumes=resumes) if rank == 0 else None
+        done = self._shared(store.done if store else [])
+        judged: list[Sample] = []
+        with trainer.guard.sampling(trainer.model):
+            for samples in draw(
+                sampler,
+                self._rows,
+                verifiers,
+                pairs=pairs_of(range(rank, len(self._rows), world), self._n, done),
+                seed=int(self._settings.get("seed", 0)),
+                batch=int(self._settings.get("batch", BATCH)),
+                verifier_column=trainer.verification.column,
+            ):
+                judged += samples
+        everybodys = [Sample.from_json(values) for values in _trl.gather_objects([s.as_json() for s in judged])]
+        if store:
+            store.add(everybodys)
+        k = int(self._settings.get("k", self._n))
+        kept = store.done if store else []
+        found = Evaluation.of([*kept, *everybodys], verifiers, (1, k), notes_on(sampler))
+        if store:
+            store.finish(found)
+        self.found[when] = found
+        return f"Accuracy {when} training: {self._headline(found)}."
+
+    def summary(self) -> list[str]:
+        """Both measurements side by side, and the gain."""
+        import sys
+
+        from rich.console import Console
+
+        if not self.found:
+            return []
+        console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+        with console.capture() as capture:
+            console.print(results_table(self.found))
+        lines = [*self._what(), *capture.get().rstrip().splitlines()]
+        before, after = self.found.get("before"), self.found.get("after")
+        if before is not None and after is not None:
+            for label, results in self._rewarded(after).items():
+                risen = gain(before.results[label], results)
+                if risen is not None:
+                    lines.append(
+                        f"{label}: {100 * risen.value:+.1f} points of accuracy "
+                        f"({100 * risen.low:+.1f} to {100 * risen.high:+.1f})"
+                    )
+        return lines
+
+    def fact(self) -> str:
+        """Both in a few words, for a model card."""
+        return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
+
+    def _what(self) -> list[str]:
+        each = "one sample" if self._n == 1 else f"{self._n} samples"
+        rows = len(self._rows)
+        split = self._settings.get("split", "test")
+        text = f"{rows} held-out rows of {split}, {each} each; in brackets, where the truth is 95 times in 100:"
+        return [text, *(note for found in list(self.found.values())[-1:] for note in found.notes)]
+
+    def _headline(self, found: Evaluation) -> str:
+        return ", ".join(f"{label} {percent(results.accuracy)}" for label, results in self._rewarded(found).items())
+
+    def _rewarded(self, found: Evaluation) -> dict[str, Results]:
+        """Those of verifiers that count for the reward; the others are in the table only."""
+        unpaid = {live.verifier.label for live in self._trainer.verification.live if live.weight == 0}
+        return {label: results for label, results in found.results.items() if label not in unpaid}
+
+    def _store(self, when: str, drawing: Drawing, *, resumes: bool) -> Store:
+        from dataclasses import asdict
+
+        folder = Path(self._trainer.args.output_dir) / FOLDER
+        settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
+        labels = [live.verifier.label for live in self._trainer.verification.live]
+        stale = not (resumes and when == "before")
+        return Store(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
+
+    def _shared(self, done: Sequence[Sample]) -> set[tuple[int, int]]:
+        """What the first process has already, known to all."""
+        return {tuple(pair) for pair in _trl.gather_objects([(sample.row, sample.sample) for sample in done])}

@@ -1,0 +1,199 @@
+"""How much memory a step takes, part by part; pure arithmetic on the sizes of a model and the settings of a run.
+
+The formulas are estimates for bitsandbytes NF4 with double quantisation, adapters of PEFT, TRL's fused head and the
+attention of PyTorch that needs no square matrix. What can be counted (weights, adapters, optimizer, cache) is exact up
+to tables of a few kilobytes; activations and the allowance for the allocator are rounded up.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from grpo_plus.memory.shape import ModelShape
+
+GIB = 1 << 30
+NF4_BITS = 4 + 8 / 64 + 32 / (64 * 256)
+"""Four bits a weight, an 8-bit scale for 64 weights, a 32-bit scale for 256 scales."""
+NF4_SIMPLE_BITS = 4 + 32 / 64
+"""The same without double quantisation."""
+INT8_BYTES = 1.001
+"""One byte a weight, and a 32-bit scale for each row, whatever its length: 4096 on a model of 8e9 weights."""
+HEAD_TILE = 256 << 20
+"""Logits of one chunk of the fused head, with their gradient."""
+SAVED_SHARE = 0.75
+"""Of what a layer's backward pass needs, the part that waits from the forward pass on; the rest is gradients."""
+ALLOCATOR = 1.08
+"""Share that fragmentation adds, unless it was measured."""
+RUNTIME = 0.6 * GIB
+"""CUDA's context and libraries, unless they were measured."""
+
+OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "adafactor": 0.1, "lion_8bit": 1.02}
+"""Bytes of state for each trained weight, by optimizer; Adam's two float32 moments unless listed."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The choices of a run that memory depends on.
+
+    Attributes:
+        micro_batch: completions of one forward and backward pass.
+        rollout_rows: completions decoded at once.
+        prompt_length: tokens of a prompt, P.
+        completion_length: most tokens of a completion, C.
+        prompts: distinct prompts among the rows decoded at once.
+        rank: of the adapters.
+        targets: modules with adapters, as in PEFT.
+        checkpointing: whether activations are computed again in the backward pass.
+        optimizer: TRL's name of it.
+        four_bit: whether the linear layers are NF4; otherwise they take as many bytes as everything else.
+        eight_bit: whether they are LLM.int8 instead.
+        double_quantisation: whether the scales are quantised too.
+        width: bytes of a number in the compute type: 2, or 4 for float32.
+    """
+
+    micro_batch: int = 1
+    rollout_rows: int = 8
+    prompt_length: int = 256
+    completion_length: int = 1024
+    prompts: int = 1
+    rank: int = 16
+    targets: Any = None
+    checkpointing: bool = True
+    optimizer: str = "paged_adamw_8bit"
+    four_bit: bool = True
+    eight_bit: bool = False
+    double_quantisation: bool = True
+    width: int = 2
+
+    def but(self, **changes: Any) -> "Settings":
+        """A copy with other values."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Line:
+    """From the sum of the parts, in bytes, to what the card must have.
+
+    Attributes:
+        factor: what the parts are multiplied by.
+        constant: what is added.
+    """
+
+    factor: float = ALLOCATOR
+    constant: float = RUNTIME
+
+    def at(self, parts: float) -> float:
+        """What the card must have for so many bytes."""
+        return self.factor * parts + self.constant
+
+
+@dataclass(frozen=True)
+class Slack:
+    """What the parts do not count, in each of the two phases of a step."""
+
+    train: Line = Line()
+    rollout: Line = Line()
+
+
+ASSUMED = Slack()
+"""Where nothing was measured."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes, part by part.
+
+    Attributes:
+        weights: the base.
+        adapters: their weights and gradients.
+        optimizer: its state.
+        activations: what the backward pass needs, at its worst moment.
+        head: the tile of logits and what goes with it; never at the same moment as a layer's activations.
+        cache: keys and values of the rows decoded at once.
+        prefill: the widest moment of reading prompts or scoring a token.
+        dequantised: one layer's weights in full, while it is used.
+        slack: what comes on top of the parts.
+    """
+
+    weights: float
+    adapters: float
+    optimizer: float
+    checkpoints: float
+    activations: float
+    head: float
+    cache: float
+    prefill: float
+    dequantised: float
+    slack: Slack = ASSUMED
+
+    @property
+    def train(self) -> float:
+        """The update's worst moment."""
+        return self._resident + self.checkpoints + max(self.activations + self.dequantised, self.head)
+
+    @property
+    def rollout(self) -> float:
+        """The rollout's worst moment."""
+        return self._resident + self.cache + self.prefill + self.dequantised
+
+    @property
+    def peak(self) -> float:
+        """What the card must have."""
+        return max(self.slack.train.at(self.train), self.slack.rollout.at(self.rollout))
+
+    @property
+    def _resident(self) -> float:
+        return self.weights + self.adapters + self.optimizer
+
+    def parts(self) -> dict[str, float]:
+        """The parts by name, in order."""
+        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "slack"}
+
+
+def estimate(shape: ModelShape, settings: Settings, slack: Slack = ASSUMED) -> Estimate:
+    """Memory of one training step."""
+    tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
+    trained = shape.lora_weights(settings.rank, settings.targets)
+    per_layer = layer_activations(shape, tokens, settings.width)
+    quantised = settings.four_bit or settings.eight_bit
+    return Estimate(
+        weights=weights(shape, settings),
+        adapters=(4 + 4) * trained,
+        optimizer=OPTIMIZER_BYTES.get(settings.optimizer, 8) * trained,
+        checkpoints=(
+            settings.width * shape.layers * tokens * shape.hidden
+            if settings.checkpointing
+            else SAVED_SHARE * (shape.layers - 1) * per_layer
+        ),
+        activations=per_layer,
+        head=HEAD_TILE + 6 * tokens * shape.hidden,
+        cache=cache(shape, settings),
+        prefill=prefill(shape, settings),
+        dequantised=2 * settings.width * shape.hidden * shape.intermediate if quantised else 0,
+        slack=slack,
+    )
+
+
+def weights(shape: ModelShape, settings: Settings) -> float:
+    """The base: linear layers quantised, with their scales; everything else in the compute type."""
+    bits = NF4_BITS if settings.double_quantisation else NF4_SIMPLE_BITS
+    linear = bits / 8 if settings.four_bit else INT8_BYTES if settings.eight_bit else settings.width
+    return linear * shape.linear_weights + settings.width * shape.other_weights
+
+
+def layer_activations(shape: ModelShape, tokens: int, width: int) -> float:
+    """What one layer keeps for its backward pass, and its gradients."""
+    return width * tokens * (8 * shape.hidden + 3 * shape.attention_width + 8 * shape.intermediate)
+
+
+def cache(shape: ModelShape, settings: Settings) -> float:
+    """Keys and values of all rows at full length."""
+    length = settings.prompt_length + settings.completion_length
+    kept = sum(length if window is None else min(window, length) for window in shape.windows)
+    return 2 * settings.width * shape.kv_heads * shape.head_dim * settings.rollout_rows * kept
+
+
+def prefill(shape: ModelShape, settings: Settings) -> float:
+    """The wider of: one layer over all prompt tokens; the logits of a step, in float32, sorted once."""
+    tokens = settings.prompts * settings.prompt_length
+    layer = settings.width * tokens * (3 * shape.hidden + 2 * shape.attention_width + 3 * shape.intermediate)
+    return max(layer, 12 * settings.rollout_rows * shape.vocabulary)

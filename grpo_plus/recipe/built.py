@@ -1,0 +1,147 @@
+"""Values inside mappings and texts of a config, judged by building, from them alone, what a run builds of them.
+
+What transformers or torch raise then is told with the field, before any model loads. Names of keys that nobody reads
+are for `grpo_plus.recipe.notes`.
+"""
+
+import copy
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from grpo_plus.recipe.bounds import Bounds
+from grpo_plus.recipe.options import mapping, strange_key
+from grpo_plus.recipe.ranges import COUNT, judge
+
+_COUNTS: Mapping[str, Bounds] = dict.fromkeys(("max_new_tokens", "num_beams", "num_return_sequences"), COUNT)
+_LONG = 100_000
+"""Optimizer steps of a run whose data is not known yet."""
+
+
+def built_problems(config: Any) -> list[str]:
+    """What cannot be built from a config's values."""
+    checks = (_generation_problems, _schedule_problems, _optimizer_problems, _checkpointing_problems, _liger_problems)
+    problems: list[str] = []
+    for check in checks:
+        try:
+            problems += check(config)
+        except ValueError as error:  # a mapping whose keys are no texts
+            problems.append(str(error))
+    return problems
+
+
+def _raised(build: Callable[[], object]) -> str | None:
+    try:
+        build()
+    except Exception as error:  # noqa: BLE001 - a library says in its own ways what it cannot use
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return None
+
+
+def _generation_problems(config: Any) -> list[str]:
+    """Values of `generation_kwargs` with which no completion can be drawn; vLLM has words and checks of its own."""
+    keywords = {key: v for key, v in _mapping(config, "generation_kwargs").items() if v is not None}
+    if config.use_vllm or not keywords:
+        return []
+    fields = {key: value for key, value in keywords.items() if key in config.__dataclass_fields__}
+    problems = list(judge(type(config), fields).problems.values())
+    for key, bounds in _COUNTS.items():
+        value = keywords.get(key, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or not bounds.holds(value):
+            problems.append(f"{key} is {value!r}, expected an integer of {bounds.words()}.")
+    raised = None if problems else _drawing_error(config, keywords)
+    problems += [f"{keywords} cannot be drawn with: {raised}"] if raised else []
+    return [f"generation_kwargs: {problem}" for problem in problems]
+
+
+def _drawing_error(config: Any, keywords: Mapping[str, Any]) -> str | None:
+    """What transformers says of the values: in its generation config, and in what changes the logits.
+
+    What only a loaded model can tell does not count: there is a stand-in for it, on which other errors rest.
+    """
+    from transformers import GenerationConfig, GenerationMixin
+
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")
+    own = {"max_new_tokens": 16, "do_sample": True, **{name: getattr(config, name) for name in names}}
+    raised = _raised(lambda: GenerationConfig(**{**own, **keywords}))
+    if raised:
+        return raised
+    drawn = GenerationConfig(**{**own, **keywords})
+    for token in ("eos", "pad", "bos"):
+        setattr(drawn, f"_{token}_token_tensor", torch.tensor([0]))
+    model: Any = object.__new__(type("Unloaded", (GenerationMixin,), {}))
+    model.config, model.generation_config = SimpleNamespace(vocab_size=2**31, is_encoder_decoder=False), drawn
+    build = partial(model._get_logits_processor, drawn, input_ids_seq_length=1, device="cpu", model_kwargs={})  # noqa: SLF001 - the one place that builds them
+    raised = _raised(build)
+    return raised if raised and raised.startswith(("ValueError", "TypeError")) else None
+
+
+def _schedule_problems(config: Any) -> list[str]:
+    keywords = _mapping(config, "lr_scheduler_kwargs")
+    raised = _raised(lambda: _follow_schedule(config, keywords))
+    kind = getattr(config.lr_scheduler_type, "value", config.lr_scheduler_type)
+    what = f"lr_scheduler_type ({kind!r}) with lr_scheduler_kwargs ({keywords})"
+    return [f"{what} gives no schedule: {raised}"] if raised else []
+
+
+def _follow_schedule(config: Any, keywords: dict[str, Any]) -> None:
+    """Build the schedule for an optimizer of one number, and look at some of its steps."""
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=float(config.learning_rate))
+    steps = config.max_steps if config.max_steps > 0 else _LONG
+    warmup = config.get_warmup_steps(steps)
+    schedule = get_scheduler(config.lr_scheduler_type, optimizer, warmup, steps, keywords or None)
+    for rate in getattr(schedule, "lr_lambdas", ()):
+        for step in {0, min(warmup + 1, steps), steps // 2, steps}:
+            float(rate(step))
+
+
+def _optimizer_problems(config: Any) -> list[str]:
+    """Arguments of the optimizer that are no pairs, and packages of one that are missing."""
+    from transformers import Trainer
+    from transformers.training_args import OptimizerNames
+
+    pairs = [pair for pair in (config.optim_args or "").replace(" ", "").split(",") if config.optim_args]
+    if any(pair.count("=") != 1 for pair in pairs):
+        return [f"optim_args is {config.optim_args!r}, expected pairs like 'key=value, other=value'."]
+    settled = copy.copy(config)
+    settled.optim = OptimizerNames(config.optim)
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(settled)
+    except ImportError as error:
+        return [f"optim is {settled.optim.value!r}: {' '.join(str(error).split())}"]
+    except Exception as error:  # noqa: BLE001 - whatever reads the arguments
+        if not pairs:  # some need the model
+            return []
+        return [f"optim_args is {config.optim_args!r}, which {settled.optim.value} cannot use: {error}"]
+    return []
+
+
+def _checkpointing_problems(config: Any) -> list[str]:
+    from torch.utils.checkpoint import checkpoint
+
+    named = inspect.signature(checkpoint).parameters
+    keys = ["preserve_rng_state", *(name for name in named if name not in ("function", "args", "kwargs"))]
+    fields = ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs")
+    return [
+        strange_key(field, key, value, keys)
+        for field in fields
+        for key, value in _mapping(config, field).items()
+        if key not in keys
+    ]
+
+
+def _liger_problems(config: Any) -> list[str]:
+    if not config.use_liger_kernel or importlib.util.find_spec("liger_kernel") is not None:
+        return []
+    return ["use_liger_kernel is True, but the package liger-kernel is not installed: install it, or set false."]
+
+
+def _mapping(config: Any, name: str) -> dict[str, Any]:
+    return mapping(name, getattr(config, name, None))

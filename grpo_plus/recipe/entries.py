@@ -1,0 +1,162 @@
+"""The ``verifiers`` list of a config: names or mappings with closed keys, and what is wrong with them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.recipe.options import mapping, numbers
+from grpo_plus.recipe.paths import absolute
+from grpo_verifiers.errors import PluginError, VerifierError
+from grpo_verifiers.plain import label_problem
+from grpo_verifiers.problems import Problem
+from grpo_verifiers.suggest import unknown
+from grpo_verifiers.verdict import LARGEST
+
+if TYPE_CHECKING:
+    from grpo_verifiers import Verifier
+    from grpo_verifiers.function import OnError
+
+KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item of the config's ``verifiers`` list."""
+
+    name: str
+    label: str
+    weight: float | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    on_error: "OnError | None" = None
+
+    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
+        """The verifier itself; its workers import the plug-ins first."""
+        from grpo_verifiers import get_verifier
+
+        return get_verifier(
+            self.name,
+            label=self.label,
+            columns=dict(self.columns),
+            timeout=self.timeout,
+            on_error=self.on_error,
+            plugins=plugins,
+            **self.kwargs,
+        )
+
+
+def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
+    """The entries of a config's list, and what is wrong with their form."""
+    entries: list[Entry] = []
+    problems: list[str] = []
+    for position, item in enumerate(given):
+        values = {"name": item} if isinstance(item, str) else item
+        where = f"{field}[{position}]"
+        if not isinstance(values, Mapping):
+            problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
+            continue
+        problems += [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
+        name = values.get("name")
+        if not isinstance(name, str) or not name:
+            problems.append(f"{where} has no name: give the verifier's name or reference, got {item!r}.")
+            continue
+        wrong = _form_problems(f"{where} ({name})", values)
+        problems += wrong
+        if not wrong:
+            known: dict[str, Any] = {key: values[key] for key in KEYS if values.get(key) is not None}
+            if "on_error" in values and values["on_error"] is None:
+                known["on_error"] = "null"  # as YAML reads the word without quotes
+            entries.append(Entry(**{"label": _plain(name), **known}))
+    labels = [entry.label for entry in entries]
+    problems += [
+        f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
+        "each entry its own 'label'."
+        for label in dict.fromkeys(labels)
+        if labels.count(label) > 1
+    ]
+    return entries, problems
+
+
+def anchored_entry(item: Any) -> Any:
+    """An item of the config's ``verifiers`` or ``eval_verifiers`` with the path of a file reference made absolute.
+
+    The text of a mapping, which is how a command line gives one, is read.
+    """
+    if isinstance(item, str) and item.lstrip().startswith("{"):
+        try:
+            item = mapping("verifiers", item)
+        except ValueError:
+            return item  # no such verifier, as the check of entries will say
+    if isinstance(item, str):
+        return absolute(item)
+    if isinstance(item, Mapping) and isinstance(item.get("name"), str):
+        kwargs = item.get("kwargs")
+        if isinstance(kwargs, Mapping) and isinstance(kwargs.get("steps"), str):  # a segmenter may be a reference, too
+            item = {**item, "kwargs": {**kwargs, "steps": absolute(kwargs["steps"])}}
+        return numbers({**item, "name": absolute(item["name"])})
+    return item
+
+
+def entry_problems(config: Any) -> list[Problem]:
+    """Everything wrong with the verifiers of a config."""
+    entries, wrong = read_entries(config.verifiers or [])
+    watching, wrong_too = read_entries(config.eval_verifiers or [], "eval_verifiers")
+    problems: list[Problem] = [*wrong, *wrong_too]
+    for entry in (*entries, *watching):
+        try:
+            problems += entry.build(config.plugins).check()
+        except PluginError as error:
+            problems.append(error)
+        except VerifierError as error:
+            problems.append(f"verifier {entry.label!r}: {error}")
+    rewarding = {entry.label for entry in entries}
+    problems += [
+        f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
+        "from eval_verifiers, or give it a 'label' of its own."
+        for entry in watching
+        if entry.label in rewarding
+    ]
+    weighted = [entry.label for entry in entries if entry.weight is not None]
+    if config.reward_weights is not None and weighted:
+        problems.append(
+            f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "
+            f"{', '.join(weighted)}: keep one of the two."
+        )
+    return problems
+
+
+def _plain(name: str) -> str:
+    """A readable label for a reference: the attribute's name."""
+    return name.rpartition(":")[2] or name
+
+
+def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
+    problems = []
+    weight, timeout = values.get("weight"), values.get("timeout")
+    if weight is not None and (
+        isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= LARGEST
+    ):
+        problems.append(f"{where}: weight is {weight!r}, expected a finite number, of size {LARGEST:.2g} at most.")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        problems.append(f"{where}: timeout is {timeout!r}, expected a positive number of seconds.")
+    for key in ("kwargs", "columns"):
+        value = values.get(key)
+        if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+            problems.append(f"{where}: {key} is {value!r}, expected a mapping.")
+    kwargs = values.get("kwargs")
+    if isinstance(kwargs, Mapping):
+        problems += [
+            f"{where}: {key} stands in kwargs, but is a key of the entry itself: move it one level up."
+            for key in kwargs
+            if key in KEYS
+        ]
+        taken = ("base", "plugins", "self")
+        problems += [f"{where}: the keyword {key!r} cannot be set here." for key in kwargs if key in taken]
+    columns = values.get("columns")
+    if isinstance(columns, Mapping) and not all(isinstance(column, str) for column in columns.values()):
+        problems.append(f"{where}: columns is {columns!r}, expected parameter names mapped to column names.")
+    label = values.get("label")
+    if label is not None and (problem := label_problem(label)):
+        problems.append(f"{where}: {problem}")
+    return problems

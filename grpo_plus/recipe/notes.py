@@ -1,0 +1,182 @@
+"""Remarks about a config that runs as it is written, but not as its reader may expect."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.parts import (
+    advantage_per,
+    changed_fields,
+    equivalent_advantage,
+    estimator_parts,
+    resolve_objective,
+)
+from grpo_plus.recipe.unread import unread_notes
+from grpo_plus.training.inner import moves_within_batch, steps_per_generation
+from grpo_verifiers.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from grpo_plus.recipe.outcome import Chosen
+
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus")
+
+_BY_RATIO = ("clip", "cispo", "sapo", "gmpo", "vespo")
+"""Surrogates whose keywords say what happens at ratios other than 1."""
+
+
+def config_notes(config: Any) -> list[str]:
+    """One sentence for each surprise in a valid config; for `explain` and for the log at the start of training."""
+    return [
+        *_split_notes(config),
+        *_on_policy_notes(config),
+        *_ratio_notes(config),
+        *_mask_notes(config),
+        *_sampling_notes(config),
+        *_generation_notes(config),
+        *_checkpoint_notes(config),
+        *unread_notes(config),
+    ]
+
+
+def say_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> None:
+    """Log the remarks on the main process."""
+    if config.process_index == 0:
+        for note in [*config_notes(config), *weight_notes(config, weights, chosen)]:
+            logger.warning("note: %s", note)
+
+
+def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
+    """A sentence for each weight that changes no advantage.
+
+    Args:
+        config: the training config.
+        weights: every reward of the run by its name, with its weight.
+        chosen: the estimator that runs and its keywords; None for TRL's own.
+    """
+    if all(weight in {0, 1} for _, weight in weights):
+        return []
+    from grpo_plus.advantages import unread_weights
+
+    part, keywords = equivalent_advantage(config) if chosen is None else chosen
+    title = "TRL's own advantages" if chosen is None else f"those of the {chosen[0].title}"
+    idle = unread_weights(part, [weight for _, weight in weights], **keywords)
+    return [
+        f"the weight {weight:g} of {name!r} changes nothing: {title} would be the same with another."
+        for place, (name, weight) in enumerate(weights)
+        if place in idle and weight not in {0, 1}  # a reward of weight 0 is there to be looked at
+    ]
+
+
+def _split_notes(config: Any) -> list[str]:
+    """Options of TRL that count within a micro-batch, so that the gradient depends on how a batch is split."""
+    found = []
+    if config.top_entropy_quantile < 1:
+        found.append(f"top_entropy_quantile ({config.top_entropy_quantile:g}) takes the quantile of each micro-batch")
+    if getattr(config, "router_aux_loss_coef", None):
+        found.append(f"router_aux_loss_coef ({config.router_aux_loss_coef:g}) balances the load of each micro-batch")
+    if config.objective is None and config.loss_type == "bnpo":
+        found.append("loss_type 'bnpo' divides by the tokens of each micro-batch")
+    if config.objective is None and (config.entropy_coef or config.use_adaptive_entropy):
+        found.append("TRL's own loss takes the entropy bonus as a mean over the tokens of each micro-batch")
+    return [f"{why}: the gradient depends on how a batch is split." for why in found]
+
+
+def _on_policy_notes(config: Any) -> list[str]:
+    """Parts that assume on-policy samples, where the policy moves while a generation batch is trained on."""
+    if not moves_within_batch(config):
+        return []
+    moves = f"the policy moves while a generation batch is trained on ({_updates(config)})"
+    found = []
+    if any(part.name == "opo" for part, _ in estimator_parts(config)):
+        found.append(("the advantage estimator 'opo'", "its baseline is not the best one after the first step"))
+    objective = resolve_objective(config)
+    if objective is not None and objective.surrogate.piece.name == "logp":
+        what = f"the objective {objective.name!r}, which has no ratio (surrogate logp),"
+        found.append((what, "its gradient is biased after the first step"))
+    if objective is not None and objective.kl_in_loss and objective.kl is not None and not objective.kl.unbiased:
+        name = objective.kl.estimator.piece.name
+        found.append((f"the KL estimator {name!r} without the ratio", "its gradient is biased after the first step"))
+    return [f"{what} assumes on-policy samples, but {moves}: {so}." for what, so in found]
+
+
+def _ratio_notes(config: Any) -> list[str]:
+    """What is set for ratios other than 1, where the policy does not move while a generation batch is trained on."""
+    if moves_within_batch(config):
+        return []
+    objective = resolve_objective(config)
+    masks = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))
+    given = [f"{name} ({getattr(config, name)})" for name in masks]
+    if objective is not None and objective.surrogate.piece.name in _BY_RATIO:
+        keywords = mapping("objective_kwargs", config.objective_kwargs)
+        inside = keywords.get("surrogate")
+        written = {**keywords, **(inside if isinstance(inside, Mapping) else {})}
+        names = objective.surrogate.piece.keywords()
+        given += [f"{name} ({written[name]})" for name in names if _acts_off_policy(name, written.get(name))]
+    if not given:
+        return []
+    stays = f"the policy does not move while a generation batch is trained on ({_updates(config)})"
+    return [f"{', '.join(given)}: every ratio is 1, since {stays}, so this plays no part."]
+
+
+def _acts_off_policy(name: str, value: Any) -> bool:
+    """Whether a keyword is set and leaves a ratio of 1 alone; caps of less than 1 do not."""
+    return value is not None and not (name in ("delta", "epsilon_max") and value < 1)
+
+
+def _updates(config: Any) -> str:
+    """The numbers that say how often the policy moves on a generation batch."""
+    return (
+        f"num_iterations {config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
+        f"gradient_accumulation_steps {config.gradient_accumulation_steps}"
+    )
+
+
+def _mask_notes(config: Any) -> list[str]:
+    """Masks of whole completions beside advantages of their parts."""
+    per = advantage_per(config)
+    if config.off_policy_mask_threshold is None or per == "completion":
+        return []
+    drops = "off_policy_mask_threshold drops what has a negative advantage in completions that are far off-policy"
+    return [f"{drops}: with advantages per {per} these are single tokens, not completions."]
+
+
+def _sampling_notes(config: Any) -> list[str]:
+    """A temperature that only the sampler knows: the loss scores completions with the field's."""
+    keywords = mapping("generation_kwargs", config.generation_kwargs)
+    drawn = keywords.get("temperature", config.temperature)
+    if drawn == config.temperature:
+        return []
+    scored = f"the loss scores completions at temperature ({config.temperature!r})"
+    return [f"generation_kwargs draws at temperature {drawn!r}, but {scored}: set temperature instead."]
+
+
+def _generation_notes(config: Any) -> list[str]:
+    """Keys of `generation_kwargs` that transformers keeps and nobody reads."""
+    if config.use_vllm:
+        return []
+    from transformers import GenerationConfig, GenerationMixin
+
+    known = [key for key in vars(GenerationConfig()) if not key.startswith("_")]
+    taken = {*known, *inspect.signature(GenerationMixin.generate).parameters}
+    return [
+        f"generation_kwargs has {key} ({value!r}), which nothing reads when drawing.{did_you_mean(key, known)}"
+        for key, value in mapping("generation_kwargs", config.generation_kwargs).items()
+        if key not in taken
+    ]
+
+
+def _checkpoint_notes(config: Any) -> list[str]:
+    """Checkpoints inside a generation batch, whose completions they do not hold."""
+    strategy = getattr(config.save_strategy, "value", config.save_strategy)
+    if strategy != "steps" or config.save_steps < 1:  # a share of all steps is known once the data is
+        return []
+    looks, accumulation = steps_per_generation(config) * config.num_iterations, config.gradient_accumulation_steps
+    steps = looks // gcd(looks, accumulation)
+    if int(config.save_steps) % steps == 0:
+        return []
+    fresh = "a checkpoint inside a generation batch resumes with fresh completions, so not as the run that was stopped"
+    return [f"save_steps ({config.save_steps:g}): {fresh}. A batch ends every {steps} steps: set a multiple of that."]

@@ -1,0 +1,133 @@
+"""Config fields that hold keywords: from YAML, from a JSON string, or as ``--field.key value`` flags."""
+
+import argparse
+import copy
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grpo_verifiers.suggest import did_you_mean
+
+_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
+
+
+class StrictLoader(yaml.SafeLoader):
+    """YAML as people write it: ``3e-4`` is a number, and a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuse duplicate keys, of which plain YAML silently keeps the last."""
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str | int | float | bool) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is given twice", key_node.start_mark
+                )
+            if isinstance(key, str | int | float | bool):
+                seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        ValueError: it is missing, is no YAML, or holds no mapping; the message says where.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"the config file {path} cannot be read: {error}.") from error
+    try:
+        value = yaml.load(text, StrictLoader)  # noqa: S506 - a subclass of the safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(f"the config file {path} is no valid YAML: {error}") from error
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"the config file {path} must hold a mapping of option names to values, like 'beta: 0.0'.")
+    return {key: numbers(item) for key, item in value.items()}
+
+
+def numbers(value: Any) -> Any:
+    """``value`` with strings such as ``3e-4``, which YAML 1.1 does not take for numbers, turned into floats."""
+    if isinstance(value, str) and _EXPONENT.match(value):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [numbers(item) for item in value]
+    return value
+
+
+def mapping(field: str, value: Any) -> dict[str, Any]:
+    """A field that holds keywords, from whatever form it was given in.
+
+    Raises:
+        ValueError: it is neither a mapping nor the text of one.
+    """
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
+        except yaml.YAMLError as error:
+            raise ValueError(f"{field} is no valid JSON or YAML: {value!r} ({error})") from error
+    if value is None:  # the text null
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{field} is {value!r}, expected a mapping of keywords to values, like {{'eps': 1.0e-4}}.")
+    return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}
+
+
+def strange_key(field: str, key: str, value: Any, keys: Sequence[str]) -> str:
+    """What to say of a key that a mapping does not take."""
+    return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{did_you_mean(key, keys)}"
+
+
+class KeywordAction(argparse.Action):
+    """``--field '{"key": 1}'`` replaces the keywords; ``--field.key 1`` sets one of them."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Merge one flag into the namespace."""
+        text = values if isinstance(values, str) else str(values)
+        path = (option_string or "").lstrip("-").split(".")[1:]
+        try:
+            if not path:
+                setattr(namespace, self.dest, mapping(self.dest, text))
+                return
+            whole = mapping(self.dest, getattr(namespace, self.dest, None))
+            inner = whole
+            for key in path[:-1]:
+                inner = inner.setdefault(key, {})
+                if not isinstance(inner, dict):
+                    raise TypeError(f"{option_string} sets a key inside {key!r}, which is {inner!r}")  # noqa: TRY301
+            inner[path[-1]] = numbers(yaml.load(text, StrictLoader))  # noqa: S506 - a subclass of the safe loader
+        except (ValueError, TypeError, yaml.YAMLError) as error:
+            raise argparse.ArgumentError(None, f"argument {option_string}: {error}") from error
+        setattr(namespace, self.dest, whole)
+
+
+def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Metadata of a dataclass field that makes ``--field.key value`` work for ``keys`` with any parser."""
+    return {"action": KeywordAction, "aliases": [f"--{field}.{key}" for key in keys]}
+
+
+def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], fields: Sequence[str]) -> None:
+    """Teach ``parser`` the ``--field.any.key`` flags that ``arguments`` hold: a plug-in's keywords are its own."""
+    for argument in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
+        field, dot, path = argument.removeprefix("--").partition(".")
+        if argument.startswith("--") and dot and path and field in fields:
+            try:
+                parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
+            except argparse.ArgumentError:  # a keyword of a built-in part is known already
+                continue

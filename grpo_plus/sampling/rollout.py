@@ -1,0 +1,187 @@
+"""Hand `decode` to a trainer in place of `generate`, wherever the two draw from the same distribution."""
+
+import importlib.util
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_plus.qlora.model import is_adapted
+from grpo_plus.sampling.decode import Decoded, decode
+from grpo_plus.sampling.sampler import read_sampling
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+METHODS = (
+    "generate",
+    "_sample",
+    "_get_logits_processor",
+    "_get_stopping_criteria",
+    "_prepare_generation_config",
+    "_update_model_kwargs_for_generation",
+    "prepare_inputs_for_generation",
+)
+"""What decides how ``generate`` draws; where a model or a patch has one of its own, it draws by itself."""
+SHARE = 0.7
+"""Of the free memory, what caches may take: while a cache grows, a layer of it exists twice."""
+
+
+class Rollout:
+    """Makes a model's ``generate`` leaner for the length of a block.
+
+    Args:
+        most_rows: rows in flight, at most; None for what the memory allows.
+        report: is told what each generation cost.
+
+    Attributes:
+        stock: why the model's own ``generate`` drew last, in words; None where it did not.
+    """
+
+    def __init__(self, most_rows: int | None, report: Callable[[Decoded], None]) -> None:
+        self._most_rows = most_rows
+        self._report = report
+        self._said: set[str] = set()
+        self.stock: str | None = None
+
+    @property
+    def most_rows(self) -> int | None:
+        """Rows in flight, at most; fewer than were asked for once memory has run out."""
+        return self._most_rows
+
+    @contextmanager
+    def applied(self, model: Any) -> Iterator[None]:
+        """Inside the block ``model.generate`` decodes here; what is not known to be equal goes to its own method.
+
+        Args:
+            model: the unwrapped model that generates.
+        """
+        reason = refusal(model)
+        if reason is not None:
+            self._say(reason)
+            yield
+            return
+        own = model.generate
+
+        def generate(*arguments: Any, **keywords: Any) -> torch.Tensor:
+            result = self._decode(model, arguments, keywords)
+            return own(*arguments, **keywords) if result is None else result
+
+        model.generate = generate
+        try:
+            yield
+        finally:
+            del model.generate
+
+    def _decode(self, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.Tensor | None:
+        if arguments or set(keywords) != {"input_ids", "attention_mask", "generation_config"}:
+            self._say(f"generate was given {', '.join(map(str, keywords))}")
+            return None
+        sampling = read_sampling(keywords["generation_config"], model.generation_config)
+        if isinstance(sampling, str):
+            self._say(sampling)
+            return None
+        ids, mask = keywords["input_ids"], keywords["attention_mask"].bool()
+        prompts = [row[kept].tolist() for row, kept in zip(ids, mask, strict=True)]
+        if not all(prompts):
+            self._say("a prompt is empty")
+            return None
+        rows = self._most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
+        # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
+        plain = model.get_base_model() if is_adapted(model) else model
+        self.stock = None
+        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device)
+        if decoded.places < min(rows or len(prompts), len(prompts)):
+            self._most_rows = decoded.places
+            logger.warning(
+                "Out of memory while drawing completions; the rows in flight were read again, and from now on at most "
+                "%d are drawn at once. To start that way, set rollout_rows: %d.",
+                decoded.places,
+                decoded.places,
+            )
+        self._report(decoded)
+        width = max(map(len, decoded.completions))
+        filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]
+        return torch.cat([ids, torch.tensor(filled, dtype=ids.dtype, device=ids.device)], dim=1)
+
+    def _say(self, reason: str) -> None:
+        self.stock = reason
+        if reason not in self._said:
+            self._said.add(reason)
+            logger.warning("Rollouts run through the model's own generate: %s.", reason)
+
+
+def refusal(model: Any) -> str | None:
+    """Why a model must generate by itself, in words; None if it need not."""
+    from transformers import DynamicCache, GenerationMixin
+    from transformers.cache_utils import DynamicLayer
+
+    plain = model
+    if is_adapted(model):
+        from peft import PeftModelForCausalLM
+
+        if type(model).generate is not PeftModelForCausalLM.generate or not _as_installed(type(model).generate):
+            return f"{type(model).__name__} has a generate of its own"
+        for name in model.active_adapters:
+            kind = model.peft_config[name]
+            if kind.is_prompt_learning or getattr(kind, "alora_invocation_tokens", None):
+                return f"the adapter {name!r} changes the prompt"
+        plain = model.get_base_model()
+    name = type(plain).__name__
+    if not isinstance(plain, GenerationMixin):
+        return f"{name} is no generating model of transformers"
+    if "generate" in vars(model) or any(method in vars(plain) for method in METHODS):
+        return "generate was replaced on this model"
+    for method in METHODS:
+        own = getattr(type(plain), method, None)
+        if own is not getattr(GenerationMixin, method, None) or not (own is None or _as_installed(own)):
+            return f"{name} has a {method} of its own"
+    if plain.config.is_encoder_decoder or plain.config.get_text_config() is not plain.config:
+        return f"{name} reads more than a row of tokens"
+    parameters = inspect.signature(type(plain).forward).parameters
+    if "position_ids" not in parameters or "logits_to_keep" not in parameters:
+        return f"{name} takes no positions"
+    layers = DynamicCache(config=plain.config).layers
+    if not layers or any(type(layer) is not DynamicLayer for layer in layers):
+        return f"{name} does not keep keys and values of all tokens (sliding-window or linear attention)"
+    return None
+
+
+def _as_installed(method: Any) -> bool:
+    """Whether a method, with all that wraps it, comes from one of the libraries and not from a patch of them."""
+    while method is not None:
+        code = getattr(method, "__code__", None)
+        if code is None or not code.co_filename.startswith(_libraries()):
+            return False
+        method = getattr(method, "__wrapped__", None)
+    return True
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    names = ("torch", "transformers", "peft")
+    found = [importlib.util.find_spec(name) for name in names]
+    return tuple(f"{Path(spec.origin).parent}{os.sep}" for spec in found if spec is not None and spec.origin)
+
+
+def affordable_rows(model: Any, length: int, device: torch.device) -> int | None:
+    """How many rows of ``length`` tokens the free memory holds; None where it cannot be asked."""
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return rows_within(model, length, SHARE * (free + unused))
+
+
+def rows_within(model: Any, length: int, memory: float) -> int:
+    """How many rows' keys and values of ``length`` tokens fit in ``memory`` bytes; at least one."""
+    text = model.config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    size = torch.finfo(model.dtype).bits // 8 if model.dtype.is_floating_point else 2
+    return max(1, int(memory // (2 * text.num_hidden_layers * heads * width * length * size)))

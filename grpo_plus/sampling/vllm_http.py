@@ -1,0 +1,170 @@
+"""The few requests to a vLLM server that adapter-only training needs; vLLM itself need not be installed here."""
+
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Mapping
+from http.client import HTTPException
+from operator import itemgetter
+from typing import Any
+
+from grpo_verifiers.http import MAX_REPLY, TooLargeError, exchange
+from grpo_verifiers.redaction import RedactedError
+
+PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Seconds before each further try of a request that did not reach the server, or met a busy one."""
+BUSY = (429, 502, 503, 504)
+REDIRECTS = (301, 302, 303, 307, 308)
+TOKEN_BYTES = 512
+"""Most bytes of an answer that one token may take: its id, its log-probability, its text in three fields."""
+
+
+class ServerError(RedactedError, RuntimeError):
+    """The server cannot be reached, or does not do what is asked; the message says what to change."""
+
+
+class Client:
+    """Talks to one server.
+
+    Args:
+        url: where it listens, like ``http://localhost:8000``.
+        patience: seconds to wait for a server that is still starting.
+        timeout: seconds that one request may take, to the last byte of its answer.
+
+    The key in ``VLLM_API_KEY`` goes to this address only: redirects are not followed.
+    """
+
+    def __init__(self, url: str, *, patience: float, timeout: float = 1800.0) -> None:
+        url = url.rstrip("/").removesuffix("/v1")
+        if not url.startswith(("http://", "https://")):
+            raise ServerError(f"vllm_server_base_url is {url!r}, expected something like http://localhost:8000.")
+        if "@" in urllib.parse.urlsplit(url).netloc:
+            raise ServerError(
+                "vllm_server_base_url holds a user or password: leave them out, and put a key into VLLM_API_KEY."
+            )
+        self.url = url
+        self._patience = patience
+        self._timeout = timeout
+
+    def wait(self) -> None:
+        """Return once the server is up.
+
+        Raises:
+            ServerError: it is not, within the patience.
+        """
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                status, text = self._once("GET", "/health", None, timeout=10.0)
+                why = f"HTTP {status}: {text[:200]}"
+            except (OSError, HTTPException) as error:
+                status, why = 0, str(getattr(error, "reason", error))
+            if status == 200:
+                return
+            if time.monotonic() >= end:
+                raise ServerError(
+                    f"no vLLM server answers at {self.url} within {self._patience:g} s ({why}). Start one, or set "
+                    "vllm_server_base_url (or vllm_server_host and vllm_server_port) and vllm_server_timeout."
+                )
+            time.sleep(min(1.0, max(0.05, end - time.monotonic())))
+
+    def models(self) -> list[dict[str, Any]]:
+        """What it serves: base models, and adapters with their ``parent``."""
+        found = self._json("GET", "/v1/models", None).get("data")
+        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+            raise ServerError(f"{self.url}/v1/models does not list models: is it a vLLM server?")
+        return found
+
+    def takes_adapters(self) -> bool:
+        """Whether adapters can be loaded while it runs: without the permission, the address does not exist."""
+        return self.request("POST", "/v1/load_lora_adapter", {})[0] not in (404, 405)
+
+    def logprobs_mode(self) -> str | None:
+        """Which log-probabilities it returns, where it says so (servers in development mode do)."""
+        status, text = self.request("GET", "/server_info?config_format=json", None)
+        try:
+            return str(json.loads(text)["model_config"]["logprobs_mode"]) if status == 200 else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def load(self, name: str, path: str) -> str | None:
+        """Load an adapter from a folder that the server sees; returns why it could not."""
+        status, text = self.request("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
+        # Names are never used twice, so one that is there already came with an answer that was lost on the way.
+        if status == 200 or "already been loaded" in text:
+            return None
+        return f"HTTP {status}: {_message(text)}"
+
+    def unload(self, name: str) -> None:
+        """Take an adapter out; one that is gone already is fine."""
+        self.request("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+
+    def complete(self, payload: dict[str, Any]) -> list[dict[str, Any]]:
+        """The choices of a completion request, in their order."""
+        found = self._json("POST", "/v1/completions", payload, limit=largest_answer(payload)).get("choices")
+        choices = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
+        places = [choice.get("index", 0) for choice in choices]
+        if len(choices) != payload["n"] or not all(isinstance(place, int) for place in places):
+            raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {found!r:.200}")
+        return [choice for _, choice in sorted(zip(places, choices, strict=True), key=itemgetter(0))]
+
+    def _json(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> dict[str, Any]:
+        status, text = self.request(method, path, body, limit=limit)
+        if status in REDIRECTS:
+            raise ServerError(
+                f"{self.url}{path} redirects (HTTP {status}), which is not followed: set vllm_server_base_url to the "
+                "final address."
+            )
+        if status != 200:
+            raise ServerError(f"{self.url}{path} answered HTTP {status}: {_message(text)}")
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ServerError(f"{self.url}{path} answered no JSON: {text[:200]!r}") from error
+        if not isinstance(found, dict):
+            raise ServerError(f"{self.url}{path} answered {text[:200]!r}, expected an object.")
+        return found
+
+    def request(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> tuple[int, str]:
+        """Status and text of an answer, trying again while the server is busy or cannot be reached."""
+        for pause in (*PAUSES, None):
+            try:
+                status, text = self._once(method, path, body, timeout=self._timeout, limit=limit)
+            except TimeoutError as error:
+                raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
+            except TooLargeError as error:
+                raise ServerError(f"{self.url}{path}: {error}, which is more than was asked for.") from error
+            except (OSError, HTTPException) as error:
+                if pause is None:
+                    why = getattr(error, "reason", error)
+                    raise ServerError(f"{self.url}{path} cannot be reached any more: {why}.") from error
+            else:
+                if status not in BUSY or pause is None:
+                    return status, text
+            time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    def _once(self, method: str, path: str, body: Any, *, timeout: float, limit: int = MAX_REPLY) -> tuple[int, str]:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        if os.environ.get("VLLM_API_KEY"):
+            headers["Authorization"] = f"Bearer {os.environ['VLLM_API_KEY']}"
+        status, _, reply = exchange(self.url + path, data, headers, timeout, method=method, limit=limit)
+        return status, reply.decode("utf-8", "replace")
+
+
+def largest_answer(payload: Mapping[str, Any]) -> int:
+    """The most bytes that the answer to a completion request can sensibly have."""
+    tokens = int(payload.get("max_tokens") or 16) + len(payload.get("prompt") or ())  # 16: the protocol's default
+    return MAX_REPLY + TOKEN_BYTES * int(payload["n"]) * tokens
+
+
+def _message(text: str) -> str:
+    """The server's own words in an error, wherever its release puts them."""
+    try:
+        found = json.loads(text)
+        inner = found.get("error", found)
+        return str(inner.get("message", text) if isinstance(inner, dict) else inner)[:500]
+    except (ValueError, AttributeError, RecursionError):
+        return text[:500]

@@ -1,0 +1,1 @@
+"""Beside the training loop: loss, rewards, verification, retry, clock and checkpoints."""

@@ -1,0 +1,37 @@
+"""What lies in a run's folder: its checkpoints, whole or not, and small files that may be broken."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.files import read_text
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a file; empty when it is missing or broken."""
+    try:
+        found = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint folders of a run, by step; whole or not."""
+    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and _step(path) is not None]
+    return sorted(found, key=lambda path: _step(path) or 0)
+
+
+def is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: the trainer's state is written last."""
+    return "global_step" in read_json(checkpoint / "trainer_state.json")
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint."""
+    return next((path for path in reversed(checkpoints(folder)) if is_whole(path)), None)
+
+
+def _step(path: Path) -> int | None:
+    digits = path.name.removeprefix("checkpoint-")
+    return int(digits) if digits.isdecimal() else None

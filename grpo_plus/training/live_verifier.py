@@ -1,0 +1,180 @@
+"""A verifier as one of TRL's reward functions: started beforehand, and held to giving verdicts."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.training.token_spans import Decode
+from grpo_verifiers.base import Pending
+from grpo_verifiers.errors import VerifierError, VerifierFailedError
+from grpo_verifiers.exec.failure import told
+from grpo_verifiers.function import HOPELESS
+from grpo_verifiers.plain import readable, type_name
+from grpo_verifiers.report import log_verdicts
+from grpo_verifiers.steps.aggregate import reaggregated
+from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
+
+if TYPE_CHECKING:
+    from grpo_verifiers import Verifier
+
+_ELSEWHERE = Verdict(None, Status.NOT_APPLICABLE, "another verifier checks this row")
+
+
+class Decoded(Sequence[str]):
+    """Sampled ids as text, special tokens included, decoded only where somebody looks."""
+
+    def __init__(self, ids: Sequence[Sequence[int]], decode: Decode) -> None:
+        """Hold the ids."""
+        self._ids = ids
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, row: Any) -> Any:
+        """The text of one completion."""
+        return self._decode(self._ids[row])
+
+
+class LiveVerifier:
+    """A verifier as one of TRL's reward functions: what was started beforehand is collected when TRL asks."""
+
+    def __init__(
+        self,
+        verifier: "Verifier",
+        *,
+        weight: float | None = None,
+        only: str | None = None,
+        aggregate: str | None = None,
+    ) -> None:
+        """Wrap a verifier.
+
+        Args:
+            verifier: the verifier.
+            weight: its weight in the sum of rewards; None leaves it to ``reward_weights``.
+            only: dataset column that must name this verifier for a row to be checked by it.
+            aggregate: how the score of a verdict with steps is made from theirs; None leaves the verifier's own.
+
+        ``largest`` is the largest score that it may give; the weights of all rewards decide (`Verification.weigh`).
+        """
+        self.verifier = verifier
+        self.aggregate = aggregate
+        self.weight = weight
+        self.largest = LARGEST
+        self.only = only
+        self.__name__ = verifier.label
+        self.verdicts: list[Verdict] = []
+        self._failures = 0
+        self._pending: tuple[list[int], int, Pending | Exception] | None = None
+
+    def start(
+        self,
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any,
+        columns: Mapping[str, list[Any]],
+        decode: Decode | None = None,
+    ) -> None:
+        """Submit every row that is this verifier's to check; returns at once."""
+        total = len(completions)
+        rows = list(range(total))
+        if self.only is not None:
+            rows = [row for row in rows if columns[self.only][row] == self.verifier.label]
+
+        def picked(values: Any) -> Any:
+            return None if values is None else [values[row] for row in rows]
+
+        ids = picked(completion_ids)
+        chosen = {name: picked(values) for name, values in columns.items()}
+        if decode is not None and ids is not None:
+            chosen.setdefault("completion_text", Decoded(ids, decode))
+        pending: Pending | Exception
+        try:
+            pending = self.verifier.start(picked(prompts), picked(completions), ids, **chosen)
+        except VerifierError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of a verifier class that is not ours: its failure, when collected
+            pending = error
+        self._pending = rows, total, pending
+
+    def __call__(
+        self,
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """TRL's reward signature."""
+        if self._pending is None:
+            held = {key: value for key, value in columns.items() if isinstance(value, list)}
+            self.start(prompts, completions, completion_ids, held)
+        assert self._pending is not None
+        rows, total, pending = self._pending
+        self._pending = None
+        found, seconds = self._result(pending, len(rows))
+        self.verdicts = [_ELSEWHERE] * total
+        for row, verdict in zip(rows, found, strict=True):
+            self.verdicts[row] = self._rewarding(verdict)
+        log_verdicts(self.verifier.label, self.verdicts, seconds, log_extra, log_metric)
+        return [verdict.score for verdict in self.verdicts]
+
+    def _result(self, pending: Pending | Exception, count: int) -> tuple[list[Verdict], list[float]]:
+        """Verdicts that are some, one a completion, and how long each took, whatever class the verifier is of."""
+        try:
+            given, seconds = _collected(pending, count)
+        except VerifierError:
+            raise
+        except Exception as error:
+            self._failures += count
+            reason = f"{type_name(type(error))}: {told(error)['message']}"
+            if self._failures >= HOPELESS:
+                raise VerifierFailedError(
+                    f"verifier {self.verifier.label!r} failed on all of the last {self._failures} completions; repair "
+                    f"it: {readable(reason, MAX_DETAIL)}"
+                ) from error
+            return [self.verifier.failed(reason)] * count, []
+        self._failures = 0
+        return [self._remade(verdict) for verdict in given], seconds
+
+    def _remade(self, verdict: Any) -> Verdict:
+        try:
+            return remade(verdict)
+        except Exception as error:  # noqa: BLE001 - a hostile object raises what it likes
+            return self.verifier.failed(f"gave no verdict: {told(error)['message']}")
+
+    def _rewarding(self, verdict: Verdict) -> Verdict:
+        """The verdict with the score that the estimator will read, which has to fit into the sum of the rewards."""
+        try:
+            verdict = reaggregated(verdict, self.aggregate)
+        except (ValueError, OverflowError) as error:
+            return self.verifier.failed(f"the {self.aggregate} of its steps is no score: {error}")
+        if verdict.score is None or abs(verdict.score) <= self.largest:
+            return verdict
+        return self.verifier.failed(
+            f"the score {verdict.score:g} is beyond ±{self.largest:.8g}: with its weight, and the other rewards "
+            "beside it, the sum would not fit into float32"
+        )
+
+    def collect(self, log_metric: Callable[[str, float], None]) -> list[float | None]:
+        """The scores of what was started, where any was."""
+        return self(None, [], log_metric=log_metric) if self._pending is not None else []
+
+    def settle(self) -> None:
+        """Wait for what nobody collected, after a failure elsewhere, so that no answer meets the next batch."""
+        if self._pending is not None:
+            pending = self._pending[2]
+            self._pending = None
+            with contextlib.suppress(Exception):  # an earlier error is on its way up
+                if not isinstance(pending, Exception):
+                    pending.result()
+
+
+def _collected(pending: Pending | Exception, count: int) -> tuple[list[Any], list[float]]:
+    if isinstance(pending, Exception):
+        raise pending
+    given, seconds = list(pending.result()), [float(second) for second in pending.seconds]
+    if len(given) != count:
+        raise ValueError(f"it gave {len(given)} verdicts for {count} completions")
+    return given, seconds

@@ -1,0 +1,338 @@
+"""The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.recipe.entries import Entry, read_entries
+from grpo_plus.recipe.parts import step_aggregates, step_sources
+from grpo_plus.training.live_verifier import LiveVerifier
+from grpo_plus.training.step_source import StepsSeen, steps_seen
+from grpo_plus.training.token_spans import decoder, token_ends, token_span
+from grpo_verifiers.errors import ColumnError
+from grpo_verifiers.report import placed
+from grpo_verifiers.suggest import unknown
+from grpo_verifiers.verdict import LARGEST, Status
+
+if TYPE_CHECKING:
+    import torch
+
+_ROW_KEYS = {"prompt", "completion", "completion_ids"}
+_FAILED = (Status.TIMEOUT, Status.ERROR)
+
+
+class Verification:
+    """All verifiers of one run."""
+
+    def __init__(
+        self,
+        live: Iterable[LiveVerifier] = (),
+        column: str | None = None,
+        *,
+        evaluation: Iterable[LiveVerifier] = (),
+        rows_may_grow: bool = False,
+    ) -> None:
+        """Hold the verifiers.
+
+        Args:
+            live: the verifiers, in the order of the config.
+            column: dataset column that names the verifier of each row.
+            evaluation: verifiers that only look at evaluations, and reward nothing.
+            rows_may_grow: an environment or rollout function may add columns, so that none can be called missing.
+        """
+        self.live = tuple(live)
+        self.evaluation = tuple(evaluation)
+        self.column = column
+        self._rows_may_grow = rows_may_grow
+        self._rows_checked: set[bool] = set()
+        self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
+
+    @classmethod
+    def of(cls, config: Any, *, rows_may_grow: bool = False) -> "Verification":
+        """The verifiers that a (valid) config lists."""
+        entries, _ = read_entries(config.verifiers or [])
+        column = config.verifier_column
+        sources, aggregates = step_sources(config) or [], step_aggregates(config)
+
+        def lively(entry: Entry) -> LiveVerifier:
+            chosen = aggregates[0] if aggregates and (not any(sources) or entry.label in sources) else None
+            return LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column, aggregate=chosen)
+
+        watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
+        evaluation = (LiveVerifier(entry.build(config.plugins), weight=entry.weight) for entry in watching)
+        return cls(map(lively, entries), column, evaluation=evaluation, rows_may_grow=rows_may_grow)
+
+    def beside(self, reward_funcs: Any) -> Any:
+        """The reward functions that TRL gets: the user's own, then the verifiers."""
+        if not self.live:
+            return reward_funcs
+        if reward_funcs is None:
+            return list(self.live)
+        own = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        return [*own, *self.live]
+
+    def processors_beside(self, given: Any) -> Any:
+        """TRL's ``reward_processing_classes`` with a place for each verifier, since TRL counts them."""
+        if given is None or not self.live:
+            return given
+        own = list(given) if isinstance(given, list | tuple) else [given]
+        return [*own, *(None for _ in self.live)]
+
+    @staticmethod
+    def function_names(reward_funcs: Any) -> list[str]:
+        """Of the reward functions and models that stand before the verifiers, as TRL names them."""
+        own = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        return [_reward_name(func) for func in own if func is not None]
+
+    def weight_problems(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[str]:
+        """``reward_weights`` of another number than the rewards, which are told in their order."""
+        if weights is None or not self.live:
+            return []
+        names = [_reward_name(func) for func in self.beside(reward_funcs)]
+        if len(weights) == len(names):
+            return []
+        said = f"reward_weights holds {len(weights)} weights ({weights}), but there are {len(names)} rewards"
+        return [
+            f"{said}, in this order: {', '.join(names)}. Give one for each, or let the verifiers' entries have weights."
+        ]
+
+    def named_weights(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[tuple[str, float]]:
+        """Every reward by its name, with its weight, in the order of the reward table."""
+        funcs = self.beside(reward_funcs) or []
+        funcs = funcs if isinstance(funcs, list | tuple) else [funcs]
+        given = weights if weights is not None and len(weights) == len(funcs) else [1.0] * len(funcs)
+        own = [func.weight if isinstance(func, LiveVerifier) else None for func in funcs]
+        return [
+            (_reward_name(func), float(weight if mine is None else mine))
+            for func, weight, mine in zip(funcs, given, own, strict=True)
+        ]
+
+    def idle_problems(self, weights: Sequence[float] | None, reward_funcs: Any, *, steps: bool) -> list[str]:
+        """Rewards that all weigh 0, where no steps teach anything."""
+        named = self.named_weights(weights, reward_funcs)
+        if steps or not self.live or any(weight for _, weight in named):
+            return []
+        listed = ", ".join(name for name, _ in named)
+        return [f"verifiers: every reward ({listed}) has weight 0, so nothing teaches. Give one a weight."]
+
+    def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
+        """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.
+
+        Where no reward is larger than float32's largest number over the sum of all weights, their sum is not either.
+        """
+        weights_K = weights_K.clone()
+        live = {position: func for position, func in enumerate(reward_funcs) if isinstance(func, LiveVerifier)}
+        for position, func in live.items():
+            if func.weight is not None:
+                weights_K[position] = func.weight
+        together = float(weights_K.double().abs().sum())
+        for position, func in live.items():
+            if together > 1 and weights_K[position]:
+                func.largest = LARGEST / together * (1 - 1e-6)  # the rounding of the sum
+        return weights_K
+
+    def needed(self, *, training: bool = True) -> dict[str, list[str]]:
+        """Dataset columns that must be there, each with the labels that need it.
+
+        Args:
+            training: of a training set; an evaluation set also needs those of the verifiers that evaluate only.
+        """
+        needed: dict[str, list[str]] = {}
+        for live in self.at_work(training=training):
+            named = live.verifier.named_columns if training else {}
+            for column in dict.fromkeys([*live.verifier.required_columns.values(), *named.values()]):
+                needed.setdefault(column, []).append(live.verifier.label)
+        if self.column is not None:
+            needed.setdefault(self.column, []).append("verifier_column")
+        return needed
+
+    def at_work(self, *, training: bool) -> tuple[LiveVerifier, ...]:
+        """The verifiers that look at a batch of training, or of evaluation."""
+        return self.live if training else (*self.live, *self.evaluation)
+
+    def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
+        """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody.
+
+        Args:
+            train: training dataset or None.
+            evaluation: evaluation dataset, mapping of them, or None.
+        """
+        if not (self.live or self.evaluation):
+            return []
+        sets = {"train_dataset": train}
+        if isinstance(evaluation, Mapping):
+            sets |= {f"eval_dataset[{name!r}]": data for name, data in evaluation.items()}
+        else:
+            sets["eval_dataset"] = evaluation
+        problems = []
+        for name, data in sets.items():
+            columns = getattr(data, "column_names", None)
+            if columns is None or isinstance(columns, Mapping):
+                continue
+            if not self._rows_may_grow:
+                problems += self._missing(name, columns, training=name == "train_dataset")
+            if self.column in columns and hasattr(data, "unique"):
+                problems += [f"{name}: {problem}" for problem in self._strangers(data.unique(self.column))]
+        return problems
+
+    def _strangers(self, values: Iterable[Any]) -> list[str]:
+        """Values of the routing column that name no verifier."""
+        return [
+            f"the column {self.column!r} routes rows to {value!r}. {unknown('verifier label', value, self.labels)} "
+            "Add a verifier with that label, or correct the rows."
+            for value in dict.fromkeys(values)
+            if value not in self.labels
+        ]
+
+    def check_row(self, row: Mapping[str, Any], *, training: bool = True) -> None:
+        """The last check before the first generation, for datasets that do not say which columns they have."""
+        if training in self._rows_checked or self._rows_may_grow:
+            return
+        self._rows_checked.add(training)
+        missing = self._missing("the dataset's rows", list(row), training=training)
+        if missing:
+            raise ColumnError(" ".join(missing))
+
+    def _missing(self, where: str, columns: Sequence[str], *, training: bool) -> list[str]:
+        return [
+            f"{where} has no column {column!r}, which {', '.join(labels)} needs. {unknown('column', column, columns)} "
+            "If the value stands in another column, say so in the verifier's entry: columns: {parameter: column}."
+            for column, labels in self.needed(training=training).items()
+            if column not in columns
+        ]
+
+    def warm(self) -> None:
+        """Start the workers now, so that the first step does not wait for them."""
+        for live in self.at_work(training=False):
+            live.verifier.warm()
+
+    def report_golds(self, train: Any) -> None:
+        """Check the golds of the training data where a verifier knows how; print and keep what is no use.
+
+        Golds are gold answers, or tests, which are tried on a sample of rows. Streams are not checked: they have no
+        end. The main process checks, the others would say the same.
+        """
+        if not hasattr(train, "select_columns") or not hasattr(train, "__len__") or os.environ.get("RANK", "0") != "0":
+            return
+        for live in self.live:
+            verifier, places = live.verifier, self._places(live, train)
+            sample = evenly(places, verifier.gold_sample)
+            chosen = train if len(sample) == len(train) else train.select(sample)
+            names = dict.fromkeys(name for name in verifier.gold_columns.values() if name in train.column_names)
+            report = verifier.check_golds({name: chosen[name] for name in names})
+            if report is None:
+                continue
+            lines = [*placed(report, sample).lines()]
+            if len(sample) < len(places):
+                lines.insert(0, f"{len(sample)} of {len(places)} rows were looked at.")
+            self.golds[verifier.label] = {"ok": report.ok, "lines": lines}
+            if not report.ok:
+                print(f"verifier {verifier.label!r}:", *lines, sep="\n  ", flush=True)
+
+    def _places(self, live: LiveVerifier, data: Any) -> Sequence[int]:
+        """The rows of a dataset that a verifier checks: all, or those that are routed to it."""
+        if self.column is None or self.column not in data.column_names:
+            return range(len(data))
+        return [row for row, value in enumerate(data[self.column]) if value == live.verifier.label]
+
+    def start(
+        self,
+        inputs: Any,
+        prompts: Any,
+        completions: Any,
+        completion_ids: Any,
+        tokenizer: Any,
+        *,
+        training: bool = True,
+    ) -> None:
+        """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
+        if not self.at_work(training=training):
+            return
+        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
+        if self.column in columns and (strangers := self._strangers(columns[self.column])):
+            raise ColumnError(" ".join(strangers))
+        for live in self.at_work(training=training):
+            live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
+
+    def log_evaluation(self, log_metric: Callable[[str, float], None]) -> None:
+        """Collect the verifiers that evaluate only, where they were started, and log them beside the rewards.
+
+        Row by row, so that what is averaged over ranks are rows, however many of them each rank could score.
+        """
+        totals: dict[int, float] = {}
+        for live in self.evaluation:
+            weight = 1.0 if live.weight is None else live.weight
+            for row, score in enumerate(live.collect(log_metric)):
+                if score is not None:
+                    log_metric(f"rewards/{live.verifier.label}/mean", score)
+                    totals[row] = totals.get(row, 0.0) + weight * score
+        for total in totals.values():
+            log_metric("score", total)
+
+    def settle(self) -> None:
+        """Leave nothing pending, whatever happened."""
+        for live in self.at_work(training=False):
+            live.settle()
+
+    @property
+    def labels(self) -> list[str]:
+        """Of the verifiers, in the order of the config."""
+        return [live.verifier.label for live in self.live]
+
+    @property
+    def step_givers(self) -> dict[str, bool | None]:
+        """Label of every verifier to whether its verdicts have steps; None where only running it can tell."""
+        return {live.verifier.label: live.verifier.gives_steps for live in self.live}
+
+    def steps_seen(self, completion_ids: Sequence[Sequence[int]], tokenizer: Any) -> dict[str, StepsSeen]:
+        """What each verifier's verdicts on this rank's batch say of whether it gives steps."""
+        decode = decoder(tokenizer)
+
+        def length(ids: Sequence[int]) -> int:
+            return len(decode(ids))
+
+        return {live.verifier.label: steps_seen(live.verdicts, completion_ids, length) for live in self.live}
+
+    def steps(
+        self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any
+    ) -> list[list[tuple[int, int, float]]]:
+        """Step scores on token spans, from the one verifier of those labels.
+
+        Args:
+            labels: of the verifier that gives the steps; empty where none has given any yet.
+            completion_ids: as sampled.
+            tokenizer: decodes them.
+
+        A completion that the verifier was too late on, or broke on, is one step with the verdict's score: otherwise
+        stopping the verifier would be a way out of bad steps.
+        """
+        if not labels:
+            return [[] for _ in completion_ids]
+        giving = self.live[self.labels.index(labels[0])]
+        decode = decoder(tokenizer)
+        spans = []
+        for ids, verdict in zip(completion_ids, giving.verdicts, strict=True):
+            if verdict.score is not None and not verdict.steps and verdict.status in _FAILED:
+                spans.append([(0, len(ids), verdict.score)])
+                continue
+            ends = token_ends(ids, decode) if verdict.steps else []
+            spans.append(
+                [
+                    (*token_span(step.start, step.end, ends), float("nan") if step.score is None else step.score)
+                    for step in verdict.steps
+                ]
+            )
+        return spans
+
+
+def _reward_name(func: Any) -> str:
+    """As TRL names it in its logs: a function by its name, a model by the end of its path."""
+    path = func if isinstance(func, str) else getattr(getattr(func, "config", None), "_name_or_path", None)
+    return str(path).split("/")[-1] if path is not None else getattr(func, "__name__", type(func).__name__)
+
+
+def evenly(places: Sequence[int], count: int | None) -> Sequence[int]:
+    """At most ``count`` of these places, at even distances and with the first; None: all."""
+    if count is None or len(places) <= count:
+        return places
+    return [places[number * len(places) // count] for number in range(count)]

@@ -1,0 +1,1 @@
+"""Run checks: calls, batches, worker processes and asyncio."""

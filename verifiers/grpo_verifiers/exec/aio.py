@@ -1,0 +1,166 @@
+"""Async checks: all of one process run in a single event-loop thread, each with its own deadline."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from grpo_verifiers.exec.batch import only_in
+from grpo_verifiers.exec.failure import call, outcome_of, told
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.wire import from_rows, to_rows
+
+GRACE = 2.0
+"""Seconds past an item's deadline after which its event loop must be blocked: nothing else keeps a timer waiting."""
+
+
+class _Loop:
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.owner = os.getpid()
+        self.blocked = False
+        threading.Thread(target=self._run, name="grpo-verifiers-async", daemon=True).start()
+
+    def _run(self) -> None:
+        """Run for ever: where a check raises SystemExit, asyncio leaves the loop with all other checks in it."""
+        left = True
+        while left:
+            left = False
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                left = True
+
+
+_current: list[_Loop] = []
+_lock = threading.Lock()
+
+
+def _live() -> _Loop:
+    with _lock:
+        if not _current or _current[0].blocked or _current[0].owner != os.getpid():
+            _current[:] = [_Loop()]
+        return _current[0]
+
+
+class Gate:
+    """At most so many calls of one verifier at a time, over all its batches."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._of: tuple[_Loop, asyncio.Semaphore] | None = None
+
+    def semaphore(self, loop: _Loop) -> asyncio.Semaphore:
+        """The semaphore for a loop; runs in that loop's thread."""
+        if self._of is None or self._of[0] is not loop:
+            self._of = (loop, asyncio.Semaphore(self.limit))
+        return self._of[1]
+
+
+class AsyncBatch:
+    """Calls of one coroutine function, running since it was made."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, Any]],
+        calls: Sequence[tuple[Any, dict[str, Any], int | None]],
+        timeout: float,
+        gate: Gate,
+    ) -> None:
+        self._fn, self._calls, self._timeout, self._gate = fn, calls, timeout, gate
+        self._outcomes: dict[int, Outcome] = {}
+        self._started: dict[int, float] = {}
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._moved = False
+        self._done = threading.Event()
+        self._loop = _live()
+        self._submit(self._loop, range(len(calls)))
+
+    def wait(self) -> list[Outcome]:
+        """Every outcome, in order; a check that blocks the event loop loses its own item only."""
+        if not self._done.is_set():
+            only_in(self._loop.owner)
+        while not self._done.wait(0.1):
+            late = [
+                index
+                for index, start in list(self._started.items())
+                if index not in self._outcomes and time.monotonic() - start > self._timeout + GRACE
+            ]
+            if late or self._loop.blocked:
+                self._leave(self._guilty(late))
+        return [self._outcomes[index] for index in range(len(self._calls))]
+
+    def _guilty(self, late: Sequence[int]) -> list[int]:
+        """Of the late ones the one that the loop is stuck in; the others only wait for it.
+
+        One whose inner task blocks cannot be told: those are moved once, and late the second time they are to blame.
+        """
+        stuck = asyncio.current_task(self._loop.loop)
+        return [index for index in late if self._moved or (stuck is not None and self._tasks.get(index) is stuck)]
+
+    def _leave(self, late: Sequence[int]) -> None:
+        """Abandon a blocked loop and start again elsewhere with what is not to blame."""
+        self._loop.blocked = True
+        self._moved = not late
+        for index in late:
+            message = f"blocked the event loop for {self._timeout:g} s: await instead, or isolation='process'"
+            self._put(index, Outcome("timeout", message=message, seconds=self._timeout))
+        rest = [index for index in range(len(self._calls)) if index not in self._outcomes]
+        self._started = {}
+        self._loop = _live()
+        self._submit(self._loop, rest)
+
+    def _submit(self, loop: _Loop, indices: Sequence[int]) -> None:
+        if not indices:
+            self._done.set()
+            return
+
+        async def everything() -> None:
+            gate = self._gate.semaphore(loop)
+            await asyncio.gather(*(self._one(index, gate, self._started) for index in indices))
+
+        asyncio.run_coroutine_threadsafe(everything(), loop.loop)
+
+    async def _one(self, index: int, gate: asyncio.Semaphore, started: dict[int, float]) -> None:
+        first, rest, rows = self._calls[index]
+        async with gate:
+            begin = started[index] = time.monotonic()
+            try:
+                task = asyncio.get_running_loop().create_task(_awaited(call(self._fn, first, rest)))
+                self._tasks[index] = task
+                await asyncio.wait({task}, timeout=self._timeout)
+                if task.done():
+                    verdicts = from_rows(to_rows(task.result(), rows), rows or 1)
+                    outcome = Outcome("value", verdicts, seconds=time.monotonic() - begin)
+                else:
+                    task.cancel()  # not awaited: it may refuse to end
+                    task.add_done_callback(_forget)
+                    outcome = Outcome("timeout", message=f"no answer in {self._timeout:g} s", seconds=self._timeout)
+            except BaseException as error:  # noqa: BLE001 - whatever it raises is its failure, SystemExit too
+                outcome = failure(error, time.monotonic() - begin)
+        self._put(index, outcome)
+
+    def _put(self, index: int, outcome: Outcome) -> None:
+        self._outcomes.setdefault(index, outcome)
+        if len(self._outcomes) == len(self._calls):
+            self._done.set()
+
+
+async def _awaited(value: Any) -> Any:
+    try:
+        return await value
+    except SystemExit as error:  # a task's would end the loop, and with it every other check
+        raise RuntimeError(f"it ends the program: SystemExit: {error}") from error
+
+
+def _forget(task: "asyncio.Future[Any]") -> None:
+    """Look at a late result, or asyncio complains that nobody did."""
+    if not task.cancelled():
+        task.exception()
+
+
+def failure(error: BaseException, seconds: float) -> Outcome:
+    """The outcome of a check that raised in this process."""
+    return outcome_of(told(error), seconds)

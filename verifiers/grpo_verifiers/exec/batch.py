@@ -1,0 +1,71 @@
+"""What is submitted to workers together, and the place where its outcomes arrive."""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.spec import CheckSpec
+
+
+@dataclass(eq=False)
+class Item:
+    """One call of one check, on its way."""
+
+    batch: "Batch"
+    index: int
+    deaths: int = 0
+    lost_loads: int = 0
+
+
+def only_in(owner: int) -> None:
+    """Only the process that submitted checks gets their answers.
+
+    Raises:
+        RuntimeError: this is another one.
+    """
+    if owner != os.getpid():
+        raise RuntimeError("these checks were submitted before this process was forked: collect them in its parent.")
+
+
+class Batch:
+    """The calls of one submission, and their outcomes in the order they were given."""
+
+    def __init__(self, spec: CheckSpec, payloads: Sequence[bytes], rows: Sequence[int | None], timeout: float) -> None:
+        self.spec = spec
+        self.payloads: list[bytes] = list(payloads)
+        self.rows = rows
+        self.timeout = timeout
+        self._outcomes: list[Outcome | None] = [None] * len(payloads)
+        self._left = len(payloads)
+        self._owner = os.getpid()
+        self._done = threading.Event()
+        if not payloads:
+            self._done.set()
+
+    def put(self, index: int, outcome: Outcome) -> None:
+        """Record an outcome; the scheduler's side."""
+        if self._outcomes[index] is None:
+            self._outcomes[index] = outcome
+            self.payloads[index] = b""
+            self._left -= 1
+            if not self._left:
+                self._done.set()
+
+    def done(self) -> bool:
+        """Whether every outcome is there."""
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> list[Outcome]:
+        """Every outcome, in order.
+
+        Raises:
+            TimeoutError: not all are there in time.
+            RuntimeError: another process has submitted it, and only that one gets the answers.
+        """
+        if not self._done.is_set():
+            only_in(self._owner)
+        if not self._done.wait(timeout):
+            raise TimeoutError(f"{self._left} of {len(self._outcomes)} checks are still running after {timeout} s")
+        return [outcome for outcome in self._outcomes if outcome is not None]

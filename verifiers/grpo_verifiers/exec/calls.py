@@ -1,0 +1,178 @@
+"""The three places where calls of a check run, each of which starts them and collects what became of them."""
+
+import contextlib
+import hashlib
+import pickle
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
+from grpo_verifiers.exec.failure import call
+from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.spec import CheckSpec
+from grpo_verifiers.exec.wire import from_rows, to_rows
+from grpo_verifiers.verdict import Status, Verdict
+
+Call = tuple[Any, dict[str, Any], int | None]
+Collect = Callable[[], list[Outcome]]
+
+REMEMBERED = 4096
+"""Answers that a pure verifier keeps from step to step."""
+_LASTING = {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.UNPARSABLE, Status.NOT_APPLICABLE}
+
+
+class Place(Protocol):
+    """Where calls run."""
+
+    def start(self, calls: Sequence[Call]) -> Collect:
+        """Start every call; the function returned waits for their outcomes, in order."""
+
+
+class ThisThread:
+    """Runs a call when its verdict is wanted: what others do in workers goes on meanwhile."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+
+    def start(self, calls: Sequence[Call]) -> Collect:
+        """Nothing starts before it is collected."""
+        return lambda: [self._one(each) for each in calls]
+
+    def _one(self, asked: Call) -> Outcome:
+        first, rest, rows = asked
+        started = time.perf_counter()
+        try:
+            value = call(self._fn, first, rest)
+            if hasattr(value, "__await__"):
+                import asyncio
+
+                value = asyncio.run(_awaited(value))
+            verdicts = from_rows(to_rows(value, rows), rows or 1)
+        except KeyboardInterrupt:  # the user's
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever else it raises is its failure, SystemExit too
+            return failure(error, time.perf_counter() - started)
+        return Outcome("value", verdicts, seconds=time.perf_counter() - started)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+class EventLoop:
+    """Runs an async check, so many calls at a time over all batches."""
+
+    def __init__(self, fn: Callable[..., Any], timeout: float, concurrency: int) -> None:
+        self._fn, self._timeout, self._gate = fn, timeout, Gate(concurrency)
+
+    def start(self, calls: Sequence[Call]) -> Collect:
+        """Submit every call to the one loop of this process."""
+        return AsyncBatch(self._fn, calls, self._timeout, self._gate).wait
+
+
+class Workers:
+    """Runs a check in worker processes; what is pure is asked once, and what was answered lately not again."""
+
+    def __init__(
+        self,
+        label: str,
+        spec: CheckSpec,
+        timeout: float,
+        *,
+        first: str,
+        pure: bool = False,
+        fast: Callable[..., Any] | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            label: the verifier's, for messages.
+            spec: the check.
+            timeout: seconds that one call may take.
+            first: the parameter that takes the completion.
+            pure: equal arguments give equal verdicts.
+            fast: answers some calls in this process, or names shorter arguments for a worker.
+        """
+        self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
+        self._pure, self._fast = pure, fast
+        self._known: dict[bytes, Verdict] = {}
+
+    def start(self, calls: Sequence[Call]) -> Collect:
+        """Submit what has to be asked."""
+        outcomes: list[Outcome | None] = [None] * len(calls)
+        payloads: list[bytes] = []
+        asking: dict[bytes | int, list[int]] = {}  # a question to the calls that ask it
+        for index, one in enumerate(calls):
+            started = time.perf_counter()
+            answer = self._shortcut(one)
+            if not isinstance(answer, Verdict):
+                payload = self._packed(one, answer)
+                key = hashlib.blake2b(payload, digest_size=16).digest() if self._pure else index
+                if key in asking:
+                    asking[key].append(index)
+                    continue
+                answer = self._known.get(key) if isinstance(key, bytes) else None
+                if answer is None:
+                    asking[key] = [index]
+                    payloads.append(payload)
+                    continue
+            outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
+        batch = None
+        if payloads:
+            from grpo_verifiers.exec.runner import shared_runner
+
+            sizes = [calls[indices[0]][2] for indices in asking.values()]
+            batch = shared_runner().submit(self._spec, payloads, self._timeout, sizes)
+
+        def collect() -> list[Outcome]:
+            for (key, indices), outcome in zip(asking.items(), batch.wait() if batch else (), strict=True):
+                for index in indices:
+                    outcomes[index] = outcome
+                if isinstance(key, bytes) and outcome.kind == "value" and len(outcome.verdicts) == 1:
+                    self._remember(key, outcome.verdicts[0])
+            return [outcome for outcome in outcomes if outcome is not None]
+
+        return collect
+
+    def _shortcut(self, one: Call) -> Verdict | Mapping[str, Any] | None:
+        if self._fast is None:
+            return None
+        try:
+            answer = self._fast(one[0], **one[1])
+        except (Exception, SystemExit):  # noqa: BLE001 - it is only a shortcut: the worker says what is wrong
+            return None
+        return answer if isinstance(answer, Verdict | Mapping) else None
+
+    def _packed(self, one: Call, shorter: Mapping[str, Any] | None) -> bytes:
+        from grpo_verifiers.exec.runner import pack
+
+        first, rest, rows = one
+        if shorter is not None:
+            rest = {**rest, **shorter}
+            first = rest.pop(self._first, first)
+        try:
+            return pack((first, rest, rows))
+        except Exception as error:
+            raise VerifierError(self._unsendable(one, error)) from error
+
+    def _unsendable(self, one: Call, error: Exception) -> str:
+        what = f"verifier {self._label!r}: its"
+        for name, value in one[1].items():
+            try:
+                pickle.dumps(value)
+            except Exception as culprit:  # noqa: BLE001 - as above
+                return (
+                    f"{what} argument {name!r} is a {type(value).__name__} that cannot be sent to a worker process: "
+                    f"{type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
+                )
+        return f"{what} arguments cannot be sent to a worker process: {error}."
+
+    def _remember(self, key: bytes, verdict: Verdict | Refused) -> None:
+        if isinstance(verdict, Refused) or verdict.status not in _LASTING:
+            return
+        while len(self._known) >= REMEMBERED:
+            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
+                del self._known[next(iter(self._known))]
+        self._known[key] = verdict

@@ -1,0 +1,58 @@
+"""An exception in a few lines of text: what the trainer learns of a check that raised."""
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.fault import Kind, kind_of
+from grpo_verifiers.plain import exact, readable, type_name
+from grpo_verifiers.redaction import redact_text
+from grpo_verifiers.verdict import MAX_DETAIL
+
+MAX_TRACE = 4000
+TOLD: tuple[Kind, ...] = ("raised", "outside", "broken")
+"""What a check can become by raising."""
+_OURS = str(Path(__file__).resolve().parent)
+_RUNNERS = {"worker.py", "wire.py", "calls.py", "aio.py", "failure.py"}
+
+
+def call(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
+    """Call a check: the completion by position, unless it travels among the named ones."""
+    return fn(**rest) if "completions" in rest else fn(first, **rest)
+
+
+def told(error: BaseException) -> dict[str, Any]:
+    """Type, message and traceback, without the frames that every check has above it."""
+    try:
+        message = redact_text(exact(str(error), 1000))
+    except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        message = "(its message cannot be shown)"
+    try:
+        trace = error.__traceback__
+        while trace is not None and _is_runner(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        lines = traceback.format_exception(type(error), error, trace, limit=-12) if trace is not None else []
+    except BaseException:  # noqa: BLE001 - as above
+        lines = []
+    return {
+        "type": type_name(type(error)),
+        "message": message,
+        "trace": redact_text("".join(lines)[-MAX_TRACE:]),
+        "kind": kind_of(error),
+    }
+
+
+def outcome_of(failure: Mapping[str, Any], seconds: float) -> Outcome:
+    """What `told` says, perhaps by way of a worker that is not to be trusted, as an outcome."""
+    kind: Kind = next((kind for kind in TOLD if failure.get("kind") == kind), "raised")
+    # Again, though `told` has done it: workers do not know the secrets of the trainer.
+    message = redact_text(f"{failure.get('type')}: {failure.get('message')}"[: 2 * MAX_DETAIL])
+    trace = readable(redact_text(str(failure.get("trace", ""))[-MAX_TRACE:]), MAX_TRACE)
+    return Outcome(kind, message=message[:MAX_DETAIL], trace=trace, seconds=seconds)
+
+
+def _is_runner(file: str) -> bool:
+    path = Path(file)
+    return path.name in _RUNNERS and str(path.parent) == _OURS

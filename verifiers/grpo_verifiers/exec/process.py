@@ -1,0 +1,216 @@
+"""One worker process as the trainer sees it: start, talk without blocking, kill with everything below it."""
+
+import contextlib
+import os
+import shutil
+import site
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.exec.outcome import MARK
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.sandbox import confine, proc
+
+try:
+    from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
+except ImportError as missing:  # Windows
+    raise VerifierFailedError(
+        "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
+    ) from missing
+
+KEEP_VARIABLE = "GRPO_VERIFIERS_KEEP_ENV"
+"""Names, separated by commas, of variables that workers of user checks keep although they look like secrets."""
+
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+
+
+class WorkerGone(Exception):  # noqa: N818 - an event of the protocol, seen by the scheduler only
+    """The worker closed its end, died, or broke the protocol."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tells one pool of workers from another."""
+
+    confined: bool
+    memory: int | None
+    env: tuple[str, ...]
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected sockets, neither of them on a standard descriptor."""
+    return tuple(socket.socket(fileno=off_stdio(end.detach())) for end in socket.socketpair())  # type: ignore[return-value]
+
+
+def _environment(kind: Kind, mark: str, folder: str) -> dict[str, str]:
+    kept = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
+    env = confine.clean_environment(os.environ, () if kind.confined else kept)
+    env[MARK] = mark
+    if folder:
+        env.update(TMPDIR=folder, HOME=env.get("HOME", folder))
+    packages = {str(Path(path).resolve()) for path in [*site.getsitepackages(), site.getusersitepackages()]}
+    if _PACKAGE_PARENT not in packages:  # a site folder on PYTHONPATH would come before the standard library
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_PARENT, env.get("PYTHONPATH", ""))))
+    return env
+
+
+def search_path() -> list[str]:
+    """``sys.path`` of this process for one that may have another working directory."""
+    return [str(Path(entry).absolute()) for entry in sys.path]
+
+
+class WorkerProcess:
+    """A started worker; every method returns at once."""
+
+    def __init__(self, kind: Kind) -> None:
+        """Start it; the first reply says that it is ready."""
+        if not sys.executable:
+            raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
+        self.kind = kind
+        self.mark = f"{MARK}-{uuid.uuid4().hex}"
+        self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.") if kind.confined else None
+        self.folder = self._own.path if self._own else ""
+        self._replies = ReplyBuffer()
+        self._out = memoryview(b"")
+        self._boot_log: IO[bytes] | None = None
+        ours, theirs = socket_pair()
+        self.sock = ours
+        ours.setblocking(False)
+        try:
+            self._boot_log = tempfile.TemporaryFile()  # noqa: SIM115 - lives until the worker is ready
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-m", "grpo_verifiers.exec.worker", str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._boot_log,
+                env=_environment(kind, self.mark, self.folder),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            self._close_files()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self.death_fd = _pidfd(self.pid)
+        stage = {"memory": kind.memory, "folder": self.folder, "path": search_path()}
+        with contextlib.suppress(WorkerGone):  # dead already: the scheduler hears of it as of any death
+            self.send(("boot", 0, "", stage))
+
+    def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
+        """Queue a message; True if it went out whole (else wait until the socket takes more, and ``flush``)."""
+        self._out = memoryview(pack_call(head, payload))
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Send what is left; True when nothing is."""
+        while self._out:
+            try:
+                sent = self.sock.send(self._out)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise WorkerGone(str(error)) from error
+            self._out = self._out[sent:]
+        return True
+
+    def receive(self) -> list[Mapping[str, Any]]:
+        """The replies that have arrived.
+
+        Raises:
+            WorkerGone: it closed the connection, or sent what is no reply.
+        """
+        found: list[Mapping[str, Any]] = []
+        while True:
+            try:
+                data = self.sock.recv(1 << 18)
+            except BlockingIOError:
+                return found
+            except OSError as error:
+                raise WorkerGone(str(error)) from error
+            if not data:
+                if found:
+                    return found  # the end shows again on the next call
+                raise WorkerGone("it closed the connection")
+            try:
+                found += self._replies.feed(data)
+            except WireError as error:
+                raise WorkerGone(f"it broke the protocol: {error}") from error
+            if len(data) < 1 << 18:
+                return found
+
+    def booted(self) -> None:
+        """Forget the log of the start."""
+        if self._boot_log is not None:
+            self._boot_log.close()
+            self._boot_log = None
+
+    def boot_log(self) -> str:
+        """The end of what the worker printed while it started."""
+        if self._boot_log is None:
+            return ""
+        self._boot_log.seek(0, os.SEEK_END)
+        self._boot_log.seek(max(0, self._boot_log.tell() - 2000))
+        return self._boot_log.read().decode("utf-8", "replace").strip()
+
+    def dead(self) -> bool:
+        """Whether the process has ended, whatever its children do with the socket."""
+        return self._process.poll() is not None
+
+    def kill(self, grace: float = 0.0) -> str:
+        """End it and everything it started, reap it; how it ended on its own, if it did.
+
+        Args:
+            grace: seconds to let a process end whose connection is closed already, to learn why it ended.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        alone = self._process.poll()
+        if alone is None:
+            left: Iterable[int] = proc.end_tree(self.pid)
+            # Not even SIGKILL ends a process inside a hanging disk operation: rather leave it than hang with it.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+        else:
+            left = proc.end_marked(self.mark)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, 9)  # what has cleared its environment, but stayed in the group
+        proc.reap(left)
+        self.close()
+        self._close_files()
+        if alone is None:
+            return ""
+        return f"killed by signal {-alone}" if alone < 0 else f"exited with code {alone}"
+
+    def close(self) -> None:
+        """Close this side's descriptors; a worker that still lives sees the trainer gone."""
+        self.sock.close()
+        if self.death_fd is not None:
+            os.close(self.death_fd)
+            self.death_fd = None
+
+    def _close_files(self) -> None:
+        if self._boot_log is not None:
+            self._boot_log.close()
+            self._boot_log = None
+        if self._own:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._own.release()
+
+
+def _pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where the system has none."""
+    try:
+        return off_stdio(os.pidfd_open(pid))
+    except (AttributeError, OSError):
+        return None

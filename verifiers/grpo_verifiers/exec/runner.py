@@ -1,0 +1,181 @@
+"""Workers that run checks: pre-warmed, one item at a time, killed at the item's deadline and replaced.
+
+The trainer's side of the bargain: everything submitted gets an outcome, in order, whatever a check does to its process;
+and when the runner closes, nothing it started is left.
+"""
+
+import atexit
+import os
+import pickle
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from grpo_verifiers.exec.batch import Batch
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.process import Kind
+from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
+from grpo_verifiers.exec.spec import CheckSpec, make_spec
+
+__all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "shared_runner"]
+
+WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
+DEFAULT_MEMORY = 2 << 30
+
+Call = tuple[Any, Mapping[str, Any], int | None]
+
+
+def worker_count() -> int:
+    """How many workers one training process may use: its share of the machine's cores, at least one."""
+    wish = os.environ.get(WORKERS_VARIABLE)
+    if wish is not None:
+        if not wish.isdecimal() or int(wish) < 1:
+            raise ValueError(f"{WORKERS_VARIABLE} is {wish!r}, expected a whole number of at least 1.")
+        return int(wish)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, cores // max(1, int(ranks) if ranks.isdecimal() else 1))
+
+
+def default_memory() -> int | None:
+    """Address space of one worker in bytes: 2 GiB, or what the environment says in GiB (0: no cap)."""
+    wish = os.environ.get(MEMORY_VARIABLE)
+    if wish is None:
+        return DEFAULT_MEMORY
+    try:
+        gib = float(wish)
+    except ValueError:
+        gib = -1.0
+    if not 0 <= gib < 1 << 20:
+        raise ValueError(f"{MEMORY_VARIABLE} is {wish!r}, expected a number of GiB (0: no cap).")
+    return int(gib * (1 << 30)) or None
+
+
+class Runner:
+    """A set of worker processes, started when first needed and grown to demand."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        """Set up; nothing is started yet.
+
+        Args:
+            workers: at most so many processes of one kind (built-in checks and user checks are two kinds); the
+                process's share of the cores unless given.
+        """
+        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise ValueError(f"workers is {workers!r}, expected a whole number of at least 1, or None.")
+        self.workers = workers if workers is not None else worker_count()
+        self._scheduler: Scheduler | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+
+    def submit(
+        self,
+        spec: CheckSpec,
+        calls: Sequence[Call | bytes],
+        timeout: float,
+        rows: Sequence[int | None] | None = None,
+    ) -> Batch:
+        """Hand over calls without waiting.
+
+        Args:
+            spec: the check.
+            calls: for each item the first argument, the keyword arguments, and for a batch function the number of
+                results it owes (None for one that judges a single completion); or the same pickled by ``pack``.
+            timeout: seconds each item may take, from its own start.
+            rows: those numbers again, where calls are pickled already.
+        """
+        payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
+        if rows is None:
+            rows = [None if isinstance(call, bytes) else call[2] for call in calls]
+        batch = Batch(spec, payloads, rows, timeout)
+        if payloads:
+            self._running().submit(_kind(spec), batch)
+        return batch
+
+    def warm(self, spec: CheckSpec, workers: int | None = None) -> None:
+        """Start workers and have them load a check, without waiting for it."""
+        wanted = self.workers if workers is None else workers
+        self._running().submit(_kind(spec), Batch(spec, [], [], 0.0), min(self.workers, wanted))
+
+    @property
+    def confinement(self) -> dict[str, str]:
+        """What workers of built-in checks gave up, by the last one that started; empty before the first."""
+        return dict(self._scheduler.confinement) if self._scheduler else {}
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers alive now."""
+        return self._scheduler.pids() if self._scheduler else []
+
+    def close(self) -> None:
+        """Kill all workers and everything they started; open items get an outcome that says so. Safe to repeat."""
+        with self._lock:
+            scheduler, self._scheduler, self._closed = self._scheduler, None, True
+        if scheduler is not None and self._owner == os.getpid():
+            scheduler.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _running(self) -> Scheduler:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this Runner is closed: make a new one, or use shared_runner().")
+            if self._owner != os.getpid():
+                raise RuntimeError("this Runner belongs to the process that forked this one: make a new one here.")
+            if self._scheduler is None:
+                self._scheduler = Scheduler(self.workers)
+            return self._scheduler
+
+    def _abandon(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.abandon()
+
+
+def pack(call: Call) -> bytes:
+    """The arguments of one call as bytes; raises whatever pickle raises for what cannot leave this process."""
+    return pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _kind(spec: CheckSpec) -> Kind:
+    return Kind(spec.confined, spec.memory, spec.env)
+
+
+_shared: list[Runner] = []
+_shared_lock = threading.Lock()
+
+
+def shared_runner() -> Runner:
+    """The runner that all verifiers of this process use; made on first use, kept from step to step."""
+    with _shared_lock:
+        if not _shared or _shared[0]._closed:  # noqa: SLF001 - same module
+            _shared[:] = [Runner()]
+        return _shared[0]
+
+
+def close_shared_runners() -> None:
+    """Close what ``shared_runner`` made; the next use makes a new one. Runs by itself when Python exits."""
+    with _shared_lock:
+        runners, _shared[:] = list(_shared), []
+    for runner in runners:
+        runner.close()
+
+
+def _after_fork() -> None:
+    """A forked child has no scheduler thread: forget the parent's workers, and hold none of their connections open."""
+    global _shared_lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
+    _shared_lock = threading.Lock()
+    for runner in _shared:
+        runner._abandon()  # noqa: SLF001 - same module
+    _shared.clear()
+
+
+atexit.register(close_shared_runners)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,177 @@
+"""A batch as trainers hand it over (TRL's reward signature), and the parts of it that a check may ask for."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from grpo_verifiers.errors import ColumnError
+from grpo_verifiers.suggest import nearest
+
+NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
+"""What TRL passes beside the dataset's columns."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """N completions with all that belongs to them.
+
+    Attributes:
+        label: the verifier, for messages.
+        prompts: strings, lists of chat messages, or None.
+        completions: strings or lists of chat messages.
+        completion_ids: token ids, or None where the caller has none.
+        columns: the dataset's columns, each of N values.
+        extras: what came along and is no column.
+    """
+
+    label: str
+    prompts: Sequence[Any]
+    completions: Sequence[Any]
+    completion_ids: Sequence[Any] | None
+    columns: Mapping[str, Sequence[Any]]
+    extras: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        label: str,
+        prompts: Sequence[Any] | None,
+        completions: Sequence[Any],
+        completion_ids: Sequence[Any] | None,
+        given: Mapping[str, Any],
+    ) -> "Samples":
+        """Check that everything has one entry for each completion."""
+        if isinstance(completions, str) or not isinstance(completions, Sequence):
+            raise TypeError(
+                f"verifier {label!r}: completions must be a list with one completion for each row, not "
+                f"{type(completions).__name__}; for a single one there is verify()."
+            )
+        count = len(completions)
+        for index, completion in enumerate(completions):
+            if not isinstance(completion, str) and not _is_chat(completion):
+                raise TypeError(
+                    f"verifier {label!r}: completion {index} is {completion!r:.80}, expected a string or a list of "
+                    "chat messages (with 'role' and 'content')."
+                )
+        for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
+            if values is not None and len(values) != count:
+                raise ValueError(f"verifier {label!r}: {len(values)} {name} for {count} completions.")
+        columns = {name: value for name, value in given.items() if name not in NOT_COLUMNS and _is_column(value, count)}
+        extras = {name: value for name, value in given.items() if name not in columns}
+        return cls(
+            label, prompts if prompts is not None else [None] * count, completions, completion_ids, columns, extras
+        )
+
+    def __len__(self) -> int:
+        return len(self.completions)
+
+    def pick(self, rows: Sequence[int]) -> "Samples":
+        """Some of the rows, for a verifier that judges only those."""
+        return Samples(
+            self.label,
+            [self.prompts[row] for row in rows],
+            [self.completions[row] for row in rows],
+            None if self.completion_ids is None else [self.completion_ids[row] for row in rows],
+            {name: [values[row] for row in rows] for name, values in self.columns.items()},
+            self.extras,
+        )
+
+    def unlogged(self) -> "Samples":
+        """The same, where nothing that a check logs is kept: TRL expects one value for each row, and only once."""
+        silent = {name: _forget for name in ("log_extra", "log_metric") if self.extras.get(name) is not None}
+        return replace(self, extras={**self.extras, **silent})
+
+    def column(self, name: str, parameter: str) -> Sequence[Any]:
+        """The values of a column that a check cannot do without."""
+        if name in self.columns:
+            return self.columns[name]
+        if name in self.extras and name not in NOT_COLUMNS:
+            raise ColumnError(
+                f"verifier {self.label!r}: column {name!r} is {self.extras[name]!r:.80}, expected a list with one "
+                f"value for each of the {len(self)} completions."
+            )
+        close = nearest(name, self.columns)
+        hint = f" Did you mean {close!r}?" if close else ""
+        raise ColumnError(
+            f"verifier {self.label!r} needs the column {name!r} (its parameter {parameter!r}).{hint} There is: "
+            f"{', '.join(sorted(self.columns)) or 'no column'}. Rename the column, or map it with columns: "
+            f"{{{parameter}: <column>}}."
+        )
+
+    def text(self, row: int) -> str:
+        """The final assistant text of one completion."""
+        return completion_text(self.completions[row])
+
+    def messages(self, row: int) -> list[dict[str, Any]]:
+        """The conversation, prompt and completion together."""
+        return [*_as_chat(self.prompts[row], "user"), *_as_chat(self.completions[row], "assistant")]
+
+    def reserved(self, name: str, row: int) -> Any:
+        """A parameter that is no column: what a check gets on request."""
+        if name == "prompt":
+            return self.prompts[row]
+        if name == "messages":
+            return self.messages(row)
+        if name == "completion_ids":
+            return None if self.completion_ids is None else self.completion_ids[row]
+        given = self.columns.get("completion_text")  # decoded with special tokens by a trainer that has the tokenizer
+        return given[row] if given is not None else self.text(row)
+
+
+RESERVED = ("prompt", "messages", "completion_ids", "completion_text")
+
+
+def rows_by_prompt(prompts: Sequence[Any]) -> list[list[int]]:
+    """The rows of each prompt, in the order of their first ones."""
+    groups: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(json.dumps(prompt, default=repr, sort_keys=True), []).append(row)
+    return list(groups.values())
+
+
+def completion_text(completion: Any) -> str:
+    """A completion's text: the string itself, or what the assistant says in its last message of a chat."""
+    if isinstance(completion, str):
+        return completion
+    for message in reversed(completion):
+        if message.get("role") == "assistant":
+            return content_text(message.get("content"))
+    return ""
+
+
+def content_text(content: Any) -> str:
+    """The text of a message's content: a string, or the text parts of a list."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        return "".join(part if isinstance(part, str) else _part_text(part) for part in content)
+    return ""
+
+
+def _part_text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+def _forget(*_: Any, **__: Any) -> None:
+    """Log nothing."""
+
+
+def _as_chat(value: Any, role: str) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    return [{"role": role, "content": value}] if isinstance(value, str) else [dict(message) for message in value]
+
+
+def _is_chat(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(m, Mapping) for m in value)
+
+
+def _is_column(value: Any, count: int) -> bool:
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__getitem__"):
+        return False
+    try:
+        return len(value) == count
+    except TypeError:  # a zero-dimensional array
+        return False

@@ -1,0 +1,185 @@
+"""What travels between the trainer and a worker: pickle towards the worker, length-capped JSON back.
+
+A worker runs checks on model text, so nothing it sends is trusted: the trainer never unpickles it. That is why the
+process pools of the standard library, pebble and loky do not serve here: all of them unpickle results in the parent
+(pebble's ``channel.recv``, loky's result queue), and none starts an item's clock when the item starts.
+"""
+
+import json
+import pickle
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from grpo_verifiers.exec.outcome import Refused
+from grpo_verifiers.plain import exact, short, type_name
+from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
+
+MAX_REPLY = 8 << 20
+_CALL = struct.Struct("!IQ")
+_REPLY = struct.Struct("!I")
+_STATUSES = "a number, True or False, None (does not apply) or a Verdict"
+
+
+class WireError(Exception):
+    """A reply that no honest worker sends."""
+
+
+def pack_call(head: tuple[Any, ...], payload: bytes = b"") -> bytes:
+    """One message to a worker: a small pickled head, and a payload that is already pickled."""
+    first = pickle.dumps(head, protocol=pickle.HIGHEST_PROTOCOL)
+    return b"".join((_CALL.pack(len(first), len(payload)), first, payload))
+
+
+def read_call(sock: socket.socket) -> tuple[tuple[Any, ...], bytes] | None:
+    """The next message of the trainer; None once the trainer has gone."""
+    header = _read(sock, _CALL.size)
+    if header is None:
+        return None
+    sizes = _CALL.unpack(header)
+    head, payload = _read(sock, sizes[0]), _read(sock, sizes[1])
+    if head is None or payload is None:
+        return None
+    return pickle.loads(head), payload  # noqa: S301 - from the trainer, which started this process
+
+
+def _read(sock: socket.socket, size: int) -> bytes | None:
+    parts = []
+    while size:
+        try:
+            part = sock.recv(min(size, 1 << 20))
+        except ConnectionError:
+            return None
+        if not part:
+            return None
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def pack_reply(reply: dict[str, Any]) -> bytes:
+    """One message to the trainer."""
+    body = json.dumps(reply, allow_nan=False, separators=(",", ":")).encode("ascii")
+    if len(body) > MAX_REPLY:
+        size, limit = len(body) >> 20, MAX_REPLY >> 20
+        raised = {"type": "ValueError", "message": f"the result is too large: {size} MiB, at most {limit}", "trace": ""}
+        body = json.dumps({"id": reply["id"], "s": reply["s"], "e": raised}).encode("ascii")
+    return _REPLY.pack(len(body)) + body
+
+
+class ReplyBuffer:
+    """Collects what a worker sends and hands out whole replies; never holds more than one reply's worth."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The replies that are complete now.
+
+        Raises:
+            WireError: not a reply.
+        """
+        self._data += data
+        while len(self._data) >= _REPLY.size:
+            (size,) = _REPLY.unpack_from(self._data)
+            if size > MAX_REPLY:
+                raise WireError(f"announced a reply of {size} bytes, at most {MAX_REPLY} are read")
+            end = _REPLY.size + size
+            if len(self._data) < end:
+                return
+            body = bytes(self._data[_REPLY.size : end])
+            del self._data[:end]
+            try:
+                reply = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise WireError(f"sent {body[:80]!r}, which is no JSON") from error
+            if not isinstance(reply, dict):
+                raise WireError(f"sent {body[:80]!r}, which is no reply")
+            yield reply
+
+
+def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
+    """What a check returned, as rows for the wire.
+
+    A result of a batch that is no verdict is a row of its own, the text of what is wrong with it: the other completions
+    have nothing to do with it.
+
+    Args:
+        value: the return value.
+        rows: how many completions a batch function was given; None for one that judges a single completion.
+
+    Raises:
+        TypeError: it returned what it may not.
+        ValueError: it returned what it may not, all in all or in every row.
+    """
+    if rows is None:
+        return [_row(value)]
+    if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
+        raise TypeError(f"returned {_shown(value)}, expected a list with one result for each of {rows} completions")
+    if len(value) != rows:
+        raise ValueError(f"returned {len(value)} results for {rows} completions, expected one for each")
+    found: list[list[Any] | str] = []
+    for item in islice(value, rows):
+        try:
+            found.append(_row(item))
+        except Exception as error:
+            if len(found) == rows - 1 and all(isinstance(row, str) for row in found):
+                raise
+            found.append(_story(error))
+    if len(found) != rows:
+        raise ValueError(f"returned {len(found)} results for {rows} completions, expected one for each")
+    return found
+
+
+def _row(value: Any) -> list[Any]:
+    if isinstance(value, Verdict):
+        try:
+            made = remade(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"returned a verdict that is none: {error}") from error
+    elif value is None or isinstance(value, bool | int | float) or is_scalar(value):
+        try:
+            made = Verdict(None if value is None else score_of("the score", value))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"returned {_shown(value)}, expected a finite number, or None where it cannot say: {error}"
+            ) from error
+    else:
+        raise TypeError(f"returned {_shown(value)}, expected {_STATUSES}")
+    return [made.score, made.status.value, made.detail, [[step.start, step.end, step.score] for step in made.steps]]
+
+
+def _story(error: Exception) -> str:
+    """What is wrong with a row; the messages of this module are safe to show, a hostile object's are not."""
+    try:
+        message = exact(str(error), 1000)
+    except Exception:  # noqa: BLE001 - as above
+        message = "(its message cannot be shown)"
+    return f"{type_name(type(error))}: {message}"
+
+
+def _shown(value: Any) -> str:
+    return f"{short(value, 200)} ({type_name(type(value))})"
+
+
+def from_rows(rows: Any, expected: int) -> list[Verdict | Refused]:
+    """Verdicts from a worker's rows, checked as what they are: a stranger's data.
+
+    Raises:
+        WireError: not rows of verdicts.
+    """
+    if not isinstance(rows, list) or len(rows) != expected:
+        raise WireError(
+            f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"
+        )
+    return [Refused(row) if isinstance(row, str) else _verdict(row) for row in rows]
+
+
+def _verdict(row: Sequence[Any]) -> Verdict:
+    try:
+        score, status, detail, steps = row
+        return Verdict(score, status, detail, tuple(Step(*step) for step in steps))
+    except (TypeError, ValueError) as error:
+        raise WireError(f"sent {str(row)[:120]}, which is no verdict") from error

@@ -1,0 +1,114 @@
+"""The process that runs checks: ``python -m grpo_verifiers.exec.worker``, never started by a file's path.
+
+It takes one item at a time from the socket it inherited, runs the check, and answers in JSON. It trusts the trainer and
+is trusted with nothing: the trainer holds the clock, and kills it by SIGKILL.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import inspect
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from grpo_verifiers.exec.failure import call, told
+from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
+from grpo_verifiers.sandbox import confine, proc
+
+
+def _silence() -> None:
+    """Send whatever checks print to nowhere; the protocol has its own socket."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nowhere, fd)
+    if nowhere > 2:
+        os.close(nowhere)
+
+
+def _silence_again() -> None:
+    """A check that closed what it prints to must not fail the next one that prints."""
+    try:
+        for fd in (0, 1, 2):
+            os.fstat(fd)
+    except OSError:
+        _silence()
+
+
+def _run(fn: Callable[..., Any], payload: bytes) -> list[list[Any] | str]:
+    first, rest, rows = pickle.loads(payload)  # noqa: S301 - from the trainer, which started this process
+    value = call(fn, first, rest)
+    if inspect.isawaitable(value):
+        value = asyncio.run(_awaited(value))
+    return to_rows(value, rows)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _serve(sock: socket.socket) -> None:
+    """Answer until the trainer goes away."""
+    checks: dict[str, Callable[..., Any]] = {}
+    me = os.getpid()
+    helpers: set[int] = set()
+    while (message := read_call(sock)) is not None:
+        (kind, number, key, extra), payload = message
+        reply: dict[str, Any] = {"id": number}
+        started = time.perf_counter()
+        try:
+            if kind == "load":
+                sys.path[:] = extra
+                importlib.invalidate_caches()
+                checks[key] = pickle.loads(payload).load()  # noqa: S301 - from the trainer
+            else:
+                # Dies by itself should the trainer be unable to kill it: no Python code has to run for that.
+                signal.setitimer(signal.ITIMER_REAL, 2 * extra + 10)
+                reply["v"] = _run(checks[key], payload)
+        except MemoryError:
+            reply["m"] = True
+        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
+            reply["e"] = told(error)
+        if os.getpid() != me:  # a check forked and its child came back here
+            os._exit(0)
+        with contextlib.suppress(ValueError):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if kind == "load":
+            helpers = proc.descendants(me)  # started while importing: they live as long as this worker
+        elif proc.has_children():
+            proc.end_descendants(me, keep=helpers)
+        _silence_again()
+        reply["s"] = time.perf_counter() - started
+        sock.sendall(pack_reply(reply))
+
+
+def main(fd: int, parent: int) -> None:
+    """Set the stage as the first message says, then serve."""
+    confine.die_with(parent)
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    boot = read_call(sock)
+    if boot is None:
+        return
+    _, number, _, stage = boot[0]
+    confine.limit(stage["memory"])
+    adopted = confine.adopt_orphans()
+    level = confine.confine(stage["folder"]) if stage["folder"] else {}
+    sys.path[:] = stage["path"]
+    sys.argv = [""]
+    _silence()
+    os.register_at_fork(after_in_child=lambda: os.close(sock.detach()) if sock.fileno() >= 0 else None)
+    sock.sendall(pack_reply({"id": number, "s": 0.0, "ready": {**level, "orphans": "adopted" if adopted else "none"}}))
+    with contextlib.suppress(ConnectionError):
+        _serve(sock)
+    proc.end_descendants(os.getpid())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

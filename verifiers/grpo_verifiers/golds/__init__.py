@@ -1,0 +1,1 @@
+"""Check gold answers and tests before training."""

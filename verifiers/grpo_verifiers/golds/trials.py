@@ -1,0 +1,72 @@
+"""Tests of a dataset tried out before a run relies on them: the reference passes, what does nothing does not."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_verifiers.golds.report import GoldProblem, GoldReport
+from grpo_verifiers.verdict import Verdict
+
+BATCH = 64
+"""Rows that are tried at a time."""
+CLAIM = "rows pass with their reference solution, where they have one, and fail with programs that do nothing"
+CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (no reference solutions were given)"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A completion whose verdict is known beforehand.
+
+    Attributes:
+        completion: what a model would have written.
+        name: what it is, for people.
+        passes: whether it has to score 1, or may not.
+    """
+
+    completion: str
+    name: str
+    passes: bool
+
+
+def check_trials(
+    rows: Sequence[Mapping[str, Any]],
+    trials_of: Callable[[Mapping[str, Any]], Sequence[Trial]],
+    verify: Callable[[Sequence[str], Sequence[Mapping[str, Any]]], Sequence[Verdict]],
+) -> GoldReport:
+    """Try every row.
+
+    Args:
+        rows: the columns' values of each row.
+        trials_of: the trials of a row.
+        verify: verdicts on completions, each with the values of its row.
+    """
+    problems = []
+    golden = False
+    for start in range(0, len(rows), BATCH):
+        tried = [(at, trial) for at in range(start, min(start + BATCH, len(rows))) for trial in trials_of(rows[at])]
+        golden = golden or any(trial.passes for _, trial in tried)
+        verdicts = verify([trial.completion for _, trial in tried], [rows[at] for at, _ in tried])
+        bad: dict[int, list[tuple[Trial, Verdict]]] = {}
+        for (at, trial), verdict in zip(tried, verdicts, strict=True):
+            if verdict.score is None or (verdict.score == 1) is not trial.passes:
+                bad.setdefault(at, []).append((trial, verdict))
+        problems += [_problem(at, rows[at], found) for at, found in bad.items()]
+    return GoldReport(len(rows), tuple(problems), CLAIM if golden else CLAIM_OF_TESTS)
+
+
+def _problem(at: int, row: Mapping[str, Any], found: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:
+    """Everything that is wrong with the tests of one row."""
+    tests = next(iter(row.values()))
+    unusable = [verdict for _, verdict in found if verdict.score is None]
+    if unusable:
+        return GoldProblem(at, tests, f"its tests are no use ({unusable[0].detail})", "its completions are left out")
+    reasons, treatments = [], []
+    for trial, verdict in found:
+        if trial.passes:
+            reasons.append(f"{trial.name} does not pass ({verdict.detail or verdict.status.value})")
+            treatments.append("right programs may score 0")
+    nothing = [trial.name for trial, _ in found if not trial.passes]
+    if nothing:
+        reasons.append(f"{' and '.join(nothing)} {'passes' if len(nothing) == 1 else 'pass'}")
+        treatments.append("programs that do nothing score 1")
+    return GoldProblem(at, tests, "; ".join(reasons), ", and ".join(treatments))

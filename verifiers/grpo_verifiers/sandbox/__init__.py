@@ -1,0 +1,1 @@
+"""The sandbox workshop: boxes, confinement, resource limits and their cleanup."""

@@ -1,0 +1,311 @@
+"""A box as the parent sees it: one zygote process, started at a level, that forks programs on request."""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from grpo_verifiers.sandbox import cgroup, proc
+from grpo_verifiers.sandbox.inside.wipe import wipe
+from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
+from grpo_verifiers.sandbox.limits import Limits
+
+Level = Literal["full", "process", "none"]
+
+START_SECONDS = 60.0
+_FOLDER = Path(__file__).resolve().parent
+_SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/etc/ld.so.cache")
+_ALTERNATIVES = "/etc/alternatives"
+"""Links on the way to programs of ``/usr/bin``, ``awk`` among them: passed through, and not read."""
+_FIRST_UID, _UIDS = 1_900_000_000, 1 << 24
+_SMALL_UID, _SMALL_UIDS = 61_184, 4_000
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import inside.zygote as z; "
+    "del sys.path[0]; z.main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+class BoxError(Exception):
+    """A box that did not start, or that broke."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What tells one kind of box from another.
+
+    Attributes:
+        level: how strongly programs are held.
+        preload: modules that are imported once, before programs are forked.
+    """
+
+    level: Level
+    preload: tuple[str, ...] = ()
+
+
+class Box:
+    """A started zygote; used by one thread at a time."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start it and wait until it is ready.
+
+        Raises:
+            BoxError: it did not start; the message says why.
+        """
+        if sys.platform != "linux":
+            raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
+        self.plan = plan
+        self.reached: dict[str, str] = {}
+        self.zygote = 0
+        """What forks the programs: ``pid`` itself, or, at level full, what that has started."""
+        self._runs = 0
+        self._uid_lock, uid = _claim_uid()
+        self._own = None if plan.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
+        self._tmp = self._own.path if self._own else ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self.cgroup: cgroup.Cgroup | None = None
+        self.control, theirs = (
+            socket.socket(fileno=off_stdio(end.detach()))
+            for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
+        try:
+            self._start(theirs, uid)
+            self._bound()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+
+    def _start(self, theirs: socket.socket, uid: int | None) -> None:
+        if self._tmp and uid is not None:
+            os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
+        found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.plan.preload else ()
+        packages = [os.path.realpath(path) for path in found]  # what the box has of a path with links in it
+        readable = _whole([*_SYSTEM, sys.base_prefix, *packages])
+        me = off_stdio(os.pidfd_open(os.getpid()))
+        with tempfile.TemporaryFile() as log:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [*self._wrapping(readable), *_interpreter(self._inside(), theirs.fileno(), me)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=me,  # it has no position, like a program's pipe: the interpreter looks once, as it starts
+                    stderr=log,
+                    env={
+                        "PATH": "/usr/bin:/bin",
+                        "LANG": "C.UTF-8",
+                        "PYTHONHASHSEED": "0",
+                        "PYTHONDONTWRITEBYTECODE": "1",
+                        # Each further one reserves 64 MiB of a program's address space for a thread.
+                        "MALLOC_ARENA_MAX": "1",
+                        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+                    },
+                    cwd="/",
+                    pass_fds=(theirs.fileno(), me),
+                    start_new_session=True,
+                )
+                theirs.close()
+                plan = {
+                    "level": self.plan.level,
+                    "uid": uid,
+                    "read": readable,
+                    "tmp": self._tmp,
+                    "path": list(dict.fromkeys(packages)),
+                    "preload": self.plan.preload,
+                }
+                with contextlib.suppress(OSError):  # it died already: the answer below says why
+                    self.control.send(json.dumps(plan).encode())
+                answer = self.hear(START_SECONDS)
+            finally:
+                os.close(me)
+            if answer is None or "ready" not in answer:
+                log.seek(0)
+                said = log.read(4000).decode("utf-8", "replace").strip().replace("\n", " | ")
+                why = (answer or {}).get("failed") or said or f"no answer within {START_SECONDS:g} s"
+                raise BoxError(why)
+            self.reached = dict(answer["ready"])
+            self.zygote = next((pid for pid in proc.descendants(self.pid) if not proc.descendants(pid)), self.pid)
+
+    def _bound(self) -> None:
+        """Have the kernel bound what programs hold together, where it can; without, they are looked at."""
+        try:
+            self.cgroup = cgroup.make()
+        except OSError as error:
+            raise BoxError(f"no cgroup for the box: {error}") from error
+        if self.cgroup is not None:
+            try:
+                self.cgroup.enter(self.zygote)
+            except OSError:
+                self.cgroup.close()
+                self.cgroup = None
+        self.reached["memory"] = f"cgroup {self.cgroup.kind}" if self.cgroup else "polled"
+
+    def _inside(self) -> str:
+        return "/box" if self.plan.level == "full" else str(_FOLDER)
+
+    def _wrapping(self, readable: Sequence[str]) -> list[str]:
+        """The command line of bubblewrap, up to the program."""
+        if self.plan.level != "full":
+            return []
+        found = shutil.which("bwrap")
+        if found is None:
+            raise BoxError("bubblewrap is not installed (no bwrap on the PATH)")
+        # Folders that bubblewrap makes on the way to a mount are closed to other users unless made first.
+        above = {str(parent): None for path in readable for parent in reversed(Path(path).parents[:-1])}
+        binds = [part for path in above for part in ("--perms", "0755", "--dir", path)]
+        binds += [part for path in readable for part in ("--ro-bind-try", path, path)]
+        links = [path for path in _SYSTEM if os.path.islink(path)]  # noqa: PTH114 - what the others are
+        binds += [part for path in links for part in ("--symlink", os.path.realpath(path), path)]
+        binds += ["--ro-bind-try", _ALTERNATIVES, _ALTERNATIVES]
+        root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else []
+        return [
+            found,
+            *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+            *("--hostname", "box", *root, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *binds),
+            *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp"),
+            *("--ro-bind", str(_FOLDER / "inside"), "/box/inside"),
+            # Without a process of bubblewrap's own in between, which would be left for others to reap.
+            *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
+        ]
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds the private ones of its programs; empty where the kernel bounds those."""
+        return self._tmp
+
+    @property
+    def pid(self) -> int:
+        """Process id of what was started here."""
+        return self._process.pid if self._process else 0
+
+    def start(self, limits: Limits, roles: dict[str, int]) -> int:
+        """Ask for a program; its number.
+
+        Args:
+            limits: what it may use.
+            roles: its descriptors by what they are to it: ``channel``, ``setup``; ``stdin``, ``stdout`` where given.
+
+        Raises:
+            BoxError: the zygote is gone.
+        """
+        self._runs += 1
+        if self.cgroup is not None:
+            try:
+                self.cgroup.bound(limits.memory + limits.disk, limits.processes)
+            except OSError as error:
+                raise BoxError(f"the kernel takes no bound on memory: {error}") from error
+        job = {
+            "run": self._runs,
+            "fds": list(roles),
+            "wall": limits.wall,
+            "cpu": limits.cpu,
+            "memory": limits.memory,
+            "processes": limits.processes,
+            "files": limits.files,
+            "disk": limits.disk,
+        }
+        try:
+            socket.send_fds(self.control, [json.dumps(job).encode()], list(roles.values()))
+        except OSError as error:
+            raise BoxError(f"the zygote is gone ({error})") from error
+        return self._runs
+
+    def stop(self, run: int) -> None:
+        """Ask for the end of a program; it may have ended already."""
+        with contextlib.suppress(OSError):
+            self.control.send(json.dumps({"stop": run}).encode())
+
+    def hear(self, timeout: float) -> dict[str, Any] | None:
+        """The zygote's next message; None where it is gone or silent. It is ours: nothing of a program is in it."""
+        if not select.select([self.control], [], [], timeout)[0]:
+            return None
+        try:
+            said = self.control.recv(1 << 16)
+        except OSError:
+            return None
+        return json.loads(said) if said else None
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed for memory in the last program; False where it does not bound it."""
+        return self.cgroup is not None and self.cgroup.overflowed()
+
+    def close(self) -> None:
+        """End the zygote with everything below it, and reap it. Safe to repeat."""
+        self.control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(0.5)  # it sees the connection end, and ends its program first
+            except subprocess.TimeoutExpired:
+                proc.end_tree(self._process.pid)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(5)
+            self._process = None
+        if self.cgroup is not None:
+            self.cgroup.close()
+            self.cgroup = None
+        if self._own:
+            with contextlib.suppress(OSError):
+                wipe(self._tmp)
+            self._own.release()
+            self._tmp = ""
+        if self._uid_lock is not None:
+            self._uid_lock.close()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's box without touching it."""
+        self.control.close()
+        if self._process is not None:
+            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            self._process = None
+        if self.cgroup is not None:
+            self.cgroup.forget()
+            self.cgroup = None
+        if self._own:
+            self._own.forget()
+        self._tmp = ""
+
+
+def _whole(paths: Sequence[str]) -> list[str]:
+    """What really lies behind paths, without what lies inside another: each costs every program a rule and a mount."""
+    real = dict.fromkeys(os.path.realpath(path) for path in paths)
+    return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
+
+
+def _interpreter(inside: str, control: int, parent: int) -> list[str]:
+    python = str(Path(sys.executable).resolve())
+    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, inside, str(control), str(parent)]
+
+
+def _claim_uid() -> tuple[socket.socket | None, int | None]:
+    """A user id for the programs of one box that nobody else has; None where we are no root, or have none to give."""
+    if os.geteuid() != 0:
+        return None, None
+    try:
+        maps = [[int(part) for part in line.split()] for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except (OSError, ValueError):
+        return None, None
+    for first, count in ((_FIRST_UID, _UIDS), (_SMALL_UID, _SMALL_UIDS)):
+        if not any(start <= first and first + count <= start + size for start, _, size in maps):
+            continue
+        for _ in range(50):
+            uid = first + secrets.randbelow(count)
+            lock = socket.socket(socket.AF_UNIX)
+            try:
+                lock.bind(f"\0grpo-box-{uid}")
+            except OSError:
+                lock.close()
+                continue
+            fcntl.fcntl(lock, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+            return lock, uid
+    return None, None

@@ -1,0 +1,229 @@
+"""The kernel's own bound on what a box holds together: a memory cgroup for each, where one can be made.
+
+It counts what no look from outside does: shared memory that is in no page table, bytes that wait in sockets and pipes,
+page tables, files in memory. Programs are born in it, for their zygote is moved there when it is ready; nothing of
+theirs is moved later, which takes the kernel milliseconds.
+"""
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
+
+VARIABLE = "GRPO_VERIFIERS_CGROUP"
+"""``off`` for none, or the folder (of a delegated cgroup) that boxes get theirs in; unset, it is looked for."""
+
+_KERNEL = 32 << 20
+"""Bytes beside a program's: its own copies of the zygote's pages, page tables, descriptors."""
+_CLOSING_SECONDS = 2.0
+
+
+class Cgroup:
+    """One box's share: a folder of the memory controller, and of the one of processes where that is there."""
+
+    def __init__(self, kind: str, folders: list[OwnFolder], events: str) -> None:
+        self.kind = kind
+        self._folders = folders
+        self._memory = folders[0].path
+        self._bounds = (0, 0)
+        self._events = off_stdio(os.open(f"{self._memory}/{events}", os.O_RDONLY | os.O_CLOEXEC))
+        self._killed = self._kills()
+        self.counts_processes = Path(folders[-1].path, "pids.max").exists()
+
+    def enter(self, pid: int) -> None:
+        """Take in a process; what it forks from now on is born here.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        for folder in self._folders:
+            _write(f"{folder.path}/cgroup.procs", str(pid))
+
+    def bound(self, memory: int, processes: int) -> None:
+        """Set what the programs may hold from now on.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        self._killed = self._kills()
+        if self._bounds == (memory, processes):
+            return
+        total = str(memory + _KERNEL)
+        if self.kind == "v2":
+            _write(f"{self._memory}/memory.max", total)
+            with contextlib.suppress(FileNotFoundError):
+                _write(f"{self._memory}/memory.swap.max", "0")
+        else:
+            # Memory with swap is never bounded below memory alone: which of the two goes first depends on both.
+            swap = f"{self._memory}/memory.memsw.limit_in_bytes"
+            with contextlib.suppress(OSError):
+                _write(swap, total)
+            _write(f"{self._memory}/memory.limit_in_bytes", total)
+            with contextlib.suppress(FileNotFoundError):
+                _write(swap, total)
+        if self.counts_processes:
+            # The zygote counts, and what it forks to end a program with.
+            _write(f"{self._folders[-1].path}/pids.max", str(processes + 2))
+        self._bounds = (memory, processes)
+
+    def overflowed(self) -> bool:
+        """Whether the kernel has killed for memory since the bound was set."""
+        return self._kills() > self._killed
+
+    def _kills(self) -> int:
+        found = re.search(rb"^oom_kill (\d+)$", os.pread(self._events, 4096, 0), re.MULTILINE)
+        return int(found[1]) if found else 0
+
+    def close(self) -> None:
+        """Remove it, once what was in it has ended. Safe to repeat."""
+        self.forget_events()
+        until = time.monotonic() + _CLOSING_SECONDS
+        while self._folders:
+            try:
+                os.rmdir(self._folders[-1].path)  # noqa: PTH106 - it is not empty, but for the kernel
+            except FileNotFoundError:
+                pass
+            except OSError:
+                if time.monotonic() < until:
+                    time.sleep(0.002)
+                    continue
+            self._folders.pop().release()
+
+    def forget_events(self) -> None:
+        """Close the counter of memory events."""
+        if self._events >= 0:
+            os.close(self._events)
+            self._events = -1
+
+    def forget(self) -> None:
+        """In a forked child: it is the parent's."""
+        self.forget_events()
+        for folder in self._folders:
+            folder.forget()
+        self._folders = []
+
+
+def make() -> Cgroup | None:
+    """A cgroup for a box; None where none can be made, or none is wanted.
+
+    Raises:
+        OSError: ``GRPO_VERIFIERS_CGROUP`` names a folder where none can be made.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted == "off":
+        return None
+    if wanted:
+        try:
+            return _made_in([wanted])
+        except OSError as error:
+            raise OSError(f"{VARIABLE} is {wanted!r}, where none can be made: {error}") from error
+    for places in _places():
+        with contextlib.suppress(OSError):
+            return _made_in(places)
+    return None
+
+
+def _made_in(places: list[str]) -> Cgroup:
+    """A cgroup with a folder in each of these, the memory controller's first."""
+    folders: list[OwnFolder] = []
+    try:
+        folders += [OwnFolder(place, "grpo-box.") for place in places]
+        kind, events = _kind(folders[0].path)
+        return Cgroup(kind, folders, events)
+    except BaseException:
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder.path)  # noqa: PTH106 - as above
+            folder.release()
+        raise
+
+
+def _kind(folder: str) -> tuple[str, str]:
+    """Version of a memory cgroup, and the file that counts what it has killed."""
+    for kind, limit, events in (
+        ("v2", "memory.max", "memory.events"),
+        ("v1", "memory.limit_in_bytes", "memory.oom_control"),
+    ):
+        if Path(folder, limit).exists():
+            return kind, events
+    raise OSError(f"{Path(folder).parent} hands no memory controller down (see its cgroup.subtree_control)")
+
+
+def _places() -> Iterator[list[str]]:
+    """Where a cgroup may be made, the best first: folders of the memory controller and the one of processes."""
+    mounts = list(_mounts())
+    own = _own_paths()
+    for point, root, controllers in mounts:
+        if controllers is None and "" in own and (place := _place(point, root, own[""])):
+            # What holds processes hands nothing down, but for the root: beside us, where that is delegated to us.
+            beside = os.path.dirname(place)  # noqa: PTH120 - text
+            yield from (
+                [each] for each in (place, beside)[: 1 + (place != point)] if _hands_down(each, top=each == point)
+            )
+    found = {
+        name: place
+        for name in ("memory", "pids")
+        for point, root, controllers in mounts
+        if controllers and name in controllers and name in own and (place := _place(point, root, own[name]))
+    }
+    if "memory" in found:
+        if "pids" in found:
+            yield [found["memory"], found["pids"]]
+        yield [found["memory"]]
+
+
+def _hands_down(place: str, *, top: bool) -> bool:
+    """Whether a cgroup of version 2 gives its children the memory controller; the topmost is told to."""
+    given: list[str] = []
+    with contextlib.suppress(OSError):
+        given = Path(place, "cgroup.subtree_control").read_text(encoding="ascii").split()
+        offered = Path(place, "cgroup.controllers").read_text(encoding="ascii").split()
+        for name in ("pids", "memory") if top else ():
+            if name in offered and name not in given:
+                _write(f"{place}/cgroup.subtree_control", f"+{name}")
+                given.append(name)
+    return "memory" in given
+
+
+def _mounts() -> Iterator[tuple[str, str, list[str] | None]]:
+    """Mount point, root and controllers of each hierarchy; no list of controllers for the one of version 2."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            first, _, last = line.partition(" - ")
+            kind, _, options = last.split(" ", 2)
+            if kind in {"cgroup", "cgroup2"}:
+                root, point = first.split(" ")[3:5]
+                yield point, root, None if kind == "cgroup2" else options.split(",")
+
+
+def _own_paths() -> dict[str, str]:
+    """The cgroup of this process by controller; that of version 2 under an empty name."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            _, names, path = line.split(":", 2)
+            found.update(dict.fromkeys(names.split(","), path))
+    return found
+
+
+def _place(point: str, root: str, path: str) -> str:
+    """The folder of a cgroup; empty where it lies outside what is mounted."""
+    if root != "/" and path == root:
+        path = "/"
+    elif root != "/" and path.startswith(f"{root}/"):
+        path = path[len(root) :]
+    place = point if path == "/" else point + path
+    return place if ".." not in path.split("/") and os.access(place, os.W_OK) else ""
+
+
+def _write(path: str, text: str) -> None:
+    """Write at once; a file of the kernel's takes no second piece, and is never made."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)

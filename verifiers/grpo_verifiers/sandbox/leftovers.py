@@ -1,0 +1,146 @@
+"""Folders that go when the process that made them ends, however it ends: private ones, and cgroups.
+
+Their owner holds a lock on each, which the kernel lets go of when the owner dies. A small process, started with the
+first folder and ended with the last, waits for that death and removes what nobody holds any more; as it starts, it does
+the same for owners that died together with theirs.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+_FOLDER = Path(__file__).resolve().parent
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from inside.wipe import wipe; "
+    "sys.path[0] = sys.argv[2]; import cleaner; del sys.path[0]; cleaner.main(int(sys.argv[3]), wipe)"
+)
+_ATTEMPTS = 20
+
+
+def off_stdio(fd: int) -> int:
+    """Move a descriptor above 2: with stdin closed the next socket would be descriptor 0, and be taken for stdin."""
+    if fd > 2:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
+class OwnFolder:
+    """A folder of this process: locked as long as it lives, and removed by another one after that."""
+
+    def __init__(self, place: str, kind: str) -> None:
+        """Make it.
+
+        Args:
+            place: the folder that it is made in.
+            kind: how its name begins, one of the cleaner's ``KINDS``.
+
+        Raises:
+            OSError: it cannot be made there.
+        """
+        self.path, self._lock = _claim(place, kind)
+        _waiting.take(place)
+
+    def release(self) -> None:
+        """Say that it was removed. Safe to repeat."""
+        if self.forget():
+            _waiting.give_back()
+
+    def forget(self) -> bool:
+        """In a forked child: it is the parent's. Whether it was held."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+        return lock >= 0
+
+
+def _claim(place: str, kind: str) -> tuple[str, int]:
+    """A new folder, and the descriptor that holds its lock."""
+    for _ in range(_ATTEMPTS):
+        path = f"{place}/{kind}{secrets.token_hex(6)}"
+        os.mkdir(path, 0o700)  # noqa: PTH102 - as below
+        lock = -1
+        try:
+            lock = off_stdio(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.stat(path)  # noqa: PTH116 - a cleaner may have taken it before it was locked
+        except (FileNotFoundError, BlockingIOError):
+            if lock >= 0:
+                os.close(lock)
+            continue
+        return path, lock
+    raise OSError(f"no folder can be kept in {place}")
+
+
+class _Cleaner:
+    """The process that waits for our end; runs while there is something to remove then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held = 0
+        self._places: set[str] = set()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def take(self, place: str) -> None:
+        with self._lock:
+            self._held += 1
+            # Without it folders of a killed trainer stay until the next one starts, which is no reason to fail now.
+            with contextlib.suppress(OSError):
+                if self._process is None or self._process.poll() is not None:
+                    self._start()
+                if place not in self._places and self._process is not None and self._process.stdin is not None:
+                    self._process.stdin.write(os.fsencode(place) + b"\0")
+                    self._places.add(place)
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._held -= 1
+            if self._held == 0 and self._process is not None:
+                self._process.kill()
+                self._process.communicate()
+                self._process = None
+
+    def _start(self) -> None:
+        end = off_stdio(os.pidfd_open(os.getpid())) if hasattr(os, "pidfd_open") else -1
+        self._places = set()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-I", "-S", "-B", "-c", _BOOT, str(_FOLDER), str(_FOLDER), str(end)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+                cwd="/",
+                pass_fds=(end,) if end >= 0 else (),
+                start_new_session=True,
+            )
+        finally:
+            if end >= 0:
+                os.close(end)
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's."""
+        if self._process is not None:
+            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+
+_waiting = _Cleaner()
+
+
+def _after_fork() -> None:
+    global _waiting  # noqa: PLW0603 - the inherited one may be locked by a thread that does not exist here
+    _waiting.forget()
+    _waiting = _Cleaner()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
