@@ -254,7 +254,7 @@ def _own_loss(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.training.inner import moves_within_batch
+    from grpo_plus.recipe.iterations import moves_within_batch
 
     if moves_within_batch(config):
         return []

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.parts import (
     advantage_per,
@@ -14,7 +15,6 @@ from grpo_plus.recipe.parts import (
     resolve_objective,
 )
 from grpo_plus.recipe.unread import unread_notes
-from grpo_plus.training.inner import moves_within_batch, steps_per_generation
 from grpo_verifiers.suggest import did_you_mean
 
 if TYPE_CHECKING:

@@ -2,16 +2,14 @@
 
 import argparse
 import copy
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from grpo_verifiers.keywords import numbers
 from grpo_verifiers.suggest import did_you_mean
-
-_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -50,17 +48,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"the config file {path} must hold a mapping of option names to values, like 'beta: 0.0'.")
     return {key: numbers(item) for key, item in value.items()}
-
-
-def numbers(value: Any) -> Any:
-    """``value`` with strings such as ``3e-4``, which YAML 1.1 does not take for numbers, turned into floats."""
-    if isinstance(value, str) and _EXPONENT.match(value):
-        return float(value)
-    if isinstance(value, dict):
-        return {key: numbers(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [numbers(item) for item in value]
-    return value
 
 
 def mapping(field: str, value: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.built import built_problems
+from grpo_plus.recipe.iterations import stop_problems
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
-from grpo_plus.training.inner import stop_problems
 from grpo_plus.training.reference import refresh_problems
 from grpo_verifiers.errors import PluginError, VerifierError
 from grpo_verifiers.problems import Problem
@@ -318,7 +318,7 @@ def _objective_problems(config: Any) -> Sequence[Problem]:
         unread = _unread("objective", config.objective_kwargs)
         return unread + _own_ratio_problems(config) + _length_problems(config)
     from grpo_plus.objectives.compose import objective_problems
-    from grpo_plus.objectives.fields import field_problems
+    from grpo_plus.recipe.objective_fields import field_problems
 
     problems = objective_problems(
         config.objective,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_plus.recipe.iterations import moves_within_batch
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.parts import changed_fields
 from grpo_plus.recipe.processes import planned_processes
-from grpo_plus.training.inner import moves_within_batch
 
 Condition = Callable[[Any], bool]
 

@@ -1,6 +1,5 @@
 """Inner iterations on a generation batch: how often the policy moves on it, and when the rest of them is skipped."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +8,6 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from grpo_plus import _trl
-from grpo_plus.recipe.processes import planned_processes
 
 _KEY = "grpo_plus_passed_steps"
 
@@ -88,61 +86,8 @@ class InnerIterations(TrainerCallback):
         _trl.mark_step(kwargs["optimizer"], skipped=False)
 
 
-def steps_per_generation(config: Any) -> int:
-    """Micro-batches that one process trains on in a generation batch, also before TRL has filled the field in."""
-    if config.steps_per_generation is not None:
-        return _at_least_1(config.steps_per_generation)
-    if config.generation_batch_size is None:
-        return _at_least_1(config.gradient_accumulation_steps)
-    world = planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
-    return _at_least_1(config.generation_batch_size // (_at_least_1(config.per_device_train_batch_size) * world))
-
-
-def moves_within_batch(config: Any) -> bool:
-    """Whether the policy moves between the first and the last look at a generation batch.
-
-    A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer
-    steps after every ``gradient_accumulation_steps``: never in between where the second is a multiple of the first.
-    """
-    looks = steps_per_generation(config) * _at_least_1(config.num_iterations)
-    return _at_least_1(config.gradient_accumulation_steps) % looks != 0
-
-
-def _at_least_1(count: Any) -> int:
-    """A count; one that is no count is reported where the field is checked, and is 1 here."""
-    return max(1, int(count or 1))
-
-
-def stop_problems(config: Any) -> list[str]:
-    """Why ``stop_fraction`` cannot work with a training config; empty when it can."""
-    problems = []
-    if config.num_iterations == 1:
-        problems.append(
-            "stop_fraction ends the inner iterations on a batch early, but num_iterations is 1, so there are none to "
-            "end: set num_iterations to 2 or more, or remove stop_fraction."
-        )
-    accumulation, steps = _at_least_1(config.gradient_accumulation_steps), steps_per_generation(config)
-    if steps % accumulation:
-        problems.append(
-            f"stop_fraction skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) "
-            f"micro-batches is no multiple of gradient_accumulation_steps ({accumulation}): make it one, or remove "
-            "stop_fraction."
-        )
-    if config.fp16:
-        problems.append(
-            "stop_fraction leaves optimizer steps without gradients, which the gradient scaler of fp16 cannot take: "
-            "use bf16, or remove stop_fraction."
-        )
-    if config.deepspeed:
-        problems.append(
-            "stop_fraction leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or "
-            "FSDP, or remove stop_fraction."
-        )
-    return problems
-
-
 def check_clean_steps(accelerator: Any) -> list[str]:
-    """The same for what only the running accelerator knows."""
+    """Problems of ``stop_fraction`` that only the running accelerator shows."""
     problems = []
     if accelerator.scaler is not None:
         problems.append(

@@ -16,7 +16,8 @@ from accelerate.utils import DistributedType
 
 from grpo_plus._trl import mark_step
 from grpo_plus.objectives import objectives
-from grpo_plus.training.inner import check_clean_steps, moves_within_batch, stop_problems
+from grpo_plus.recipe.iterations import moves_within_batch, stop_problems
+from grpo_plus.training.inner import check_clean_steps
 from grpo_verifiers.problems import ConfigError
 
 SETTINGS = {
@@ -156,7 +157,7 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
     if by_length:
         assert bool(refused) == (accumulation % (steps * iterations) == 0)
         return
-    monkeypatch.setattr("grpo_plus.objectives.fields.moves_within_batch", lambda _: True)
+    monkeypatch.setattr("grpo_plus.recipe.objective_fields.moves_within_batch", lambda _: True)
     ends = []
     for exponents in ({}, {"good_exponent": 0.98, "bad_exponent": 1.02}):
         trainer = build(**settings, objective_kwargs=exponents)

@@ -2,12 +2,26 @@
 
 import inspect
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from grpo_verifiers.suggest import unknown
+
+_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
+
+
+def numbers(value: Any) -> Any:
+    """``value`` with strings such as ``3e-4``, which YAML 1.1 takes for text, turned into floats."""
+    if isinstance(value, str) and _EXPONENT.match(value):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [numbers(item) for item in value]
+    return value
 
 
 def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str, inspect.Parameter]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from grpo_plus.objectives.objective import Objective
-from grpo_plus.training.inner import moves_within_batch, steps_per_generation
+from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
 
 
 def field_problems(objective: Objective, config: Any) -> list[str]:
