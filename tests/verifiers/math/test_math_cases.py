@@ -73,8 +73,8 @@ def test_hostile_inputs_are_decided_at_once_and_before_any_algebra(cases):
     assert len(undecided) <= len(rows) // 20, undecided
 
 
-def test_every_stored_gold_accepts_itself(cases):
-    golds = [row["answer"] for row in cases("golds.jsonl")]
+def test_every_stored_gold_accepts_itself(outside_cases):
+    golds = [row["answer"] for row in outside_cases("golds.jsonl")]
     report = check_golds(golds)
     assert report.ok, list(report.lines())
     assert report.total == len(golds)
@@ -84,18 +84,18 @@ def test_every_stored_gold_accepts_itself(cases):
         assert math("so $\\boxed{ " + gold.replace("\\frac", "\\dfrac") + " }$.", gold).status is Status.CORRECT
 
 
-def test_wrong_answers_for_stored_golds_are_wrong(cases):
-    golds = [row["answer"] for row in cases("golds.jsonl")]
+def test_wrong_answers_for_stored_golds_are_wrong(outside_cases):
+    golds = [row["answer"] for row in outside_cases("golds.jsonl")]
     shifted = golds[1:] + golds[:1]
     wrong = [(gold, other) for gold, other in zip(golds, shifted, strict=True) if gold != other]
     accepted_wrongly = [pair for pair in wrong if math("\\boxed{" + pair[1] + "}", pair[0]).score == 1]
     assert [pair for pair in accepted_wrongly if pair != ("5", "x=5")] == []
 
 
-def test_agreement_with_public_suites_is_no_worse_than_math_verifys_and_each_disagreement_has_a_reason(cases):
+def test_agreement_with_public_suites_is_no_worse_than_math_verifys_and_each_disagreement_has_a_reason(outside_cases):
     from math_verify import parse, verify
 
-    rows = cases("triples.jsonl")
+    rows = outside_cases("triples.jsonl")
 
     def delimited(gold):
         return gold if any(sign in gold for sign in ("$", "\\boxed", "\\(")) else f"${gold}$"
@@ -107,8 +107,8 @@ def test_agreement_with_public_suites_is_no_worse_than_math_verifys_and_each_dis
     assert unexplained == {}
 
 
-def test_reading_the_last_number_adds_agreement(cases):
-    rows = cases("triples.jsonl")
+def test_reading_the_last_number_adds_agreement(outside_cases):
+    rows = outside_cases("triples.jsonl")
     assert sum(accepted(row, last_number=True) == row["expected"] for row in rows) > sum(
         accepted(row) == row["expected"] for row in rows
     )
