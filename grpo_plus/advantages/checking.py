@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.advantages.constraints import hints_of, range_problems
 from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError, NotAnEstimatorError, table_parameter
 from grpo_plus.advantages.registry import estimator_of, get_advantage
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread
 from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
-from grpo_verifiers.keywords import check_keywords, keywords_of
+from grpo_verifiers.options import hints_of, keywords_of, option_problems
 from grpo_verifiers.registry import is_reference
 
 
@@ -37,8 +36,7 @@ def keyword_problems(estimator: Estimator, given: Any, base: Path | None = None)
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         return [f"{estimator.title}: keywords are {given!r}, expected a mapping from keyword to value."]
     target = _with_all_keywords(estimator)
-    problems = check_keywords(estimator.title, target, given)
-    problems += range_problems(estimator.title, target.__annotations__, given)
+    problems = option_problems(estimator.title, target, given)
     if estimator.check is not None and not problems:  # it may rely on the types
         problems += estimator.check(given, base)
     return problems

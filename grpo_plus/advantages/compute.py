@@ -19,7 +19,7 @@ from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, steps_of, with_trainable_steps
 from grpo_plus.advantages.table import RewardTable
 from grpo_verifiers.exec.failure import told
-from grpo_verifiers.keywords import keywords_of
+from grpo_verifiers.options import keywords_of
 
 
 @torch.no_grad()

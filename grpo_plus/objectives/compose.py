@@ -10,7 +10,7 @@ from grpo_plus.objectives.pieces import Kind, Piece, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_verifiers.errors import PluginError, VerifierError
-from grpo_verifiers.keywords import numbers
+from grpo_verifiers.options import numbers
 from grpo_verifiers.problems import Problem, raise_all
 from grpo_verifiers.registry import Registry, source_of
 from grpo_verifiers.suggest import unknown

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from grpo_plus.recipe.bounds import Bounds
-from grpo_verifiers.keywords import check_keywords, keywords_of
+from grpo_verifiers.options import keywords_of, option_problems
 from grpo_verifiers.registry import Registry
 
 Kind = Literal["ratio", "surrogate", "kl", "reduce", "loss"]
@@ -67,7 +67,7 @@ class Piece:
     def problems(self, given: Mapping[str, Any]) -> list[str]:
         """What is wrong with keywords for this piece."""
         what = f"the {self.kind} {self.name!r}"
-        found = check_keywords(what, self.fn, given, skip=self._called_with())
+        found = option_problems(what, self.fn, given, skip=self._called_with())
         for name, bounds in self.bounds.items():
             problem = bounds.problem(name, given.get(name))
             found += [f"{what}: {problem}"] if problem else []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_verifiers.keywords import check_keywords
+from grpo_verifiers.options import option_problems
 from grpo_verifiers.suggest import unknown
 
 
@@ -91,7 +91,7 @@ def parse_schedule(spec: Any) -> tuple[Schedule, list[str]]:
     if not isinstance(name, str) or name not in SCHEDULES:
         return Constant(), [f"kl: {unknown('schedule', name, SCHEDULES)}"]
     made = SCHEDULES[name]
-    problems = check_keywords(f"the KL schedule {name!r}", made, keywords)
+    problems = option_problems(f"the KL schedule {name!r}", made, keywords)
     problems += [
         f"the KL schedule {name!r}: {key} is {value!r}, expected a finite number of more than 0."
         for key, value in keywords.items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.paths import absolute
 from grpo_verifiers.errors import PluginError, VerifierError
-from grpo_verifiers.keywords import numbers
+from grpo_verifiers.options import numbers
 from grpo_verifiers.plain import label_problem
 from grpo_verifiers.problems import Problem
 from grpo_verifiers.suggest import unknown

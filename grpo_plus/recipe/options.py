@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from grpo_verifiers.keywords import numbers
+from grpo_verifiers.options import numbers
 from grpo_verifiers.suggest import did_you_mean
 
 

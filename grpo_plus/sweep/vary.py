@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from grpo_plus.recipe.options import StrictLoader
-from grpo_verifiers.keywords import numbers
+from grpo_verifiers.options import numbers
 
 OURS = {"seed": "--seeds", "output_dir": "--out", "resume_from_checkpoint": "the same command again"}
 """Options that a sweep sets for each run, and what sets them."""

@@ -15,7 +15,7 @@ from grpo_verifiers.exec.outcome import MARK, Outcome, Refused
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.fault import FAULTS, Fault, blamed, excused
 from grpo_verifiers.golds.trials import Trial, check_trials
-from grpo_verifiers.keywords import check_keywords
+from grpo_verifiers.options import option_problems
 from grpo_verifiers.plain import readable, short
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
@@ -250,7 +250,7 @@ class FunctionVerifier(Verifier):
             *form.logs,
             *(name for name in form.columns if name not in self.options),
         }
-        found += check_keywords(what, self.fn, self.options, skip=skip, where="option")
+        found += option_problems(what, self.fn, self.options, skip=skip, where="option")
         checks = _imported(self.settings.option_checks) if not found else None
         if checks is not None and self.name in checks:
             found += [f"{what}: {problem}" for problem in checks[self.name](**self._only_options())]

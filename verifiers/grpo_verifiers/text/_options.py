@@ -8,7 +8,7 @@ import typing
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_verifiers.keywords import fits
+from grpo_verifiers.options import fits
 
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 

@@ -3,7 +3,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from grpo_verifiers.keywords import check_keywords, fits, spell
+from grpo_verifiers.options import IsPattern, Range, TagName, fits, option_problems, spell
 
 GOOD = [
     (1, float),
@@ -74,7 +74,7 @@ def target(
 
 
 def test_all_problems_come_at_once():
-    problems = check_keywords(
+    problems = option_problems(
         "the thing", target, {"ep": 1.0, "eps": "x", "scale": "bach", "depth": True}, skip=("table",), where="kw"
     )
     text = "\n".join(problems)
@@ -88,13 +88,13 @@ def test_all_problems_come_at_once():
 
 def test_right_keywords_have_no_problem():
     assert (
-        check_keywords("t", target, {"parts": {"a": 1}, "scale": "batch", "eps": 0, "depth": None}, skip=("table",))
+        option_problems("t", target, {"parts": {"a": 1}, "scale": "batch", "eps": 0, "depth": None}, skip=("table",))
         == []
     )
 
 
 def test_what_the_caller_fills_in_cannot_be_given():
-    problems = check_keywords("t", target, {"table": 1, "parts": {}}, skip=("table",))
+    problems = option_problems("t", target, {"table": 1, "parts": {}}, skip=("table",))
     assert len(problems) == 1
     assert "unknown keyword 'table'" in problems[0]
     assert "There is: depth, eps, parts, scale." in problems[0]
@@ -104,8 +104,8 @@ def test_a_function_of_any_keyword_takes_any_but_what_the_caller_fills_in():
     def anything(table, *, eps: float = 1.0, **rest):
         return rest
 
-    assert check_keywords("t", anything, {"x": 1, "y": "z"}, skip=("table",)) == []
-    assert len(check_keywords("t", anything, {"table": 1, "eps": "no"}, skip=("table",))) == 2
+    assert option_problems("t", anything, {"x": 1, "y": "z"}, skip=("table",)) == []
+    assert len(option_problems("t", anything, {"table": 1, "eps": "no"}, skip=("table",))) == 2
 
 
 class Callable:
@@ -120,23 +120,23 @@ class Made:
 
 @pytest.mark.parametrize("fn", [Callable(), Made])
 def test_objects_and_classes_are_checked_like_functions(fn):
-    assert len(check_keywords("t", fn, {"width": "wide"}, skip=("table",))) == 1
-    assert check_keywords("t", fn, {"width": 2}, skip=("table",)) == []
+    assert len(option_problems("t", fn, {"width": "wide"}, skip=("table",))) == 1
+    assert option_problems("t", fn, {"width": 2}, skip=("table",)) == []
 
 
 def test_annotations_that_cannot_be_evaluated_leave_types_unchecked():
     def odd(table, *, x: "NoSuchType" = 1):  # noqa: F821
         return x
 
-    assert check_keywords("t", odd, {"x": "anything"}, skip=("table",)) == []
-    assert len(check_keywords("t", odd, {"y": 1}, skip=("table",))) == 1
+    assert option_problems("t", odd, {"x": "anything"}, skip=("table",)) == []
+    assert len(option_problems("t", odd, {"y": 1}, skip=("table",))) == 1
 
 
 def test_extra_annotations_do_not_hide_the_type():
     def bounded(*, eps: Annotated[float, "positive"] = 1.0):
         return eps
 
-    assert len(check_keywords("t", bounded, {"eps": "x"})) == 1
+    assert len(option_problems("t", bounded, {"eps": "x"})) == 1
 
 
 @pytest.mark.parametrize(
@@ -150,3 +150,54 @@ def test_extra_annotations_do_not_hide_the_type():
 )
 def test_types_in_words(hint, words):
     assert spell(hint) == words
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad", "words"),
+    [
+        (Annotated[int, Range(1, 64)], [1, 64], [0, 65, 2.0, True, "3"], "an integer from 1 to 64"),
+        (Annotated[int, Range(1)] | None, [1, None], [0, "x"], "an integer of at least 1 or nothing"),
+        (Annotated[int | None, Range(1)], [1, None], [0, "x"], "an integer of at least 1 or nothing"),
+        (
+            Annotated[float, Range(0, 1, open_high=True)],
+            [0, 0.5],
+            [1, -0.1, "x", float("nan")],
+            "a number of at least 0 and less than 1",
+        ),
+        (Annotated[float, Range(0, finite=True)], [0, 1e300], [float("inf"), -1], "a finite number of at least 0"),
+        (Annotated[float, Range(finite=True)], [-1, 0], [float("inf"), 10**400], "a finite number"),
+        (Annotated[float, Range(0, told="a share")], [0, 1], [-1, "x"], "a share"),
+    ],
+)
+def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
+    def fn(*, value: hint): ...
+
+    for value in good:
+        assert option_problems("f", fn, {"value": value}) == []
+    for value in bad:
+        problems = option_problems("f", fn, {"value": value}, bare=True)
+        assert problems == [f"f: value is {value!r}, expected {words}."]
+
+
+def test_other_constraints_stand_in_the_same_place():
+    class Even:
+        def problem(self, value):
+            return "an even number" if value % 2 else None
+
+    def fn(
+        *,
+        n: Annotated[int, Even()] = 0,
+        tag: TagName | None = None,
+        tags: Sequence[TagName] = (),
+        pattern: Annotated[str, IsPattern(groups=1)] = "(x)",
+    ): ...
+
+    good = {"n": 2, "tag": "think", "tags": ["a", "b"], "pattern": "a(b)"}
+    bad = {"n": 3, "tag": "<a>", "tags": ["a", "<b>"], "pattern": "ab"}
+    assert option_problems("f", fn, good) == []
+    problems = option_problems("f", fn, bad, bare=True)
+    starts = ["n is 3, expected an even number", "tag is '<a>', expected a tag", "tags[1] is '<b>', expected a tag"]
+    starts.append("pattern is 'ab', expected a regular expression with 1 group, not 0.")
+    assert len(problems) == 4
+    assert all(problem.startswith(f"f: {start}") for problem, start in zip(problems, starts, strict=True))
+    assert "expected a regular expression (" in option_problems("f", fn, {"pattern": "(a"}, bare=True)[0]

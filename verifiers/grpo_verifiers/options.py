@@ -1,0 +1,349 @@
+"""Options of functions: a signature declares which values may be given, and one check reads every signature.
+
+``k: Annotated[int, Range(1)] = 4`` says everything; type checkers see an integer. Words are a ``Literal``, a tag's name
+is a ``TagName``, and anything else with a method ``problem(value)`` may stand beside the type in the same way.
+"""
+
+import contextlib
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Annotated, Any, Protocol, runtime_checkable
+
+from grpo_verifiers.suggest import unknown
+
+_EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
+
+
+@runtime_checkable
+class Constraint(Protocol):
+    """A condition that stands in ``Annotated`` beside the type of an option."""
+
+    def problem(self, value: Any) -> str | None:
+        """The value expected instead, in words; None when this one is fine."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of a number.
+
+    >>> Range(0, 1, open_low=True).words()
+    'more than 0 and at most 1'
+    >>> Range(1).problem(0)
+    'at least 1'
+
+    Attributes:
+        low: the smallest.
+        high: the largest.
+        open_low: ``low`` itself is outside.
+        open_high: ``high`` itself is outside.
+        finite: infinity is outside, where no end says so.
+        whole_from: numbers from here on must be whole; None: no number must.
+        told: words for a message, in the place of those made from the ends.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+    finite: bool = False
+    whole_from: float | None = None
+    told: str = ""
+
+    def holds(self, value: Any) -> bool:
+        """Whether a number lies in the range; an integer beyond the largest float never does."""
+        inside = self.low <= value <= self.high
+        at_open_end = (self.open_low and value == self.low) or (self.open_high and value == self.high)
+        broken = self.whole_from is not None and value >= self.whole_from and value % 1 != 0
+        too_large = _is_infinite(value) and (self.finite or value not in (math.inf, -math.inf))
+        return inside and not at_open_end and not broken and not too_large
+
+    def problem(self, value: Any) -> str | None:
+        """The range in words where a number lies outside; None for anything that is no number."""
+        if isinstance(value, bool) or not isinstance(value, Real) or self.holds(value):
+            return None
+        return self.words()
+
+    def words(self) -> str:
+        """The range, to stand behind "expected"."""
+        if self.told:
+            return self.told
+        finite = ["finite" if self._ends() else "a finite number"] if self.finite else []
+        return " and ".join([*self._ends(), *finite])
+
+    def phrase(self, kind: str) -> str:
+        """The range behind the name of its type: "an integer from 1 to 64"."""
+        if self.told:
+            return self.told
+        kind = f"a finite {kind.partition(' ')[2]}" if self.finite and kind == "a number" else kind
+        if kind == "an integer" and self.low > -math.inf and self.high < math.inf:
+            return f"{kind} from {_plain(self.low)} to {_plain(self.high)}"
+        return f"{kind} of {' and '.join(self._ends())}" if self._ends() else kind
+
+    def _ends(self) -> list[str]:
+        low = [f"{'more than' if self.open_low else 'at least'} {_plain(self.low)}"] if self.low > -math.inf else []
+        return low + (
+            [f"{'less than' if self.open_high else 'at most'} {_plain(self.high)}"] if self.high < math.inf else []
+        )
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Text that a regular expression matches as a whole.
+
+    Attributes:
+        pattern: the regular expression.
+        told: the text expected, in words.
+    """
+
+    pattern: str
+    told: str
+
+    def problem(self, value: Any) -> str | None:
+        """The words, for a text that does not match."""
+        return self.told if isinstance(value, str) and re.fullmatch(self.pattern, value) is None else None
+
+
+@dataclass(frozen=True)
+class IsPattern:
+    """Text that is a regular expression.
+
+    Attributes:
+        groups: how many groups it has; None: any number.
+    """
+
+    groups: int | None = None
+
+    def problem(self, value: Any) -> str | None:
+        """The reason why a text is no regular expression, or has another number of groups."""
+        if not isinstance(value, str):
+            return None
+        try:
+            groups = re.compile(value).groups
+        except (re.error, OverflowError, RecursionError) as error:
+            return f"a regular expression ({error})"
+        if self.groups is None or groups == self.groups:
+            return None
+        return f"a regular expression with {self.groups} group{'' if self.groups == 1 else 's'}, not {groups}"
+
+
+TagName = Annotated[
+    str,
+    Matches(
+        r"[A-Za-z][A-Za-z0-9_.-]{0,63}",
+        "a tag's name: letters, digits, '_', '-' and '.', starting with a letter, without angle brackets (such as "
+        "'think')",
+    ),
+]
+"""The name of a tag, without its angle brackets."""
+
+
+def option_problems(
+    what: str,
+    fn: Callable[..., Any],
+    given: Mapping[str, Any],
+    *,
+    skip: Collection[str] = (),
+    where: str = "keyword",
+    bare: bool = False,
+) -> list[str]:
+    """Problems of calling ``fn`` with the options ``given``; empty when there are none.
+
+    Unknown names (with the nearest match), missing ones, and values that the annotations do not admit: ``int`` passes
+    for ``float``, ``bool`` for no number, NaN for nothing.
+
+    >>> def top(*, k: Annotated[int, Range(1)] = 4): ...
+    >>> option_problems("top", top, {"k": 0, "n": 2}, bare=True)
+    ['top: k is 0, expected an integer of at least 1.', "top: unknown keyword 'n'. There is: k."]
+
+    Args:
+        what: the function's name in messages ("advantage estimator 'sign'").
+        fn: the function that will be called.
+        given: options from a config.
+        skip: parameters that the caller fills itself.
+        where: the word for one option in messages ("advantage_kwargs").
+        bare: messages about values start with the option's name, without the word.
+    """
+    allowed = keywords_of(fn, skip)
+    hints = hints_of(fn)
+    problems = []
+    for name, value in given.items():
+        if name in allowed:
+            spelled = name if bare else f"{where} {name!r}"
+            problems += [f"{what}: {problem}" for problem in value_problems(spelled, value, hints.get(name, Any))]
+        elif not takes_any_keyword(fn) or name in skip:
+            problems.append(f"{what}: {unknown(where, name, allowed)}")
+    missing = [name for name, p in allowed.items() if p.default is p.empty and name not in given]
+    return problems + [f"{what}: {where} {name!r} is required and missing." for name in missing]
+
+
+def value_problems(name: str, value: Any, hint: Any) -> Iterator[str]:
+    """The problem with one value; of a list, those of its items."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (list, Sequence) and args and isinstance(value, origin) and not isinstance(value, str | bytes):
+        for at, item in enumerate(value):
+            yield from value_problems(f"{name}[{at}]", item, args[0])
+    elif (expected := _expected(value, hint)) is not None:
+        yield f"{name} is {value!r}, expected {expected}."
+
+
+def _expected(value: Any, hint: Any) -> str | None:
+    """The values that an annotation admits, in words; None where it admits this one."""
+    if fits(value, hint):
+        return None
+    for kind, marks in _members(hint):
+        if fits(value, kind):  # of the right type, so its constraint is what it breaks
+            words = (mark.problem(value) for mark in marks if not isinstance(mark, Range))
+            return next(filter(None, words), spell(hint))
+    return spell(hint)
+
+
+def _members(hint: Any) -> Iterator[tuple[Any, list[Constraint]]]:
+    """The alternatives of an annotation, each with its constraints."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        marks = [mark for mark in args[1:] if isinstance(mark, Constraint)]
+        yield from ((kind, [*marks, *more]) for kind, more in _members(args[0]))
+    elif origin in (typing.Union, types.UnionType):
+        for arg in args:
+            yield from _members(arg)
+    else:
+        yield hint, []
+
+
+def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str, inspect.Parameter]:
+    """The parameters of ``fn`` that can be set by keyword, without those in ``skip``."""
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(fn).parameters.items()
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and name not in skip
+    }
+
+
+def takes_any_keyword(fn: Callable[..., Any]) -> bool:
+    """Whether ``fn`` has a ``**kwargs``."""
+    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
+
+
+def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
+    """The evaluated annotations of a function, class or callable object, ``Annotated`` included.
+
+    One that cannot be evaluated (a type imported for type checkers only) is left out: its values go unchecked.
+    """
+    target: Any = fn.__init__ if inspect.isclass(fn) else fn
+    if not hasattr(target, "__annotations__"):
+        target = getattr(fn, "__call__", fn)  # noqa: B004 - the method is wanted
+    names = getattr(inspect.unwrap(target), "__globals__", {})
+    hints: dict[str, Any] = {}
+    for name, annotation in getattr(target, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: annotation})
+        with contextlib.suppress(Exception):  # evaluating an annotation may raise anything
+            hints |= typing.get_type_hints(alone, names, include_extras=True)
+    return hints
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value from a config may stand where ``hint`` is annotated.
+
+    >>> fits(True, int), fits(1, float), fits(0, Annotated[int, Range(1)])
+    (False, True, False)
+    """
+    if hint is Any or isinstance(hint, typing.TypeVar):
+        return True
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return fits(value, args[0]) and not any(isinstance(m, Constraint) and m.problem(value) for m in args[1:])
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, arg) for arg in args)
+    if origin is typing.Literal:
+        return any(value == arg and type(value) is type(arg) for arg in args)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and _is_float(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if origin is None:
+        return isinstance(value, hint) if isinstance(hint, type) else True
+    if not isinstance(origin, type):
+        return True
+    if not isinstance(value, origin) or isinstance(value, str | bytes):
+        return False
+    return _items_fit(value, origin, args)
+
+
+def _items_fit(value: Any, origin: type, args: tuple[Any, ...]) -> bool:
+    """Whether the items of a collection fit the arguments of its annotation."""
+    if issubclass(origin, Mapping) and len(args) == 2:
+        return all(fits(k, args[0]) and fits(v, args[1]) for k, v in value.items())
+    if issubclass(origin, tuple):
+        if len(args) == 2 and args[1] is Ellipsis:
+            return all(fits(item, args[0]) for item in value)
+        return len(value) == len(args) and all(fits(item, arg) for item, arg in zip(value, args, strict=True))
+    if issubclass(origin, Collection) and len(args) == 1:
+        return all(fits(item, args[0]) for item in value)
+    return True
+
+
+def spell(hint: Any) -> str:
+    """An annotation in words for a message.
+
+    >>> spell(Annotated[int, Range(1, 64)] | None)
+    'an integer from 1 to 64 or nothing'
+    """
+    members = list(_members(hint))
+    if len(members) > 1:
+        return " or ".join(_spell(kind, marks) for kind, marks in members)
+    return _spell(*members[0])
+
+
+def _spell(kind: Any, marks: Collection[Constraint]) -> str:
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(repr(arg) for arg in typing.get_args(kind))
+    names = {float: "a number", int: "an integer", bool: "true or false", str: "a string", type(None): "nothing"}
+    name = names.get(kind, str(kind).replace("typing.", "").replace("collections.abc.", ""))
+    for mark in marks:
+        if isinstance(mark, Range) and kind in (int, float):
+            return mark.phrase(name)
+        if kind is str and isinstance(mark, Matches):
+            return mark.told
+    return name
+
+
+def numbers(value: Any) -> Any:
+    """The value with strings such as ``3e-4``, which YAML 1.1 takes for text, turned into floats.
+
+    >>> numbers({"beta": "3e-4", "name": "1e"})
+    {'beta': 0.0003, 'name': '1e'}
+    """
+    if isinstance(value, str) and _EXPONENT.match(value):
+        return float(value)
+    if isinstance(value, dict):
+        return {key: numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [numbers(item) for item in value]
+    return value
+
+
+def _is_float(value: float) -> bool:
+    """Whether a number is one, and no integer beyond the largest float."""
+    try:
+        return not math.isnan(value)
+    except OverflowError:
+        return False
+
+
+def _is_infinite(value: Any) -> bool:
+    try:
+        return math.isinf(value)
+    except OverflowError:  # an integer beyond the largest float
+        return True
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else f"{value:g}"
