@@ -1,4 +1,4 @@
-"""The dataset of a run: a local file, a folder, or the hub; and its prompts."""
+"""The dataset and the model that a config names: a local file or folder, a function by reference, or the hub."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +10,7 @@ from grpo_verifiers.registry import import_reference, is_reference
 from grpo_verifiers.suggest import unknown
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+NO_MODEL = "model_name_or_path is missing: name a model on the hub or a folder."
 
 
 def load_rows(name: str, config: str | None = None, *, streaming: bool = False, base: Path | None = None) -> Any:
@@ -53,6 +54,28 @@ def call_reference(field: str, name: str, base: Path | None) -> Any:
         raise UserError(f"{field}: {name!r} is {function!r}, expected a function without arguments.")
     with PartialState().main_process_first():
         return function()
+
+
+def model_path(name: str | None, base: Path) -> str:
+    """A model's folder or name on the hub; for a reference, the folder that its function returns.
+
+    Raises:
+        UserError: there is no name or no such folder, or the function fails.
+    """
+    if not name:
+        raise UserError(NO_MODEL)
+    if name.startswith(("/", "./", "../", "~")) and not is_reference(name) and not Path(name).exists():
+        where = "" if Path(name).expanduser().is_absolute() else f": looked in {Path.cwd()}"
+        raise UserError(
+            f"model_name_or_path: the folder {name!r} does not exist{where}. "
+            "Give a folder with a config.json, or a name on the hub."
+        )
+    if not is_reference(name) or Path(name).exists():
+        return name
+    made = call_reference("model_name_or_path", name, base)
+    if not isinstance(made, str | Path):
+        raise UserError(f"model_name_or_path: the function {name!r} returned {made!r}, expected the path of a folder.")
+    return str(made)
 
 
 def _made(name: str, base: Path | None) -> Any:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PROG = "grpo-plus sweep"
 INTERRUPTED = 130
+CHECKER = (sys.executable, "-m", "grpo_plus.cli._variants")
 EXAMPLES = """\
 examples:
   grpo-plus sweep config.yaml --vary advantage=zscore,sign,rloo --seeds 3
@@ -31,7 +32,7 @@ The same command goes on where a sweep stopped; more variants and seeds may be a
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Check every variant, run what is not finished, compare; the exit code is 1 when any run failed."""
+    """Check every variant, run the unfinished ones, compare; the exit code is 1 if a run failed."""
     from grpo_plus.sweep.vary import SweepError
 
     try:
@@ -61,7 +62,7 @@ def _sweep(arguments: Sequence[str]) -> int:
         console(sys.stdout).print(plan_table(plan, manifest))
         if any(manifest.of(run).state != "finished" for run in plan.runs):
             print("checking every variant before the first run starts", flush=True)
-            checked = check(plan, {**environment, **_all_devices(slots)})
+            checked = check(plan, {**environment, **_all_devices(slots)}, CHECKER)
             _check_devices(slots, checked)
             if options.dry_run:
                 return 0
@@ -76,7 +77,7 @@ def _sweep(arguments: Sequence[str]) -> int:
 
 
 def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> int:
-    """Tables and report of what is finished, and what to do about the rest."""
+    """Print tables and report of the finished runs, and the command that resumes the rest."""
     from grpo_plus.sweep.runner import log_tail
     from grpo_plus.sweep.show import console, result_table
 
@@ -92,7 +93,7 @@ def _compare(plan: "Plan", manifest: "Manifest", arguments: Sequence[str]) -> in
         ends: dict[tuple[str, ...], list[Run]] = {}
         for run in failed:
             ends.setdefault(tuple(log_tail(run.log)), []).append(run)
-        for tail, runs in ends.items():  # a mistake in the config ends every run in the same words
+        for tail, runs in ends.items():  # one mistake in the config ends every run with the same lines
             titles = "; ".join(f"{run.title} (code {manifest.of(run).code})" for run in runs)
             print(f"\n  {titles}\n  the end of {runs[0].log}:", file=sys.stderr)
             print("\n".join(f"    {line}" for line in tail), file=sys.stderr)
@@ -119,7 +120,7 @@ def _report(plan: "Plan", folders: Sequence[Path]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Our own options, and the rest, which every run gets."""
+    """The sweep's own options, and all others, which every run gets."""
     parser = Parser(
         prog=PROG,
         description=__doc__,
@@ -156,7 +157,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def _slots(jobs: int | None, devices: str | None, environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """The places where runs may be, each as the variables that make it so."""
+    """The slots for runs, each as its environment variables."""
     if int(environment.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a sweep starts its own processes: start it once, without accelerate launch or torchrun.")
     if jobs is not None and devices is not None:

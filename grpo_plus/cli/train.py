@@ -221,7 +221,7 @@ def build_trainer(parsed: "Parsed") -> Any:
     """The trainer that a command line describes."""
     from trl import get_dataset, get_peft_config, get_quantization_config
 
-    from grpo_plus.cli._data import check_rows, load_rows, pick_split
+    from grpo_plus.cli._data import NO_MODEL, check_rows, load_rows, model_path, pick_split
     from grpo_plus.cli._prompts import check_columns, with_prompts
     from grpo_plus.cli._rewards import resolve_rewards
     from grpo_plus.evaluation.measure import Measure
@@ -231,7 +231,7 @@ def build_trainer(parsed: "Parsed") -> Any:
 
     script, args, model = parsed.script, parsed.training, parsed.model
     if not model.model_name_or_path:
-        raise UserError("model_name_or_path is missing: name a model on the hub or a folder.")
+        raise UserError(NO_MODEL)
     rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
     if not rewards and not args.verifiers:
         raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
@@ -265,7 +265,7 @@ def build_trainer(parsed: "Parsed") -> Any:
         "dtype": model.dtype,
         **(args.model_init_kwargs or {}),
     }
-    path = _model_path(model.model_name_or_path, parsed.folder)
+    path = model_path(model.model_name_or_path, parsed.folder)
     tokenizer = _tokenizer(path, args.model_init_kwargs) if prompt else None
     chat = getattr(tokenizer, "chat_template", None) is not None
     if prompt.get("chat") and not chat:
@@ -321,24 +321,6 @@ def _show_prompt(prompt: Any, tokenizer: Any, args: Any) -> None:
         "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers
     ):
         _tell("It ends with <think>, which no completion will repeat: think_format needs kwargs: {prefilled: true}.")
-
-
-def _model_path(name: str, base: Path) -> str:
-    """A folder or a name on the hub; or what the function returns that a reference names."""
-    from grpo_plus.cli._data import call_reference
-
-    if name.startswith(("/", "./", "../", "~")) and not is_reference(name) and not Path(name).exists():
-        where = "" if Path(name).expanduser().is_absolute() else f": looked in {Path.cwd()}"
-        raise UserError(
-            f"model_name_or_path: the folder {name!r} does not exist{where}. "
-            "Give a folder with a config.json, or a name on the hub."
-        )
-    if not is_reference(name) or Path(name).exists():
-        return name
-    made = call_reference("model_name_or_path", name, base)
-    if not isinstance(made, str | Path):
-        raise UserError(f"model_name_or_path: the function {name!r} returned {made!r}, expected the path of a folder.")
-    return str(made)
 
 
 def _trusts_code(args: Any, model: Any) -> bool:

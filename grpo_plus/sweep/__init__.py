@@ -1,1 +1,1 @@
-"""Many runs of one config: a grid of variants times seeds, each a training run of its own, compared at the end."""
+"""Many runs of one config: a grid of variants times seeds, one training run each, compared at the end."""

@@ -1,4 +1,4 @@
-"""``sweep.json``: what a sweep is and how far it got, so that the same command goes on where it stopped."""
+"""``sweep.json``: the state of a sweep, from which the same command resumes it."""
 
 import contextlib
 import fcntl
@@ -22,15 +22,15 @@ State = Literal["waiting", "running", "finished", "failed", "stopped"]
 
 @dataclass
 class Entry:
-    """How far one run is.
+    """The state of one run.
 
     Attributes:
-        variant: its label.
-        seed: of the run.
-        flags: its command line after the config file.
-        state: ``running`` in a file that nobody writes any more means killed.
+        variant: label of the variant.
+        seed: seed of the run.
+        flags: command line after the config file.
+        state: ``running`` in the file of a sweep that has ended means killed.
         code: exit code of the last attempt.
-        attempts: how often it was started.
+        attempts: number of starts.
         results: final figures of a finished run, by title.
     """
 
@@ -43,35 +43,42 @@ class Entry:
     results: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass
 class Manifest:
-    """The state of a sweep, written whole after every change."""
+    """The state of a sweep; the file is replaced at every change.
 
-    def __init__(self, path: Path, plan: Plan, entries: dict[str, Entry]) -> None:
-        """See `open_manifest`."""
-        self._path = path
-        self._plan = plan
-        self._entries = entries
+    Attributes:
+        plan: all runs.
+        entries: by the name of the run; also of runs that the plan has left out since.
+    """
+
+    plan: Plan
+    entries: dict[str, Entry]
 
     def of(self, run: Run) -> Entry:
         """The entry of a run."""
-        return self._entries[run.name]
+        return self.entries[run.name]
 
     def save(self) -> None:
-        """Write it."""
+        """Write the file."""
         whole = {
             "schema": SCHEMA,
-            "config": str(self._plan.config),
-            "values": redact(plain(self._plan.values)),
-            "shared": redact(list(self._plan.shared)),
-            "runs": {name: redact(asdict(entry)) for name, entry in self._entries.items()},
+            "config": str(self.plan.config),
+            **_identity(self.plan),
+            "runs": {name: redact(asdict(entry)) for name, entry in self.entries.items()},
         }
-        write_whole(self._path, json.dumps(whole, indent=1) + "\n")
+        write_whole(self.plan.out / FILE, json.dumps(whole, indent=1) + "\n")
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    """The settings that every run of a sweep has in common."""
+    return {"values": redact(plain(plan.values)), "shared": redact(list(plan.shared))}
 
 
 def open_manifest(plan: Plan) -> Manifest:
-    """The manifest of the plan's folder: the one that is there, if it is of the same config, or a new one.
+    """The manifest in the plan's folder if it is of the same config, otherwise a new one.
 
-    Variants and seeds may be added and left out; runs that are there already keep their state.
+    Variants and seeds may be added or left out; runs of an earlier start keep their state.
 
     Raises:
         SweepError: the folder holds something else, or a sweep of another config.
@@ -79,24 +86,22 @@ def open_manifest(plan: Plan) -> Manifest:
     path = plan.out / FILE
     entries: dict[str, Entry] = {}
     if path.is_file():
-        old = _read(path)
-        differences = _differences(old, plan)
-        if differences:
+        old, entries = _read(path)
+        if differences := _differences(old, _identity(plan)):
             raise SweepError(
                 f"the sweep in {plan.out} is of another config:\n"
                 + "\n".join(f"  {line}" for line in differences)
                 + "\nChange it back to go on, or start another sweep with --out."
             )
-        entries = {name: Entry(**entry) for name, entry in old["runs"].items()}
     elif plan.out.is_dir() and any(child.name != LOCK for child in plan.out.iterdir()):
         raise SweepError(f"{plan.out} is not empty and holds no sweep: name another folder with --out.")
     for run in plan.runs:
         entry = entries.setdefault(run.name, Entry(run.variant.label, run.seed, list(run.flags)))
         if entry.state == "running":
             entry.state = "stopped"
-        elif entry.state == "finished" and not run.folder.is_dir():  # thrown away since
+        elif entry.state == "finished" and not run.folder.is_dir():  # removed since
             entry.state = "waiting"
-    return Manifest(path, plan, entries)
+    return Manifest(plan, entries)
 
 
 LOCK = ".lock"
@@ -104,10 +109,10 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Hold the folder for this sweep; gives the descriptor that runs inherit and hold it by as long as they live.
+    """Lock the folder for this sweep; yields the descriptor, which runs inherit: the lock lives as long as they do.
 
     Raises:
-        SweepError: another sweep, or a run that one left behind, still works there; or it cannot be written.
+        SweepError: another sweep or a run of one still works there, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,34 +137,32 @@ def locked(folder: Path) -> Iterator[int]:
                 folder.rmdir()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
+    """The identity and the entries in a file."""
     try:
-        found = json.loads(read_text(path))
-        if found["schema"] != SCHEMA:
-            raise SweepError(f"{path} was written by another version (schema {found['schema']}): use --out.")
-        for entry in found["runs"].values():
-            Entry(**entry)
+        whole = json.loads(read_text(path))
+        schema = whole["schema"]
+        if schema == SCHEMA:
+            identity = {"values": dict(whole["values"]), "shared": list(whole["shared"])}
+            return identity, {name: Entry(**entry) for name, entry in whole["runs"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, SweepError):
-            raise
         raise SweepError(f"{path} cannot be read ({error}): remove it to start anew, or use --out.") from error
-    return dict(found)
+    raise SweepError(f"{path} was written by another version (schema {schema}): use --out.")
 
 
-def _differences(old: Mapping[str, Any], plan: Plan) -> list[str]:
-    """What the config says now and did not say then."""
-    new: dict[str, Any] = redact(plain(plan.values))
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """A line for each setting that has changed."""
+
+    def text(values: Mapping[str, Any], key: str) -> str:
+        return json.dumps(values[key], ensure_ascii=False) if key in values else "not set"
+
+    before, now = old["values"], new["values"]
     lines = [
-        f"{key}: {_shown(old['values'], key)} then, {_shown(new, key)} now"
-        for key in dict.fromkeys([*old["values"], *new])
-        if old["values"].get(key, _shown) != new.get(key, _shown)
+        f"{key}: {text(before, key)} then, {text(now, key)} now"
+        for key in dict.fromkeys([*before, *now])
+        if (key in before, before.get(key)) != (key in now, now.get(key))
     ]
-    shared: list[str] = redact(list(plan.shared))
-    if list(old["shared"]) != shared:
-        then, now = (" ".join(words) or "none" for words in (old["shared"], shared))
-        lines.append(f"options: {then} then, {now} now")
+    if old["shared"] != new["shared"]:
+        options = [" ".join(each["shared"]) or "none" for each in (old, new)]
+        lines.append(f"options: {options[0]} then, {options[1]} now")
     return lines
-
-
-def _shown(values: Mapping[str, Any], key: str) -> str:
-    return json.dumps(values[key], ensure_ascii=False) if key in values else "not set"

@@ -1,5 +1,6 @@
-"""The runs of a sweep: which there are, the command of each, and where each keeps what it makes."""
+"""The runs of a sweep: their names, folders and commands."""
 
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,10 @@ class Run:
     """One training run of a sweep.
 
     Attributes:
-        variant: what is set.
-        seed: of everything random.
-        folder: its output directory.
-        flags: its command line after the config file.
+        variant: the settings that vary.
+        seed: seed of everything random.
+        folder: output directory.
+        flags: command line after the config file.
     """
 
     variant: Variant
@@ -28,17 +29,17 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Unique in the sweep, and short."""
+        """A short name, unique in the sweep."""
         return f"{self.variant.folder}/seed-{self.seed}"
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The name that people read."""
         return f"{self.variant.label}, seed {self.seed}"
 
     @property
     def log(self) -> Path:
-        """What the run printed."""
+        """The file with the run's output."""
         return self.folder.with_name(f"{self.folder.name}.log")
 
 
@@ -48,10 +49,10 @@ class Plan:
 
     Attributes:
         config: the YAML file.
-        values: what it holds.
-        shared: flags that every run gets.
+        values: its content.
+        shared: flags of every run.
         out: the sweep's folder.
-        runs: variants in the order given, each with all seeds.
+        runs: all seeds of the first variant, then of the second, and so on.
     """
 
     config: Path
@@ -62,18 +63,18 @@ class Plan:
 
     @property
     def variants(self) -> list[Variant]:
-        """Each once, in order."""
+        """The variants in order, without repetition."""
         return list({run.variant.label: run.variant for run in self.runs}.values())
 
     def still_holds(self) -> bool:
-        """Whether the config file says what it said: runs read it when they start, and must all read the same."""
+        """True while the config file is unchanged: every run reads it at its own start."""
         try:
             return read_yaml(self.config) == self.values
         except ValueError:
             return False
 
     def command(self, run: Run) -> list[str]:
-        """The process of a run."""
+        """The command line of a run."""
         return [sys.executable, "-m", "grpo_plus.cli", "train", str(self.config), *run.flags]
 
 
@@ -83,37 +84,34 @@ def make_plan(
     """All runs of a sweep.
 
     Raises:
-        SweepError: the config cannot be read, or sets what every run needs of its own.
+        SweepError: the config cannot be read, or sets an option that differs between runs.
     """
     try:
         values = read_yaml(config)
     except ValueError as error:
         raise SweepError(str(error)) from error
+    flags = {word.partition("=")[0].removeprefix("--") for word in shared if word.startswith("--")}
     for option, instead in OURS.items():
-        if any(word.partition("=")[0] == f"--{option}" for word in shared):
+        if option in flags:
             raise SweepError(f"--{option}: every run of a sweep has its own; {instead} sets it.")
     if values.get("resume_from_checkpoint"):
         raise SweepError(f"{config} sets resume_from_checkpoint: runs of a sweep start anew, so take it out.")
-    if values.get("push_to_hub") or any(word.partition("=")[0] == "--push_to_hub" for word in shared):
+    if values.get("push_to_hub") or "push_to_hub" in flags:
         raise SweepError(
             "push_to_hub: runs of a sweep would replace each other's model there. Take it out, and push one."
         )
-    given = {word.partition("=")[0].removeprefix("--") for word in shared if word.startswith("--")}
-    for variant in variants:
-        both = [key for key, _ in variant.values if key in given]
-        if both:
-            raise SweepError(f"{both[0]} is both varied and given as --{both[0]}: keep one.")
+    for key in (key for variant in variants for key, _ in variant.values if key in flags):
+        raise SweepError(f"{key} is both varied and given as --{key}: keep one.")
     folder = (out or _default_folder(config, values)).expanduser()
     runs = []
-    for variant in variants:
-        for seed in seeds:
-            where = folder / variant.folder / f"seed-{seed}"
-            flags = [*shared, *variant.flags(), f"--seed={seed}", f"--output_dir={where}"]
-            if "run_name" not in given and "run_name" not in values:
-                flags.append(f"--run_name={variant.label}, seed {seed}")
-            if "record" not in given and "record" not in values:
-                flags.append("--record=true")  # the comparison reads it
-            runs.append(Run(variant, seed, where, tuple(flags)))
+    for variant, seed in itertools.product(variants, seeds):
+        where = folder / variant.folder / f"seed-{seed}"
+        own = [*shared, *variant.flags(), f"--seed={seed}", f"--output_dir={where}"]
+        if "run_name" not in flags and "run_name" not in values:
+            own.append(f"--run_name={variant.label}, seed {seed}")
+        if "record" not in flags and "record" not in values:
+            own.append("--record=true")  # the comparison reads it
+        runs.append(Run(variant, seed, where, tuple(own)))
     return Plan(config, values, tuple(shared), folder, tuple(runs))
 
 

@@ -1,4 +1,4 @@
-"""What a run came to, read from its record as the report reads it; and how far a run is that goes on."""
+"""The final figures of a run, read from its record as the report reads it, and the progress of a live run."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from grpo_plus.report.compare import at_the_end
 from grpo_plus.training.checkpoints import read_json
 
 TITLES = {"reward": "final reward", "eval_reward": "held-out reward"}
-"""Metrics that are compared, by their names in the log; beside these, the held-out accuracy by every verifier."""
+"""Compared metrics by their names in the log; the held-out accuracy by every verifier is added."""
 ACCURACY = "held-out accuracy"
 SECONDS = "seconds"
 _ACCURACY = ("eval_verifiers/", "/status/correct")
@@ -17,7 +17,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def final(folder: Path) -> dict[str, float]:
-    """The figures that runs are compared by, by title: means over the last tenth of what was logged, as in reports.
+    """The compared figures by title: means over the last tenth of the log, as in reports.
 
     Raises:
         RunError: there is no run in the folder.
@@ -34,21 +34,22 @@ def final(folder: Path) -> dict[str, float]:
 
 
 def _measured_after(folder: Path) -> dict[str, float]:
-    """What a config's ``measure`` found once training was over: of many samples, so it wins over an evaluation."""
-    results = read_json(folder / "measure" / "after.json").get("results")
-    found = {}
+    """The accuracy from a config's ``measure`` after training; it has many samples, so it replaces an evaluation's."""
     try:
-        for label, each in (results or {})["verifiers"].items():
-            found[f"{ACCURACY}, {label}"] = float(each["pass_at"]["1"]["value"])
+        verifiers = read_json(folder / "measure" / "after.json")["results"]["verifiers"]
+        return {f"{ACCURACY}, {label}": float(each["pass_at"]["1"]["value"]) for label, each in verifiers.items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
-    return found
 
 
 def progress(folder: Path) -> str:
-    """How far a run is, in a few words, from the end of its record: this is asked every second."""
+    """The progress of a run in a few words, from the end of its record: this is asked every second."""
     total = read_json(folder / FOLDER / RUN).get("max_steps")
-    for line in reversed(_last_lines(folder / FOLDER / METRICS)):
+    try:
+        lines = read_tail(folder / FOLDER / METRICS).splitlines()
+    except OSError:
+        lines = []
+    for line in reversed(lines):
         try:
             row = json.loads(line)
             step, reward = row["step"], row["values"]["reward"]
@@ -59,10 +60,12 @@ def progress(folder: Path) -> str:
     return "starting"
 
 
-def _last_lines(path: Path) -> list[bytes]:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            return file.read().splitlines()
-    except OSError:
-        return []
+def read_tail(path: Path) -> str:
+    """The end of a text file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The runs of a sweep as child processes: so many at a time, watched, stopped in an orderly way, never left behind."""
+"""Run the processes of a sweep, a few at a time; a signal lets them save, and none outlives the sweep."""
 
 import contextlib
 import os
@@ -15,26 +15,26 @@ from typing import IO, Any
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
-from grpo_plus.sweep.results import SECONDS, final
+from grpo_plus.sweep.results import SECONDS, final, read_tail
 from grpo_plus.sweep.vary import SweepError
 from grpo_plus.training.checkpoints import last_checkpoint, read_json
 from grpo_verifiers.files import open_own
 from grpo_verifiers.sandbox.proc import end_tree
 
 GRACE = 600.0
-"""Seconds that a run has to finish its step, save and leave after Ctrl-C; a second one ends it at once."""
+"""Seconds for a run to finish its step, save and exit after Ctrl-C; a second Ctrl-C kills it at once."""
 PAUSE = 0.2
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs live.
+    """The environment of the runs.
 
     Attributes:
-        slots: variables of each place where one run may be at a time, such as its device.
-        environment: variables of all runs.
+        slots: environment variables of each slot for one run, such as its device.
+        environment: environment variables of all runs.
         hold: descriptor of the folder's lock, which runs inherit.
-        ports: give each run a port of its own for its processes to meet at.
+        ports: give each run its own rendezvous port.
     """
 
     slots: Sequence[Mapping[str, str]]
@@ -45,14 +45,14 @@ class Place:
 
 @dataclass
 class Live:
-    """A run that is running.
+    """A running run.
 
     Attributes:
-        run: which.
-        slot: the variables that make up its place, such as its device.
-        process: the command.
-        log: its open log file.
-        started: on the monotonic clock.
+        run: the run.
+        slot: the slot's environment variables.
+        process: the child process.
+        log: the open log file.
+        started: start time on the monotonic clock.
     """
 
     run: Run
@@ -64,13 +64,13 @@ class Live:
 
 @dataclass
 class Watch:
-    """What a runner tells whoever shows it.
+    """Callbacks for a display.
 
     Attributes:
-        began: called with a run that starts.
-        ended: called with a run that is over.
-        tick: called all the time with the runs that are running.
-        stopping: called once when the sweep was told to stop.
+        began: called with each run at its start.
+        ended: called with each run at its end.
+        tick: called several times a second with the live runs.
+        stopping: called once with the live runs, at the first signal.
     """
 
     began: Callable[[Run], None] = lambda _: None
@@ -81,13 +81,13 @@ class Watch:
 
 @dataclass
 class Stop:
-    """How often somebody asked to stop: once, and runs may save; twice, and they end at once."""
+    """The number of signals so far: after the first, runs may save; after the second, they are killed."""
 
     asked: int = 0
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Count signals instead of raising, so that none can fall between a start and its being noted."""
+        """Count signals instead of raising: an exception between a start and its entry would lose the run."""
 
         def hear(_number: int, _frame: Any) -> None:
             self.asked += 1
@@ -104,17 +104,17 @@ class Stop:
 
 
 def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Watch) -> None:
-    """Run what is not finished yet, as many at a time as there are slots.
+    """Run all unfinished runs, one for each slot at a time.
 
     Args:
         plan: all runs.
-        manifest: kept up to date.
-        place: where they run.
-        stop: tells when to end early.
-        watch: what to show.
+        manifest: updated at every start and end.
+        place: the environment of the runs.
+        stop: counts the signals.
+        watch: callbacks for a display.
 
     Raises:
-        SweepError: the config file was changed meanwhile; what had started by then is noted.
+        SweepError: the config file changed during the sweep; runs that had started are in the manifest.
     """
     changed = False
     waiting = [run for run in plan.runs if manifest.of(run).state != "finished"]
@@ -145,7 +145,7 @@ def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Wat
                 free.append(each.slot)
                 _note(manifest, each, stopped=bool(stop.asked))
                 watch.ended(each.run)
-    finally:  # an error of ours must not leave runs behind
+    finally:  # an exception must not leave runs behind
         for each in live:
             end_tree(each.process.pid)
             each.process.wait()
@@ -193,7 +193,7 @@ def _start(plan: Plan, manifest: Manifest, run: Run, slot: Mapping[str, str], pl
 
 
 def _note(manifest: Manifest, live: Live, *, stopped: bool) -> None:
-    """Write down how a run ended."""
+    """Enter how a run ended."""
     live.log.close()
     entry = manifest.of(live.run)
     entry.code = live.process.returncode
@@ -217,9 +217,7 @@ def _free_port() -> int:
 def log_tail(path: Path, lines: int = 12) -> list[str]:
     """The last lines of a log, without the repainting of progress bars."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 64 * 1024))
-            text = file.read().decode("utf-8", "replace")
+        text = read_tail(path)
     except OSError as error:
         return [f"(the log cannot be read: {error})"]
     shown = [line.rsplit("\r", 1)[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
@@ -227,7 +225,7 @@ def log_tail(path: Path, lines: int = 12) -> list[str]:
 
 
 def threads(jobs: int) -> dict[str, str]:
-    """Each of several runs on one machine gets its share of the cores, unless somebody said how many."""
+    """Share the cores between runs side by side, unless ``OMP_NUM_THREADS`` is set."""
     if jobs < 2 or "OMP_NUM_THREADS" in os.environ:
         return {}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

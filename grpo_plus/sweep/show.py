@@ -1,4 +1,4 @@
-"""A sweep on the terminal: the plan before, one line that moves while it runs, the comparison after."""
+"""A sweep on the terminal: a table of the plan, a progress line, and a table of results."""
 
 import contextlib
 import shutil
@@ -20,11 +20,11 @@ from grpo_plus.sweep.results import SECONDS, progress
 from grpo_plus.sweep.runner import Live
 
 EVERY = 1.0
-"""Seconds between two looks at how far the runs are."""
+"""Seconds between updates of the progress line."""
 
 
 def plan_table(plan: Plan, manifest: Manifest) -> Table:
-    """What will run: a line for each variant."""
+    """The planned runs, one row for each variant."""
     table = Table(
         "variant",
         "seeds",
@@ -41,7 +41,7 @@ def plan_table(plan: Plan, manifest: Manifest) -> Table:
 
 
 def result_table(plan: Plan, manifest: Manifest) -> Table:
-    """Mean and spread over the seeds of every variant, for what was measured."""
+    """Mean and standard deviation over the seeds of each variant, one column for each figure."""
     finished = [run for run in plan.runs if manifest.of(run).state == "finished"]
     measured = list(dict.fromkeys(title for run in finished for title in manifest.of(run).results))
     measured.sort(key=lambda title: title == SECONDS)
@@ -67,14 +67,14 @@ def _cell(title: str, values: Sequence[float]) -> str:
 
 
 def console(file: TextIO) -> Console:
-    """Tables for a terminal, and wide enough for labels where there is none."""
+    """A console; outside a terminal it is wide enough for labels."""
     terminal = file.isatty()
     return Console(file=file, width=None if terminal else 120, highlight=False)
 
 
 @dataclass
 class Line:
-    """One line that is painted over while it goes on; without a terminal, one line for each start and end."""
+    """A progress line that is redrawn in place; without a terminal, one line for each start and end."""
 
     plan: Plan
     manifest: Manifest
@@ -84,12 +84,12 @@ class Line:
     _took: list[float] = field(default_factory=list)
 
     def began(self, run: Run) -> None:
-        """A run starts."""
+        """Report the start of a run."""
         if not self.file.isatty():
             self.say(f"{self._at(run)} {run.title}: started")
 
     def ended(self, run: Run) -> None:
-        """A run is over."""
+        """Report the end of a run."""
         entry = self.manifest.of(run)
         if entry.state == "finished":
             found = ", ".join(f"{title} {_cell(title, [value])}" for title, value in entry.results.items())
@@ -99,7 +99,7 @@ class Line:
             self.say(f"{self._at(run)} {run.title}: {entry.state} (code {entry.code}), see {run.log}")
 
     def tick(self, live: Sequence[Live]) -> None:
-        """Time goes by."""
+        """Redraw the line."""
         if not self.file.isatty() or time.monotonic() - self._looked < EVERY:
             return
         self._looked = time.monotonic()
@@ -110,18 +110,18 @@ class Line:
         self._write(f"\r\x1b[K{text[:width]}")
 
     def stopping(self, live: Sequence[Live]) -> None:
-        """The sweep was told to stop."""
+        """Report the first signal."""
         if live:
             runs = "the run" if len(live) == 1 else f"{len(live)} runs"
             self.say(f"stopping: {runs} may save and leave; Ctrl-C again ends what is still there at once")
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         clear = "\r\x1b[K" if self.file.isatty() else ""
         self._write(f"{clear}{text}\n")
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a closed terminal or pipe is no reason to end runs
+        with contextlib.suppress(OSError):  # a closed terminal or pipe must not end the runs
             self.file.write(text)
             self.file.flush()
 
@@ -133,7 +133,7 @@ class Line:
         return f"{done} of {len(self.plan.runs)}"
 
     def _left(self) -> str:
-        """A guess from how fast runs ended so far."""
+        """The time left, estimated from the runs so far."""
         if not self._took:
             return ""
         waiting = sum(self.manifest.of(run).state in ("waiting", "running", "stopped") for run in self.plan.runs)

@@ -1,4 +1,4 @@
-"""What varies: ``advantage=zscore,sign`` and ``advantage=zscore,sign; beta=0,0.04`` read into variants of a config."""
+"""Parse ``advantage=zscore,sign`` and ``advantage=zscore,sign; beta=0,0.04`` into variants of a config."""
 
 import hashlib
 import itertools
@@ -14,22 +14,22 @@ from grpo_plus.recipe.options import StrictLoader
 from grpo_verifiers.options import numbers
 
 OURS = {"seed": "--seeds", "output_dir": "--out", "resume_from_checkpoint": "the same command again"}
-"""Options that a sweep sets for each run, and what sets them."""
+"""Options that a sweep sets for each run, and the flag for each."""
 
 _KEY = re.compile(r"[A-Za-z_][\w.]*\Z")
 _NAME_LENGTH = 80
 
 
 class SweepError(ValueError):
-    """A sweep that cannot be run as it was asked for; the message says what to change."""
+    """A sweep that cannot run as requested; the message says what to change."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One setting of everything that varies.
+    """One value for each option that varies.
 
     Attributes:
-        values: option to value, in the order given.
+        values: pairs of option and value, in the order of the command line.
     """
 
     values: tuple[tuple[str, Any], ...]
@@ -41,7 +41,7 @@ class Variant:
 
     @property
     def folder(self) -> str:
-        """The label as the name of a folder; a digest keeps apart what the plain characters do not."""
+        """The label as a folder name; a digest tells labels apart that read the same in plain characters."""
         plain = re.sub(r"[^\w.=+-]+", "-", self.label).strip("-.")
         if plain == self.label and len(plain) <= _NAME_LENGTH:
             return plain
@@ -56,11 +56,11 @@ def read_variants(given: Sequence[str]) -> list[Variant]:
     """Every combination of the ``--vary`` arguments.
 
     Args:
-        given: one text for each; ``key=a,b`` varies one option over YAML values, ``key=a,b; other=c,d`` several
+        given: texts such as ``key=a,b``, one option over YAML values, or ``key=a,b; other=c,d``, several options
             together (the first value of each, then the second of each).
 
     Raises:
-        SweepError: a text that cannot be read, an option given twice, or two variants that are the same.
+        SweepError: a text is invalid, an option appears twice, or two variants are equal.
     """
     groups = [_group(text) for text in given]
     keys = [key for group in groups for key, _ in group[0]]
@@ -96,7 +96,7 @@ def read_seeds(text: str) -> list[int]:
 
 
 def _group(text: str) -> list[list[tuple[str, Any]]]:
-    """The settings that one ``--vary`` runs through: options side by side move together."""
+    """The settings of one ``--vary``: options separated by semicolons move together."""
     columns: list[tuple[str, list[Any]]] = []
     for part in _split(text):
         key, equals, values = part.partition("=")
@@ -134,7 +134,7 @@ def _values(key: str, text: str) -> list[Any]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """Parts between semicolons that stand outside of quotes and brackets."""
+    """Split at semicolons outside quotes and brackets."""
     depth, quote, start = 0, "", 0
     for at, character in enumerate(text):
         if quote:
@@ -160,7 +160,7 @@ def _text(value: Any) -> str:
 
 
 def _flag(key: str, value: Any) -> list[str]:
-    # With an equals sign, so that a value such as -1e-3 is not taken for an option.
+    # argparse would take a value such as -1e-3 for an option without the equals sign.
     if not isinstance(value, list) or "." in key:
         return [f"--{key}={_text(value)}"]
     return [f"--{key}", *map(_text, value)]
