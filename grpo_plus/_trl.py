@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+import warnings
 from contextlib import contextmanager
 from math import gcd
 from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 TESTED = ("1.14.2", "1.16.0")
 """TRL releases that the whole test suite was run against, oldest and newest."""
 
-_OLDEST, _BELOW, _EXCLUDED = Version("1.14.2"), Version("1.17"), Version("1.15")
+_OLDEST, _UNTESTED, _EXCLUDED = Version("1.14.2"), Version("1.17"), Version("1.15")
 OVERRIDE = "GRPO_PLUS_ANY_TRL"
 """Environment variable that turns the version error into nothing, for people who know what they do."""
 
@@ -139,31 +140,64 @@ def other_samplers(values: "Mapping[str, Any]") -> list[str]:
 
 
 class UnsupportedTRLError(ImportError):
-    """The installed TRL is outside the range that this release was tested with."""
+    """The installed TRL is too old, excluded, or newer than tested and without a seam that is used."""
+
+
+class UntestedTRLWarning(UserWarning):
+    """The installed TRL is newer than any that the test suite ran with."""
+
+
+def _release(version: str) -> Version:
+    return Version(Version(version).base_version)  # 1.17.0.dev0 is what 1.17 will be, not what 1.16 was
 
 
 def is_supported(version: str) -> bool:
-    """Whether a TRL release is inside the tested range."""
-    release = Version(Version(version).base_version)  # 1.17.0.dev0 is what 1.17 will be, not what 1.16 was
-    return _OLDEST <= release < _BELOW and release.release[:2] != _EXCLUDED.release[:2]
+    """A TRL release may be used: tested, or newer than that."""
+    release = _release(version)
+    return release >= _OLDEST and release.release[:2] != _EXCLUDED.release[:2]
+
+
+def is_untested(version: str) -> bool:
+    """A TRL release is newer than the newest one tested."""
+    return _release(version) >= _UNTESTED
 
 
 def check_version() -> None:
-    """Refuse a TRL that nobody ran this code with.
+    """Refuse a TRL that cannot work; warn once of one newer than tested, after a look at its seams.
 
     Raises:
-        UnsupportedTRLError: names the installed and the tested versions, and the override.
+        UnsupportedTRLError: names the installed and the tested versions, what a newer one lacks, and the override.
     """
     try:
         installed = importlib.metadata.version("trl")
     except importlib.metadata.PackageNotFoundError as error:
         raise UnsupportedTRLError(f"TRL is not installed: pip install 'trl=={TESTED[-1]}'.") from error
-    if is_supported(installed) or os.environ.get(OVERRIDE) == "1":
+    if os.environ.get(OVERRIDE) == "1":
+        return
+    if is_supported(installed):
+        if is_untested(installed):
+            _check_untested(installed)
         return
     raise UnsupportedTRLError(
         f"TRL {installed} is installed; this release of grpo_plus is tested with {TESTED[0]} to {TESTED[-1]} (without "
         f"1.15, whose fused head needs Triton even on a CPU). Install one of those: pip install 'trl=={TESTED[-1]}'. "
         f"To try {installed} all the same, set {OVERRIDE}=1."
+    )
+
+
+def _check_untested(installed: str) -> None:
+    problems = seam_problems()
+    if problems:
+        raise UnsupportedTRLError(
+            f"TRL {installed} is newer than {TESTED[-1]}, the newest release tested, and changed what grpo_plus builds "
+            f"on: {'; '.join(problems)}. Install a tested one: pip install 'trl=={TESTED[-1]}'. To try {installed} all "
+            f"the same, set {OVERRIDE}=1."
+        )
+    warnings.warn(
+        f"TRL {installed} is newer than {TESTED[-1]}, the newest release tested. Every seam that grpo_plus uses is "
+        f"there; if training behaves oddly, try pip install 'trl=={TESTED[-1]}'. {OVERRIDE}=1 silences this.",
+        UntestedTRLWarning,
+        stacklevel=2,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import grpo_plus
 from grpo_plus import _trl
-from grpo_plus._trl import SEAMS, STATE, UnsupportedTRLError, check_version, is_supported, seam_problems
+from grpo_plus._trl import SEAMS, STATE, UnsupportedTRLError, check_version, is_supported, is_untested, seam_problems
 
 PACKAGE = Path(grpo_plus.__file__).parent
 
@@ -64,13 +64,22 @@ def test_a_trainer_of_another_name():
         ("1.15.3", False),
         ("1.16.0", True),
         ("1.16.4", True),
-        ("1.17.0.dev0", False),
-        ("1.17.0", False),
-        ("2.0", False),
+        ("1.17.0.dev0", True),
+        ("1.17.0", True),
+        ("2.0", True),
     ],
 )
 def test_the_supported_range(version, supported):
     assert is_supported(version) is supported
+
+
+@pytest.mark.parametrize(
+    ("version", "untested"),
+    [("1.14.2", False), ("1.16.9", False), ("1.17.0.dev0", True), ("1.17.0", True), ("2.0", True)],
+)
+def test_a_release_after_the_newest_one_tested_is_told_apart(version, untested):
+    assert is_untested(version) is untested
+    assert not any(is_untested(tested) for tested in _trl.TESTED)
 
 
 def test_the_range_is_the_one_that_pip_is_told():
@@ -95,11 +104,32 @@ def test_another_release_is_refused_with_what_to_do(monkeypatch):
     check_version()
 
 
+def test_a_newer_release_with_every_seam_is_let_in_with_one_warning(monkeypatch):
+    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.17.0")
+    with pytest.warns(_trl.UntestedTRLWarning, match=r"TRL 1\.17\.0 is newer than 1\.16\.0") as caught:
+        check_version()
+    assert len(caught) == 1
+
+
+def test_a_newer_release_that_changed_a_seam_is_refused_with_each_change(monkeypatch, source):
+    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.17.0")
+    changed = source.replace("def _compute_loss(", "def _other_loss(", 1).replace("def _log_metric(", "def _log(", 1)
+    monkeypatch.setattr(_trl, "_trainer_source", lambda: changed)
+    with pytest.raises(UnsupportedTRLError) as caught:
+        check_version()
+    for words in ("_compute_loss is gone", "_log_metric is gone", "pip install 'trl==1.16.0'", _trl.OVERRIDE):
+        assert words in str(caught.value)
+    monkeypatch.setenv(_trl.OVERRIDE, "1")
+    check_version()
+
+
 def test_the_refusal_comes_before_trl_is_imported(clean_environment):
     code = """
 import importlib.metadata, sys
 real = importlib.metadata.version
-importlib.metadata.version = lambda name: "9.9" if name == "trl" else real(name)
+importlib.metadata.version = lambda name: "1.3.0" if name == "trl" else real(name)
 try:
     from grpo_plus import GRPOPlusConfig
 except ImportError as error:
