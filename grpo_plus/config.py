@@ -17,10 +17,11 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
 from grpo_plus.recipe.entries import anchored_entry  # noqa: E402 - same
 from grpo_plus.recipe.options import dotted_flags, mapping  # noqa: E402 - same
-from grpo_plus.recipe.parts import config_problems  # noqa: E402 - same
+from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.paths import absolute, absolute_pieces, config_folder  # noqa: E402 - same
 from grpo_plus.recipe.processes import planned_processes  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
+from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_verifiers.errors import PluginError  # noqa: E402 - same
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
@@ -38,6 +39,8 @@ OBJECTIVE_FLAGS = (
 )
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = ("advantage_kwargs", "objective_kwargs")
+_RECIPE = "_recipe"
+"""Where a config holds its recipe beside what it was made of: no field, so never written down."""
 CHECKED_ELSEWHERE = ("advantage", "objective", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
 """Fields with checks of their own: names, references and entries."""
 
@@ -140,7 +143,45 @@ class GRPOPlusConfig(GRPOConfig):
         """Normalise, resolve and check everything, before any model loads."""
         redact(vars(self))  # remembers secrets, for whatever is said from here on
         wrong_values = self._judge_values()
-        problems: list[Problem] = [*wrong_values.values()]
+        problems: list[Problem] = [*wrong_values.values(), *self._normalise()]
+        self._accept_consistent_batch_sizes()
+        recipe, wrong_parts = read_recipe(self)
+        problems += [*wrong_parts, *unread_problems(self)]
+        if not wrong_values.keys() & GRPOConfig.__dataclass_fields__.keys():  # the host would judge their defaults
+            with _trl.single_generation(self):
+                problems += self._host_problems(super().__post_init__)
+        raise_all(problems)
+        self._hold(recipe)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The parts of the run, resolved once; anew where a field that they are made of was set since.
+
+        Raises:
+            ConfigError: the fields that were set do not go together.
+        """
+        held: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
+        if held is not None and held[0] == self._made_of():
+            return held[1]
+        problems = self._normalise()
+        recipe, wrong_parts = read_recipe(self)
+        raise_all([*problems, *wrong_parts])
+        self._hold(recipe)
+        return recipe
+
+    def _hold(self, recipe: Recipe) -> None:
+        self.__dict__[_RECIPE] = self._made_of(), recipe
+
+    def _made_of(self) -> str:
+        return repr([getattr(self, name) for name in READ])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields without the recipe: it holds live verifiers, and is read from the fields where it is needed."""
+        return {name: value for name, value in vars(self).items() if name != _RECIPE}
+
+    def _normalise(self) -> list[Problem]:
+        """Put our fields into one form each, with absolute paths, and import the plug-ins; returns what is wrong."""
+        problems: list[Problem] = []
         for name in MAPPINGS:
             try:
                 setattr(self, name, mapping(name, getattr(self, name)))
@@ -163,12 +204,7 @@ class GRPOPlusConfig(GRPOConfig):
                 load_plugins([plugin])
             except PluginError as error:
                 problems.append(error)
-        self._accept_consistent_batch_sizes()
-        problems += [*config_problems(self), *unread_problems(self)]
-        if not wrong_values.keys() & GRPOConfig.__dataclass_fields__.keys():  # the host would judge their defaults
-            with _trl.single_generation(self):
-                problems += self._host_problems(super().__post_init__)
-        raise_all(problems)
+        return problems
 
     def _judge_values(self) -> Mapping[str, str]:
         """Problems of types and ranges, by field. Defaults replace wrong values, so that all else is checked."""
@@ -229,6 +265,7 @@ class GRPOPlusConfig(GRPOConfig):
         """The same config for the host to go on with while it writes itself down: a pickle of it holds no secrets."""
         reduced = lambda *_: (copy.copy, (self.without_secrets(),))  # noqa: E731 - a method
         twin = copy.copy(self)
+        twin.__dict__[_RECIPE] = self.__dict__.get(_RECIPE)
         twin.__class__ = type(type(self).__name__, (type(self),), {"__reduce_ex__": reduced})
         return twin
 

@@ -17,8 +17,9 @@ from grpo_plus.advantages import advantage_metrics, compute_advantages
 from grpo_plus.engine import Engine
 from grpo_plus.qlora.attach import Rollouts, advice_for, draw_from_server, optimizer_advice_for
 from grpo_plus.qlora.guard import Guard
+from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.notes import say_notes
-from grpo_plus.recipe.parts import resolve_objective, running_advantage, step_aggregates, step_problems, step_sources
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.record.recorder import recorder_of
 from grpo_plus.training.clock import StepClock
@@ -73,27 +74,24 @@ class GRPOPlusTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
-        ours = isinstance(args, GRPOPlusConfig)
-        self.objective = resolve_objective(args) if ours else None
-        self.step_sources = step_sources(args) if ours else None
+        recipe = self.recipe = recipe_of(args)
+        self.objective = recipe.objective
+        self.step_sources = recipe.step_sources
         grows = kwargs.get("rollout_func") is not None or kwargs.get("environment_factory") is not None
-        self.verification = Verification.of(args, rows_may_grow=grows) if ours else Verification()
+        self.verification = Verification.of(recipe, rows_may_grow=grows)
         self.step_scorer = step_scorer
         givers = self.verification.step_givers
-        self.step_source = StepSource(next(filter(None, self.step_sources or ()), None), givers)
-        aggregates = step_aggregates(args) if ours else []
+        self.step_source = StepSource(recipe.step_source, givers)
         self._functions = self.verification.function_names(reward_funcs)
         self._outcome_settled = False
-        self.estimator, ignored = (
-            running_advantage(args, givers, self._functions, scorer=step_scorer is not None) if ours else (None, [])
-        )
+        self.estimator, ignored = running_advantage(recipe, givers, self._functions, scorer=step_scorer is not None)
         raise_all(
             [
-                *step_problems(self.step_sources, scorer=step_scorer is not None, givers=givers, aggregates=aggregates),
+                *step_problems(recipe, scorer=step_scorer is not None),
                 *self.verification.dataset_problems(train_dataset, eval_dataset),
                 *self.verification.weight_problems(args.reward_weights, reward_funcs),
                 *ignored,
-                *(rollout_func_problems(args) if kwargs.get("rollout_func") is not None and ours else ()),
+                *(rollout_func_problems(args) if kwargs.get("rollout_func") is not None else ()),
                 *self.verification.idle_problems(
                     args.reward_weights, reward_funcs, steps=self.step_sources is not None or train_dataset is None
                 ),
@@ -114,8 +112,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         if adapter and args.sync_ref_model:
             self.add_callback(refresh_adapter(self.accelerator.unwrap_model(self.model), args, self.accelerator))
         self.engine = Engine(
-            getattr(args, "engine", "stock"),
-            getattr(args, "engine_tokens_per_pass", None),
+            recipe.engine,
+            recipe.engine_tokens_per_pass,
             facts=lambda: _trl.update_facts(self),
             autocast=self.accelerator.autocast,
             unwrap=lambda model: _trl.plain_model(self, model),
@@ -262,7 +260,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             return
         self._outcome_settled = True
         givers = dict.fromkeys(self.verification.labels, False) | {labels[0]: True}
-        found, ignored = running_advantage(self.args, givers, self._functions)
+        found, ignored = running_advantage(self.recipe, givers, self._functions)
         raise_all(ignored)
         if found != self.estimator:
             self.estimator = found

@@ -18,7 +18,6 @@ from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, fill_parser
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, read_yaml
-from grpo_plus.recipe.parts import step_sources
 from grpo_plus.recipe.paths import anchored
 from grpo_plus.recipe.processes import planned
 from grpo_plus.recipe.ranges import entry_problems, judge
@@ -172,8 +171,8 @@ def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
     """Rewards that all weigh 0: the trainer would say so too, but only once the model is there."""
     from grpo_plus.training.verification import Verification
 
-    return Verification.of(training).idle_problems(
-        training.reward_weights, reward_names(script) or None, steps=step_sources(training) is not None
+    return Verification.of(training.recipe).idle_problems(
+        training.reward_weights, reward_names(script) or None, steps=training.recipe.step_sources is not None
     )
 
 

@@ -7,7 +7,7 @@ from grpo_plus.recipe.unread import MODEL_NOTES, Unread, unread_notes
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.recipe.outcome import Chosen
+    from grpo_plus.recipe.recipe import Chosen
 
 
 def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.objectives import Objective
-    from grpo_plus.recipe.entries import Entry
-    from grpo_plus.recipe.outcome import Chosen
+    from grpo_plus.recipe.recipe import Chosen, VerifierPart
 
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
@@ -45,15 +44,15 @@ def run(arguments: Sequence[str]) -> int:
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
     from grpo_plus.cli._notes import command_notes
+    from grpo_plus.recipe.advantage import running_advantage
     from grpo_plus.recipe.options import mapping
-    from grpo_plus.recipe.parts import running_advantage, step_givers
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps"))
     config = parsed.training
     functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)
-    chosen, ignored = running_advantage(config, step_givers(config), functions)
+    chosen, ignored = running_advantage(config.recipe, config.recipe.step_givers, functions)
     if ignored:
         raise UserError(" ".join(ignored))
     sample = read_sample(options.rewards, options.lengths, options.steps, weights)
@@ -77,7 +76,7 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     """Every reward of the run by its name, with its weight, in the trainer's order."""
     from grpo_plus.training.verification import Verification
 
-    verification, given = Verification.of(parsed.training), parsed.training.reward_weights
+    verification, given = Verification.of(parsed.training.recipe), parsed.training.reward_weights
     problems = verification.weight_problems(given, functions or None)
     if problems:
         raise UserError(" ".join(problems))
@@ -86,7 +85,7 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
     from grpo_plus.advantages import get_advantage
-    from grpo_plus.recipe.parts import equivalent_advantage, step_sources
+    from grpo_plus.recipe.advantage import equivalent_advantage
 
     if config.advantage is None:
         name, keywords = equivalent_advantage(config)
@@ -100,7 +99,7 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
         (estimator, keywords), origin = chosen, config.advantage
     lines = [f"advantage: {origin}", *(f"  {line}" for line in estimator.formula.splitlines())]
     lines += [f"  {key} = {value}" for key, value in keywords.items()]
-    reads_steps = step_sources(config) is not None
+    reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
         raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
     if reads_steps and sample.steps is None:
@@ -115,9 +114,7 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
 
 def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
     """Whether the weighted sum of the rewards does not say what the advantages are."""
-    from grpo_plus.recipe.parts import estimator_parts
-
-    return any(part.own_zero_rule for part, _ in estimator_parts(config) or [(estimator, {})])
+    return any(part.own_zero_rule for part, _ in config.recipe.estimator_parts or [(estimator, {})])
 
 
 def _number_lines(
@@ -125,7 +122,6 @@ def _number_lines(
 ) -> list[str]:
     """The advantages of the sample, by the function and on the table that a trainer would use."""
     from grpo_plus.advantages import compute_advantages
-    from grpo_plus.recipe.parts import resolve_objective
     from grpo_plus.training.reward_table import per_completion
 
     lines: list[str] = []
@@ -150,7 +146,7 @@ def _number_lines(
             lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
     if estimator.scope == "batch" or keywords.get("scale") == "batch":
         lines.append("  scaled over the generation batch, which is this one group here")
-    objective = resolve_objective(config)
+    objective = config.recipe.objective
     if objective is not None and objective.kl_in_reward:
         lines.append("  in training the rewards are lessened by the divergence from the reference first; here it is 0")
     return lines + _picture(table.totals().tolist(), values.tolist(), sample)
@@ -194,10 +190,9 @@ def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[st
 
 
 def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[str]:
-    from grpo_plus.recipe.parts import resolve_objective
     from grpo_plus.recipe.unread import why_unread
 
-    objective = resolve_objective(config)
+    objective = config.recipe.objective
     if objective is None:
         title = f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"
         return [title, *_own_loss(config), *_update_line(config)]
@@ -280,24 +275,21 @@ def _run_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> list[str]:
-    from grpo_plus.recipe.entries import read_entries
-
-    entries, _ = read_entries(config.verifiers or [])
-    watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
-    lines = ["verifiers:" if entries else "verifiers: none (reward_funcs or a reward model must score)"]
-    lines += [_entry_line(config, entry, weights[entry.label]) for entry in entries]
+    parts, watching = config.recipe.verifiers, config.recipe.eval_verifiers
+    lines = ["verifiers:" if parts else "verifiers: none (reward_funcs or a reward model must score)"]
+    lines += [_verifier_line(part, weights[part.label]) for part in parts]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")
-    lines += _sandbox_lines(config, [*entries, *watching])
+    lines += _sandbox_lines([*parts, *watching])
     if watching:
         lines.append("eval_verifiers (of evaluations only):")
-        lines += [_entry_line(config, entry, 1.0 if entry.weight is None else entry.weight) for entry in watching]
+        lines += [_verifier_line(part, 1.0 if part.weight is None else part.weight) for part in watching]
     return lines
 
 
-def _sandbox_lines(config: "GRPOPlusConfig", entries: "Sequence[Entry]") -> list[str]:
+def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
     """How this machine holds the programs that these verifiers run, and what bounds their memory."""
-    left: list[Any] = [entry.build(config.plugins or ()).describe() for entry in entries]
+    left: list[Any] = [part.verifier.describe() for part in parts]
     levels: dict[tuple[Any, Any], None] = {}
     for described in left:
         left += described.get("parts", ())
@@ -318,12 +310,11 @@ def _sandbox_lines(config: "GRPOPlusConfig", entries: "Sequence[Entry]") -> list
     return lines
 
 
-def _entry_line(config: "GRPOPlusConfig", entry: "Entry", weight: float) -> str:
-    verifier: Any = entry.build(config.plugins or ())
+def _verifier_line(part: "VerifierPart", weight: float) -> str:
     settings = ", ".join(
-        f"{key}: {value}" for key, value in redact(verifier.describe()).items() if value not in (None, {}, ())
+        f"{key}: {value}" for key, value in redact(part.verifier.describe()).items() if value not in (None, {}, ())
     )
-    return f"  {entry.label}: weight {weight:g}, {settings}"
+    return f"  {part.label}: weight {weight:g}, {settings}"
 
 
 def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:

@@ -196,6 +196,20 @@ def objective_problems(
     return composition.problems + composition.advantage_problems(advantage_per)
 
 
+def compose_objective(
+    name: str | Callable[..., Any],
+    kwargs: Mapping[str, Any],
+    *,
+    beta: float,
+    advantage_per: str,
+    use_bias_correction_kl: bool,
+) -> tuple[Objective | None, list[Problem]]:
+    """The objective and every problem of it, composed once; None where there are any."""
+    composition = _Composition(name, kwargs, beta, None, use_bias_correction_kl)
+    problems = composition.problems + composition.advantage_problems(advantage_per)
+    return (None, problems) if problems else (composition.build(), [])
+
+
 class _Composition:
     """The parts of an objective while they are put together; collects problems instead of raising at the first."""
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.qlora.model import asked_bits, bits_of, format_of, is_adapted, method_of, quantises_twice
 from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 
@@ -201,20 +200,6 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
         f"(use_cpu: true runs everywhere), or drop load_in_{request.bits}bit."
     )
     return [message]
-
-
-def rollout_problems(config: Any) -> list[str]:
-    """What is wrong with the rollout fields of a config."""
-    found = []
-    rows = config.rollout_rows
-    if rows is not None and config.rollout == "stock":
-        found.append(
-            f"rollout_rows ({rows}) needs rollout: auto, but rollout is 'stock': TRL decodes all rows at once."
-        )
-    elsewhere = _trl.other_samplers(vars(config))
-    if config.rollout == "auto" and elsewhere:
-        found.append(f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset.")
-    return found
 
 
 def targets_head(targets: Any) -> bool:

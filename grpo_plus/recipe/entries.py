@@ -1,11 +1,11 @@
 """The ``verifiers`` list of a config: names or mappings with closed keys, and what is wrong with them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.paths import absolute
+from grpo_plus.recipe.recipe import Entry, Recipe, VerifierPart
 from grpo_verifiers.errors import PluginError, VerifierError
 from grpo_verifiers.options import numbers
 from grpo_verifiers.plain import label_problem
@@ -13,38 +13,7 @@ from grpo_verifiers.problems import Problem
 from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import LARGEST
 
-if TYPE_CHECKING:
-    from grpo_verifiers import Verifier
-    from grpo_verifiers.function import OnError
-
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One item of the config's ``verifiers`` list."""
-
-    name: str
-    label: str
-    weight: float | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
-    timeout: float | None = None
-    on_error: "OnError | None" = None
-
-    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
-        """The verifier itself; its workers import the plug-ins first."""
-        from grpo_verifiers import get_verifier
-
-        return get_verifier(
-            self.name,
-            label=self.label,
-            columns=dict(self.columns),
-            timeout=self.timeout,
-            on_error=self.on_error,
-            plugins=plugins,
-            **self.kwargs,
-        )
 
 
 def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
@@ -99,26 +68,36 @@ def anchored_entry(item: Any) -> Any:
     return item
 
 
-def entry_problems(config: Any) -> list[Problem]:
-    """Everything wrong with the verifiers of a config."""
-    entries, wrong = read_entries(config.verifiers or [])
-    watching, wrong_too = read_entries(config.eval_verifiers or [], "eval_verifiers")
-    problems: list[Problem] = [*wrong, *wrong_too]
-    for entry in (*entries, *watching):
+def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], list[Problem], list[Problem]]:
+    """The verifiers of a field, each built once; problems of the form of the entries, and of the verifiers."""
+    entries, wrong = read_entries(getattr(config, field) or [], field)
+    parts: list[VerifierPart] = []
+    problems: list[Problem] = []
+    for entry in entries:
         try:
-            problems += entry.build(config.plugins).check()
+            part = VerifierPart(entry, entry.build(config.plugins))
+            parts.append(part)
+            problems += part.verifier.check()
         except PluginError as error:
             problems.append(error)
         except VerifierError as error:
             problems.append(f"verifier {entry.label!r}: {error}")
-    rewarding = {entry.label for entry in entries}
+    return tuple(parts), [*wrong], problems
+
+
+def verifier_problems(config: Any, recipe: Recipe) -> list[str]:
+    """Labels, weights and columns of the verifiers that do not go together."""
+    problems = []
+    if not config.verifiers and config.verifier_column is not None:
+        problems.append(f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from.")
+    rewarding = {part.label for part in recipe.verifiers}
     problems += [
-        f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
+        f"eval_verifiers has {part.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
         "from eval_verifiers, or give it a 'label' of its own."
-        for entry in watching
-        if entry.label in rewarding
+        for part in recipe.eval_verifiers
+        if part.label in rewarding
     ]
-    weighted = [entry.label for entry in entries if entry.weight is not None]
+    weighted = [part.label for part in recipe.verifiers if part.weight is not None]
     if config.reward_weights is not None and weighted:
         problems.append(
             f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "

@@ -5,20 +5,15 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
-from grpo_plus.recipe.options import mapping
-from grpo_plus.recipe.parts import (
-    advantage_per,
-    changed_fields,
-    equivalent_advantage,
-    estimator_parts,
-    resolve_objective,
-)
+from grpo_plus.recipe.options import changed_fields, mapping
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.unread import unread_notes
 from grpo_verifiers.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from grpo_plus.recipe.outcome import Chosen
+    from grpo_plus.recipe.recipe import Chosen
 
 from grpo_verifiers.redaction import get_logger
 
@@ -91,9 +86,9 @@ def _on_policy_notes(config: Any) -> list[str]:
         return []
     moves = f"the policy moves while a generation batch is trained on ({_updates(config)})"
     found = []
-    if any(part.name == "opo" for part, _ in estimator_parts(config)):
+    if any(part.name == "opo" for part, _ in recipe_of(config).estimator_parts):
         found.append(("the advantage estimator 'opo'", "its baseline is not the best one after the first step"))
-    objective = resolve_objective(config)
+    objective = recipe_of(config).objective
     if objective is not None and objective.surrogate.piece.name == "logp":
         what = f"the objective {objective.name!r}, which has no ratio (surrogate logp),"
         found.append((what, "its gradient is biased after the first step"))
@@ -107,7 +102,7 @@ def _ratio_notes(config: Any) -> list[str]:
     """What is set for ratios other than 1, where the policy does not move while a generation batch is trained on."""
     if moves_within_batch(config):
         return []
-    objective = resolve_objective(config)
+    objective = recipe_of(config).objective
     masks = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))
     given = [f"{name} ({getattr(config, name)})" for name in masks]
     if objective is not None and objective.surrogate.piece.name in _BY_RATIO:
@@ -137,7 +132,7 @@ def _updates(config: Any) -> str:
 
 def _mask_notes(config: Any) -> list[str]:
     """Masks of whole completions beside advantages of their parts."""
-    per = advantage_per(config)
+    per = recipe_of(config).advantage_per
     if config.off_policy_mask_threshold is None or per == "completion":
         return []
     drops = "off_policy_mask_threshold drops what has a negative advantage in completions that are far off-policy"

@@ -1,8 +1,9 @@
-"""Config fields that hold keywords: from YAML, from a JSON string, or as ``--field.key value`` flags."""
+"""Fields of a config: keywords from YAML, from JSON or as ``--field.key value`` flags; which fields are set."""
 
 import argparse
 import copy
 from collections.abc import Sequence
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,22 @@ def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], 
                 parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
             except argparse.ArgumentError:  # a keyword of a built-in part is known already
                 continue
+
+
+def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
+    """Those of the fields that are not at their default, in the order given; unknown ones are skipped."""
+    fields = config.__dataclass_fields__
+    return [name for name in names if name in fields and getattr(config, name) != _default(fields[name])]
+
+
+def _default(spec: Any) -> Any:
+    return spec.default if spec.default is not MISSING else spec.default_factory()
+
+
+def unread_keywords(owner: str, keywords: Any) -> list[str]:
+    """Keywords whose owner is unset would be read by nobody."""
+    if not keywords:
+        return []
+    field = f"{owner}_kwargs"
+    text = f"{field} is {keywords!r}, but {owner} is unset, so nothing would read it"
+    return [f"{text}: set {owner}, or remove {field}."]

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.recipe.recipe import Chosen
+
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
-
-Chosen = tuple["Estimator", dict[str, Any]]
-"""An estimator and its keywords."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str |
         if part.estimator.per == "step" and part.outcome_weight is None:
             filled = {**part.keywords, "outcome_weight": number}
             resolved = {**resolved, part.name: filled} if estimator.per == "parts" else filled
-    return estimator, resolved
+    return Chosen(estimator, resolved)
 
 
 def outcome_problems(

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.recipe.iterations import moves_within_batch
-from grpo_plus.recipe.options import mapping
-from grpo_plus.recipe.parts import changed_fields
+from grpo_plus.recipe.options import changed_fields, mapping
 from grpo_plus.recipe.processes import planned_processes
 
 Condition = Callable[[Any], bool]

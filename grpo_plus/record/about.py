@@ -36,7 +36,7 @@ def about(trainer: Any) -> dict[str, Any]:
 
 def parts(trainer: Any) -> dict[str, Any]:
     """The estimator, objective, verifiers, engine and rollout that run, by name, keywords and formula."""
-    from grpo_plus.recipe.parts import equivalent_advantage
+    from grpo_plus.recipe.advantage import equivalent_advantage
 
     args = trainer.args
     if trainer.estimator is None:

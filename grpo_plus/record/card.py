@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.recipe.entries import read_entries
-from grpo_plus.recipe.parts import equivalent_advantage
+from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.about import installed
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import redact, redact_text
@@ -88,9 +88,9 @@ def _objective(args: Any) -> str:
 def _verifiers(trainer: Any) -> list[tuple[str, str, str, str]]:
     weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=False))
     found = []
-    for used, field in (("training", "verifiers"), ("evaluation", "eval_verifiers")):
-        entries, _ = read_entries(getattr(trainer.args, field, None) or [], field)
-        for entry in entries:
+    recipe = recipe_of(trainer.args)
+    for used, parts in (("training", recipe.verifiers), ("evaluation", recipe.eval_verifiers)):
+        for entry in (part.entry for part in parts):
             weight = 1.0 if entry.weight is None else entry.weight
             weight = weights.get(entry.label, weight) if used == "training" else weight
             settings = {"name": entry.name, **entry.kwargs, "columns": entry.columns, "timeout": entry.timeout}

@@ -10,6 +10,7 @@ import torch
 from peft import PeftConfig, PeftModel
 from transformers import TrainerCallback
 
+from grpo_plus.recipe.parts import refresh_problems
 from grpo_verifiers.problems import raise_all
 
 NAME = "ref"
@@ -33,26 +34,6 @@ def hidden_sync(args: Any, *, hide: bool) -> Iterator[None]:
 def is_adapter(model: Any, arguments: Iterable[Any]) -> bool:
     """Whether a trainer made with these arguments will train an adapter."""
     return isinstance(model, PeftModel) or any(isinstance(argument, PeftConfig) for argument in arguments)
-
-
-def refresh_problems(config: Any) -> list[str]:
-    """What is wrong with the fields that refresh the reference; empty when nothing is."""
-    if not config.sync_ref_model:
-        return []
-    problems = []
-    if config.beta == 0:
-        problems.append(
-            "sync_ref_model is true, but beta is 0, so there is no reference policy to refresh: set beta, or remove "
-            "sync_ref_model."
-        )
-    if config.ref_model_sync_steps < 1:
-        problems.append(f"ref_model_sync_steps is {config.ref_model_sync_steps!r}, expected at least 1.")
-    if not 0 < config.ref_model_mixup_alpha <= 1:
-        problems.append(
-            f"ref_model_mixup_alpha is {config.ref_model_mixup_alpha!r}, expected more than 0 and at most 1 "
-            "(1.0 replaces the reference by the policy)."
-        )
-    return problems
 
 
 def adapter_problems(model: Any, args: Any, *, sharded: bool) -> list[str]:

@@ -4,8 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.recipe.entries import Entry, read_entries
-from grpo_plus.recipe.parts import step_aggregates, step_sources
+from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.step_source import StepsSeen, steps_seen
 from grpo_plus.training.token_spans import decoder, token_ends, token_span
@@ -48,19 +47,17 @@ class Verification:
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
-    def of(cls, config: Any, *, rows_may_grow: bool = False) -> "Verification":
-        """The verifiers that a (valid) config lists."""
-        entries, _ = read_entries(config.verifiers or [])
-        column = config.verifier_column
-        sources, aggregates = step_sources(config) or [], step_aggregates(config)
+    def of(cls, recipe: Recipe, *, rows_may_grow: bool = False) -> "Verification":
+        """The verifiers of a recipe."""
+        column, aggregates = recipe.verifier_column, recipe.step_aggregates
+        sources = recipe.step_sources or ()
 
-        def lively(entry: Entry) -> LiveVerifier:
-            chosen = aggregates[0] if aggregates and (not any(sources) or entry.label in sources) else None
-            return LiveVerifier(entry.build(config.plugins), weight=entry.weight, only=column, aggregate=chosen)
+        def lively(part: VerifierPart) -> LiveVerifier:
+            chosen = aggregates[0] if aggregates and (not any(sources) or part.label in sources) else None
+            return LiveVerifier(part.verifier, weight=part.weight, only=column, aggregate=chosen)
 
-        watching, _ = read_entries(config.eval_verifiers or [], "eval_verifiers")
-        evaluation = (LiveVerifier(entry.build(config.plugins), weight=entry.weight) for entry in watching)
-        return cls(map(lively, entries), column, evaluation=evaluation, rows_may_grow=rows_may_grow)
+        evaluation = (LiveVerifier(part.verifier, weight=part.weight) for part in recipe.eval_verifiers)
+        return cls(map(lively, recipe.verifiers), column, evaluation=evaluation, rows_may_grow=rows_may_grow)
 
     def beside(self, reward_funcs: Any) -> Any:
         """The reward functions that TRL gets: the user's own, then the verifiers."""

@@ -10,7 +10,8 @@ from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
-from grpo_plus.recipe.parts import ADVANTAGE_FIELDS, OBJECTIVE_FIELDS, equivalent_advantage
+from grpo_plus.recipe.advantage import ADVANTAGE_FIELDS, equivalent_advantage
+from grpo_plus.recipe.objective import OBJECTIVE_FIELDS
 from grpo_verifiers.errors import PluginError
 from grpo_verifiers.problems import ConfigError
 

@@ -24,7 +24,7 @@ def rows(**columns):
 
 
 def test_golds_that_are_no_use_are_counted_listed_and_their_treatment_said(config, capsys):
-    Verification.of(config(verifiers=["math"])).report_golds(rows())
+    Verification.of(config(verifiers=["math"]).recipe).report_golds(rows())
     said = capsys.readouterr().out
     assert "verifier 'math'" in said
     assert "3 of 5 gold answers accept themselves" in said
@@ -34,18 +34,20 @@ def test_golds_that_are_no_use_are_counted_listed_and_their_treatment_said(confi
 
 
 def test_good_golds_are_not_talked_about(config, capsys):
-    Verification.of(config(verifiers=["math"])).report_golds(Dataset.from_dict({"prompt": ["p"], "answer": ["42"]}))
+    Verification.of(config(verifiers=["math"]).recipe).report_golds(
+        Dataset.from_dict({"prompt": ["p"], "answer": ["42"]})
+    )
     assert capsys.readouterr().out == ""
 
 
 def test_only_the_rows_routed_to_a_verifier_are_its_golds(config, capsys):
     chosen = config(verifiers=["math", "exact"], verifier_column="kind")
-    Verification.of(chosen).report_golds(rows(kind=["math", "exact", "math", "exact", "math"]))
+    Verification.of(chosen.recipe).report_golds(rows(kind=["math", "exact", "math", "exact", "math"]))
     assert capsys.readouterr().out == ""
 
 
 def test_other_ranks_stay_silent_and_streams_are_left_alone(config, capsys, monkeypatch):
-    verification = Verification.of(config(verifiers=["math"]))
+    verification = Verification.of(config(verifiers=["math"]).recipe)
     stream = IterableDataset.from_generator(lambda: iter([{"prompt": "p", "answer": ""}]))
     verification.report_golds(stream)
     monkeypatch.setenv("RANK", "1")
@@ -62,7 +64,7 @@ def code_rows(*tests):
 
 
 def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_dataset(config, capsys):
-    verification = Verification.of(config(verifiers=["code"]))
+    verification = Verification.of(config(verifiers=["code"]).recipe)
     verification.report_golds(code_rows(*[ADD] * 30, *[WEAK] * 10))
     said = capsys.readouterr().out
     assert "12 of 40 rows were looked at" in said
@@ -73,7 +75,7 @@ def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_datase
 
 
 def test_sound_tests_are_not_talked_about_but_kept(config, capsys):
-    verification = Verification.of(config(verifiers=["code"]))
+    verification = Verification.of(config(verifiers=["code"]).recipe)
     verification.report_golds(code_rows(ADD, ADD))
     assert capsys.readouterr().out == ""
     assert verification.golds["code"]["ok"] is True

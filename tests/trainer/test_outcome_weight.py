@@ -7,8 +7,8 @@ import torch
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get_advantage
+from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
-from grpo_plus.recipe.parts import running_advantage, step_givers
 from grpo_plus.record.about import parts
 from grpo_verifiers.problems import ConfigError
 
@@ -129,7 +129,7 @@ def test_a_config_says_so_before_anything_loads():
     with pytest.raises(ConfigError, match=r"outcome_weight.* is 0, .*'math' \(weight 1\), 'exact' \(weight 0.5\)"):
         GRPOPlusConfig(**BASE, **given, advantage_kwargs={"outcome_weight": 0})
     config = GRPOPlusConfig(**BASE, **given)
-    (_, keywords), problems = running_advantage(config, step_givers(config))
+    (_, keywords), problems = running_advantage(config.recipe, config.recipe.step_givers)
     assert keywords == {"outcome_weight": 1.0}
     assert problems == []
 

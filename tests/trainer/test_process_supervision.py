@@ -170,13 +170,13 @@ def test_the_quickstart_needs_one_line_changed():
     import yaml
 
     from grpo_plus import GRPOPlusConfig
-    from grpo_plus.recipe.parts import step_problems, step_sources
+    from grpo_plus.recipe.advantage import step_problems
     from grpo_plus.training.verification import Verification
 
     written = yaml.safe_load(Path(__file__).parents[2].joinpath("examples/quickstart.yaml").read_text())
     config = GRPOPlusConfig(
         "out", advantage="process", verifiers=written["verifiers"], use_cpu=True, bf16=False, report_to="none"
     )
-    givers = Verification.of(config).step_givers
+    givers = Verification.of(config.recipe).step_givers
     assert givers == {"math": False, "math_steps": True}
-    assert step_problems(step_sources(config), scorer=False, givers=givers) == []
+    assert step_problems(config.recipe, scorer=False) == []

@@ -10,7 +10,6 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import register_advantage, unread_weights
 from grpo_plus.advantages.registry import advantages
 from grpo_plus.recipe.notes import config_notes, weight_notes
-from grpo_plus.recipe.parts import resolve_advantage
 from grpo_plus.recipe.processes import planned
 from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
 from grpo_verifiers.problems import ConfigError
@@ -315,7 +314,7 @@ def test_weights_that_an_estimator_does_not_read_are_found(tmp_path, first_only)
 
 def weighed(tmp_path, advantage, weight):
     config = made(tmp_path, advantage=advantage)
-    return weight_notes(config, [("right", weight)], resolve_advantage(config))
+    return weight_notes(config, [("right", weight)], config.recipe.advantage)
 
 
 INERT = [

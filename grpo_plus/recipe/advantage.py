@@ -1,0 +1,213 @@
+"""The estimator of a config, where its steps come from, and every problem of the choice."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_plus.advantages import advantages, check_advantage_kwargs, get_advantage
+from grpo_plus.recipe.options import changed_fields, unread_keywords
+from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
+from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_verifiers.errors import PluginError, VerifierError
+from grpo_verifiers.problems import Problem
+from grpo_verifiers.suggest import unknown
+
+ADVANTAGE_FIELDS = {
+    "scale_rewards": "the estimator itself: zscore, center, or zscore with advantage_kwargs {scale: batch}",
+    "multi_objective_aggregation": "the estimator gdpo",
+}
+"""Fields of TRL that an estimator of ours replaces, and what says the same here."""
+
+
+def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
+    """The estimator that a config names, and the problems of the name and its keywords; None without one."""
+    if config.advantage is None:
+        return None, list(unread_keywords("advantage", config.advantage_kwargs))
+    keywords = dict(config.advantage_kwargs or {})
+    try:
+        problems: list[Problem] = [*check_advantage_kwargs(config.advantage, keywords)]
+        return Chosen(get_advantage(config.advantage), keywords), problems
+    except PluginError as error:
+        return None, [error]
+    except VerifierError:  # told above
+        return None, problems
+
+
+def equivalent_advantage(config: Any) -> tuple[str, dict[str, Any]]:
+    """The estimator that TRL's own fields amount to, by name and keywords."""
+    if config.multi_objective_aggregation == "normalize_then_sum":
+        return "gdpo", {}
+    scale = {True: "group", False: "none"}.get(config.scale_rewards, config.scale_rewards)
+    return {"group": ("zscore", {}), "batch": ("zscore", {"scale": "batch"}), "none": ("center", {})}[scale]
+
+
+def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
+    """The estimators that compute something, each with its keywords: those of a mix, or the one itself."""
+    if chosen is None:
+        return ()
+    estimator, keywords = chosen
+    if estimator.per != "parts":
+        return (chosen,)
+    try:
+        return tuple(Chosen(get_advantage(name), dict(keywords.get(name, {}))) for name in keywords.get("parts", {}))
+    except (VerifierError, TypeError, AttributeError):  # wrong parts are reported where the keywords are checked
+        return ()
+
+
+def per_of(parts: Sequence[Chosen]) -> str:
+    """What estimators give one number for together: completion, step or token."""
+    kinds = {part.per for part, _ in parts}
+    return next((kind for kind in ("step", "token") if kind in kinds), "completion")
+
+
+def step_sources_of(parts: Sequence[Chosen]) -> tuple[str | None, ...] | None:
+    """`Recipe.step_sources`."""
+    sources = [keywords.get("steps_from") for part, keywords in parts if part.per == "step"]
+    return tuple(dict.fromkeys(sources)) if sources else None
+
+
+def step_aggregates_of(parts: Sequence[Chosen]) -> tuple[str, ...]:
+    """`Recipe.step_aggregates`."""
+    found = [keywords.get("aggregate") for part, keywords in parts if part.per == "step"]
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def running_advantage(
+    recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), *, scorer: bool = False
+) -> tuple[Chosen | None, list[str]]:
+    """The estimator with the outcome weight that follows from all rewards; and weights that nothing would read.
+
+    Args:
+        recipe: of the run.
+        givers: label of every verifier to whether it gives steps.
+        functions: names of the reward functions and models, which stand before the verifiers.
+        scorer: whether a step scorer gives the steps, and no verifier.
+    """
+    if recipe.advantage is None or recipe.step_sources is None:
+        return recipe.advantage, []
+    rewards = _rewards(recipe, dict.fromkeys(givers, False) if scorer else givers, functions)
+    source = None if scorer else source_of(rewards, recipe.step_source)
+    chosen = with_outcome_weight(recipe.advantage, rewards, source)
+    return chosen, outcome_problems(recipe.advantage, rewards, source)
+
+
+def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = ()) -> list[Reward]:
+    """Everything that rewards completions, and by which weight."""
+    labels = [*functions, *givers]
+    own = {part.label: part.weight for part in recipe.verifiers}
+    weights = recipe.reward_weights or [own.get(label) for label in labels]
+    return [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
+
+
+def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
+    """Step scores that are needed and come from nowhere, or come and are not needed.
+
+    Args:
+        recipe: of the run.
+        scorer: whether the trainer was given a step scorer.
+    """
+    givers = recipe.step_givers
+    if recipe.step_sources is None:
+        text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
+        return [text] if scorer else []
+    named, aggregates = recipe.step_source, recipe.step_aggregates
+    if scorer and named is not None:
+        return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
+    if scorer and aggregates:
+        return [f"advantage_kwargs aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
+    if not scorer and not givers:
+        text = "the advantage estimator needs step scores, but nothing gives any"
+        return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
+    if named is not None and named not in givers:
+        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, list(givers))}"]
+    return [] if scorer else _giver_problems(named, givers)
+
+
+def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> list[str]:
+    """What is known before anything runs: a verifier named that gives no steps, several that do, or none."""
+    sure = [label for label, gives in givers.items() if gives]
+    remedy = "such as {name: math_steps, weight: 0}"
+    if named is not None:
+        if givers[named] is False:
+            known = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
+            return [f"advantage_kwargs steps_from: the verifier {named!r} gives no step scores{known}."]
+        return []
+    if len(sure) > 1:
+        return [f"several verifiers give steps: {', '.join(sure)}. Name one in advantage_kwargs: {{steps_from: …}}."]
+    if all(gives is False for gives in givers.values()):
+        text = f"the advantage estimator needs step scores, but no verifier gives any ({', '.join(givers)})"
+        return [f"{text}: add one that does, {remedy}."]
+    return []
+
+
+def advantage_problems(config: Any, recipe: Recipe) -> list[str]:
+    """Fields that the estimator cannot go with."""
+    return [
+        *_single_generation_problems(config, recipe),
+        *_group_size_problems(config, recipe),
+        *_step_source_problems(recipe),
+        *_outcome_problems(config, recipe),
+    ]
+
+
+def replaced_by_advantage(config: Any) -> list[str]:
+    """Fields of TRL that are set beside an estimator which replaces them."""
+    if config.advantage is None:
+        return []
+    return [
+        f"{name} ({getattr(config, name)!r}) and advantage ({config.advantage!r}) both choose how rewards become "
+        f"advantages. Remove {name}; what says the same is {ADVANTAGE_FIELDS[name]}."
+        for name in changed_fields(config, tuple(ADVANTAGE_FIELDS))
+    ]
+
+
+def _single_generation_problems(config: Any, recipe: Recipe) -> list[str]:
+    """Why one completion a prompt cannot be trained on: whatever compares completions of a prompt has nothing to."""
+    if config.num_generations != 1:
+        return []
+    if config.advantage is None:
+        what = "TRL's own advantages compare"
+    elif any(part.group_relative for part, _ in recipe.estimator_parts):
+        what = f"the advantage estimator {config.advantage!r} compares"
+    else:
+        return []
+    known = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
+    able = [name for name in known if (part := get_advantage(name)).per != "parts" and not part.group_relative]
+    text = f"num_generations is 1: {what} completions of one prompt, so a single one has nothing to be compared with"
+    remedy = f"advantage to one that compares none ({', '.join(able)})"
+    return [f"{text}. Set num_generations to 2 or more (a divisor of the generation batch), or {remedy}."]
+
+
+def _group_size_problems(config: Any, recipe: Recipe) -> list[str]:
+    """Estimators whose keywords ask for more completions of a prompt than there will be; of one, others tell."""
+    count = config.num_generations
+    if config.advantage is None or count <= 1:
+        return []
+    return [
+        f"num_generations is {count}, which is too few for the advantage estimator {part.name!r}: {text}."
+        for part, keywords in recipe.estimator_parts
+        if part.check_size is not None and (text := part.check_size(keywords, count))
+    ]
+
+
+def _step_source_problems(recipe: Recipe) -> list[str]:
+    sources, aggregates = recipe.step_sources or (), recipe.step_aggregates
+    if len(sources) > 1:
+        named = ", ".join(str(source) for source in sources)
+        return [f"the parts of the mix take their steps from different verifiers ({named}): name one for all of them."]
+    if len(aggregates) > 1:
+        return [f"the parts of the mix aggregate the steps differently ({', '.join(aggregates)}): keep one for all."]
+    return [
+        f"advantage_kwargs aggregate is {aggregates[0]!r} and the verifier {part.label!r} has its own "
+        f"({part.entry.kwargs['aggregate']!r}): keep one of the two."
+        for part in recipe.verifiers
+        if aggregates and "aggregate" in part.entry.kwargs and (not any(sources) or part.label in sources)
+    ]
+
+
+def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:
+    """Weights that nothing would read, as far as the config alone tells: a trainer may be given more rewards."""
+    built = len(recipe.verifiers) == len(config.verifiers)
+    if recipe.advantage is None or recipe.step_sources is None or recipe.reward_weights is not None or not built:
+        return []
+    rewards = _rewards(recipe, recipe.step_givers)
+    return outcome_problems(recipe.advantage, rewards, source_of(rewards, recipe.step_source), complete=False)

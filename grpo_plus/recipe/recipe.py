@@ -1,0 +1,133 @@
+"""`Recipe`: the parts of a run, resolved once from the names in its config and frozen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from grpo_plus.advantages import Estimator
+    from grpo_plus.objectives import Objective
+    from grpo_verifiers import Verifier
+    from grpo_verifiers.function import OnError
+
+
+class Chosen(NamedTuple):
+    """An estimator and its keywords."""
+
+    estimator: "Estimator"
+    keywords: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item of the config's ``verifiers`` or ``eval_verifiers``."""
+
+    name: str
+    label: str
+    weight: float | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    on_error: "OnError | None" = None
+
+    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
+        """The verifier itself; its workers import the plug-ins first."""
+        from grpo_verifiers import get_verifier
+
+        return get_verifier(
+            self.name,
+            label=self.label,
+            columns=dict(self.columns),
+            timeout=self.timeout,
+            on_error=self.on_error,
+            plugins=plugins,
+            **self.kwargs,
+        )
+
+
+@dataclass(frozen=True)
+class VerifierPart:
+    """A verifier and the entry that it was built from."""
+
+    entry: Entry
+    verifier: "Verifier"
+
+    @property
+    def label(self) -> str:
+        """Its name in columns and metrics."""
+        return self.entry.label
+
+    @property
+    def weight(self) -> float | None:
+        """Its weight in the sum of rewards; None leaves it to ``reward_weights``."""
+        return self.entry.weight
+
+    @property
+    def gives_steps(self) -> bool | None:
+        """Whether its verdicts have steps; None where only running it can tell."""
+        return self.verifier.gives_steps
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parts of a run. Its defaults are those of a plain `GRPOConfig`, which has none of ours.
+
+    Attributes:
+        advantage: the estimator that replaces TRL's advantages, as configured. With a KL term in the reward it is set
+            in any case, to the estimator that TRL's fields amount to.
+        estimator_parts: the estimators that compute something: those of a mix, or ``advantage`` itself.
+        advantage_per: what there is one advantage for: completion, step or token.
+        objective: replaces TRL's loss; None keeps it.
+        verifiers: the verifiers that reward, in the order of the config.
+        eval_verifiers: the verifiers that only score evaluations.
+        verifier_column: dataset column that names the verifier of each row.
+        step_sources: labels of the verifiers that step scores come from (None: whichever gives them); None without an
+            estimator that reads steps.
+        step_aggregates: how the reward of the verifier that gives the steps is made from them; empty: its own way.
+        reward_weights: of all rewards, in TRL's order; None leaves the weights of the entries.
+        engine: how the update runs.
+        engine_tokens_per_pass: most tokens of one forward and backward pass.
+        rollout: how completions are drawn.
+        rollout_rows: most rows drawn at once.
+        records: whether the run keeps a record.
+        origins: part ("advantage", "objective", label of a verifier) to ``built-in``, ``registered``, ``entry point``
+            or ``reference``.
+    """
+
+    advantage: Chosen | None = None
+    estimator_parts: tuple[Chosen, ...] = ()
+    advantage_per: str = "completion"
+    objective: "Objective | None" = None
+    verifiers: tuple[VerifierPart, ...] = ()
+    eval_verifiers: tuple[VerifierPart, ...] = ()
+    verifier_column: str | None = None
+    step_sources: tuple[str | None, ...] | None = None
+    step_aggregates: tuple[str, ...] = ()
+    reward_weights: tuple[float, ...] | None = None
+    engine: str = "stock"
+    engine_tokens_per_pass: int | None = None
+    rollout: str = "stock"
+    rollout_rows: int | None = None
+    records: bool = False
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def stock(cls) -> "Recipe":
+        """The recipe of a plain `GRPOConfig`."""
+        return cls()
+
+    @property
+    def step_source(self) -> str | None:
+        """The label that the config names as the source of steps."""
+        return next(filter(None, self.step_sources or ()), None)
+
+    @property
+    def step_givers(self) -> dict[str, bool | None]:
+        """Label of every rewarding verifier to whether it gives steps; None where only running it can tell."""
+        return {part.label: part.gives_steps for part in self.verifiers}
+
+
+def recipe_of(args: Any) -> Recipe:
+    """The recipe of training arguments; that of a plain `GRPOConfig` is `Recipe.stock`."""
+    recipe = getattr(args, "recipe", None)
+    return recipe if isinstance(recipe, Recipe) else Recipe.stock()
