@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from grpo_plus.objectives.batch import TokenBatch as TokenBatch
     from grpo_plus.objectives.compose import build_objective as build_objective
     from grpo_plus.objectives.compose import check_objective as check_objective
-    from grpo_plus.objectives.compose import objectives as objectives
-    from grpo_plus.objectives.compose import register_objective as register_objective
     from grpo_plus.objectives.objective import Objective as Objective
     from grpo_plus.objectives.pieces import piece_registries as piece_registries
+    from grpo_plus.objectives.registry import objectives as objectives
+    from grpo_plus.objectives.registry import register_objective as register_objective
     from grpo_plus.objectives.target import Targets as Targets
     from grpo_plus.objectives.target import make_targets as make_targets
 
@@ -28,9 +28,9 @@ _NAMES = {
     "build_objective": "grpo_plus.objectives.compose",
     "check_objective": "grpo_plus.objectives.compose",
     "make_targets": "grpo_plus.objectives.target",
-    "objectives": "grpo_plus.objectives.compose",
+    "objectives": "grpo_plus.objectives.registry",
     "piece_registries": "grpo_plus.objectives.pieces",
-    "register_objective": "grpo_plus.objectives.compose",
+    "register_objective": "grpo_plus.objectives.registry",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

@@ -77,6 +77,8 @@ SURROGATE_TARGET = Piece(
     "−max(0, ±(log p* − lp_t)), p* = p_old^{good_exponent} (good) or p_old^{bad_exponent} (bad), fitted to sum ≤ 1",
     bounds={"good_exponent": Bounds(low=0, high=1), "bad_exponent": Bounds(low=1)},
     ratios=("none",),
+    reduce="token_mean",
+    why_no_kl="the surrogate 'target' says how far each probability should go: set beta to 0",
     settles=True,
 )
 

@@ -31,6 +31,8 @@ class Piece:
         formula: what it computes, for `explain`.
         bounds: the values its keywords may have.
         ratios: for surrogates, the ratios they may stand on, the first one by default; empty for any.
+        reduce: for surrogates, the only reduction they go with; empty for any.
+        why_no_kl: for surrogates, the reason against a KL term beside them; empty where there may be one.
         per_completion: the ratio, or what the surrogate makes of it, is one number a completion, so that it has no
             meaning beside advantages per token.
         zero_advantage_means_zero_gradient: for surrogates.
@@ -47,6 +49,8 @@ class Piece:
     formula: str = ""
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     ratios: tuple[str, ...] = ()
+    reduce: str = ""
+    why_no_kl: str = ""
     per_completion: bool = False
     zero_advantage_means_zero_gradient: bool = False
     weighs_itself: bool = False

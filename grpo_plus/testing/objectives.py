@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import Counts, TokenBatch
-from grpo_plus.objectives.compose import build_objective, objective_problems
+from grpo_plus.objectives.compose import build_objective, compose_objective
 from grpo_plus.objectives.objective import Objective, Unreduced
 from grpo_plus.testing.contract import Check, Part, Subject, label_of, run_checks
 
@@ -302,7 +302,8 @@ def check_pickles(subject: Subject) -> None:
 def check_unknown_keyword_raises(subject: Subject) -> None:
     """A keyword that the objective does not have is refused, not swallowed."""
     unheard_of = {**subject.keywords, "no_such_keyword": 1}
-    if not objective_problems(subject.part.what, unheard_of, beta=subject.part.beta):
+    _, problems = compose_objective(subject.part.what, unheard_of, beta=subject.part.beta)
+    if not problems:
         raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
 
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.objectives import build_objective, register_objective
-from grpo_plus.objectives.compose import objectives, piece_registries
+from grpo_plus.objectives import build_objective, objectives, piece_registries, register_objective
 from grpo_plus.objectives.objective import ObjectiveOutputError
 from grpo_verifiers.problems import ConfigError
 

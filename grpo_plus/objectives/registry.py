@@ -1,0 +1,112 @@
+"""The registry of objectives: presets, functions of users, and what a name or function stands for."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
+from grpo_plus.objectives.presets import NAMES, Preset
+from grpo_verifiers.registry import Registry, source_of
+from grpo_verifiers.suggest import unknown
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _adopt(name: str, value: Any) -> Preset:
+    if isinstance(value, Preset):
+        return value
+    return Preset(name, piece_of("loss", name, value), ratio="none", reduce="token_mean")
+
+
+objectives: Registry[Preset] = Registry(
+    "objective",
+    builtins={name: f"grpo_plus.objectives.presets:{name.upper()}" for name in NAMES},
+    group="grpo_plus.objectives",
+    adopt=_adopt,
+)
+"""Every objective there is, by name."""
+
+
+def preset_of(part: str | Callable[..., Any], base: Path | None) -> Preset:
+    """The preset of a name or of a function."""
+    if isinstance(part, str) or not callable(part):
+        return objectives.get(part, base=base)
+    for entry in objectives.entries():
+        if entry.way == "registered" and (known := objectives.get(entry.name)).fn is part:
+            return known
+    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)
+
+
+@overload
+def register_objective(name: F) -> F: ...
+@overload
+def register_objective(
+    name: str,
+    *,
+    kind: Kind = "loss",
+    reduce: str = "token_mean",
+    kl: Literal["added", "own", "none"] = "added",
+    zero_advantage_means_zero_gradient: bool = False,
+    per_completion: bool = False,
+    formula: str = "",
+) -> Callable[[F], F]: ...
+def register_objective(
+    name: Any,
+    *,
+    kind: Kind = "loss",
+    reduce: str = "token_mean",
+    kl: Literal["added", "own", "none"] = "added",
+    zero_advantage_means_zero_gradient: bool = False,
+    per_completion: bool = False,
+    formula: str = "",
+) -> Any:
+    """Register a function as an objective, or as a piece of one.
+
+    A whole objective is called as ``fn(batch, *, keywords)`` with a `TokenBatch` and returns the loss of every token,
+    (B, T), to be minimised; or a pair of that and a mapping of metric names to tensors of the same shape. A ratio is
+    called as ``fn(batch)``, a surrogate as ``fn(batch, ratio)`` (what it returns is maximised), a KL estimator as
+    ``fn(logps, ref_logps)``, a reduction as ``fn(values, batch)``; all may have keywords. Off-policy masks, top-entropy
+    masks and the importance weights of another sampler are applied to whatever it returns.
+
+    Args:
+        name: what configs call it. Used without parentheses, the decorator takes the function's own name.
+        kind: ``loss`` for a whole objective, or ``ratio``, ``surrogate``, ``kl``, ``reduce`` for a piece.
+        reduce: the reduction of a whole objective; configs may choose another.
+        kl: ``added``: the KL term of `beta` is added to what a whole objective returns; ``own``: the function reads
+            ``batch.ref_logps`` and ``batch.beta`` itself; ``none``: there is no KL term, and `beta` must be 0.
+        zero_advantage_means_zero_gradient: what a loss or surrogate promises about completions with zero advantages:
+            they may then be left out of the update.
+        per_completion: for ratios and surrogates, that there is one number a completion, so that advantages per token
+            have no meaning.
+        formula: for `explain`.
+
+    A KL estimator of one's own in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is
+    then that of what it estimates, E_π[estimate]. One whose expected update does not approach the reference, where it
+    is used and as it is used, is refused (`grpo_plus.objectives.kl.pull`), so it must work on any log-probabilities.
+    """
+    if callable(name) and not isinstance(name, str):
+        return register_objective(name.__name__)(name)
+    if kind != "loss" and kind not in piece_registries:
+        raise ValueError(unknown("kind of objective piece", kind, ("loss", *piece_registries)))
+    if kl not in ("added", "own", "none"):
+        raise ValueError(unknown("way to treat the KL term", kl, ("added", "own", "none")))
+
+    def register(fn: F) -> F:
+        piece = piece_of(
+            kind,
+            name,
+            fn,
+            formula=formula,
+            per_completion=per_completion,
+            zero_advantage_means_zero_gradient=zero_advantage_means_zero_gradient,
+        )
+        if kind == "loss":
+            why = "it was registered without a KL term: set beta to 0" if kl == "none" else ""
+            term = "k3" if kl == "added" else None
+            preset = Preset(name, piece, ratio="none", reduce=reduce, kl=term, why_no_kl=why, own_kl=kl == "own")
+            objectives.register(name, preset, source=source_of(fn))
+        else:
+            piece_registries[kind].register(name, piece, source=source_of(fn))
+        return fn
+
+    return register
