@@ -26,6 +26,11 @@ from grpo_verifiers.options import keywords_of
 def compute_advantages(name: str | Estimator | Callable[..., Any], table: RewardTable, **keywords: Any) -> Tensor:
     """Advantages of every completion of the table.
 
+    >>> compute_advantages("rloo", RewardTable.of([1, 1, 1, 0]))
+    tensor([ 0.3333,  0.3333,  0.3333, -1.0000])
+    >>> compute_advantages("zscore", RewardTable.of([1, 1, 1, 0]), ddof=0, eps=0.0)
+    tensor([ 0.5774,  0.5774,  0.5774, -1.7321])
+
     For a group-relative estimator a completion without any applicable reward, a group of one and a group whose rewards
     are all equal give exactly 0. Step estimators look at scored steps only: fewer than two in a group, or all equal,
     give 0; steps without a trainable token are dropped before the estimator sees them.

@@ -133,6 +133,10 @@ class RewardTable:
     ) -> "RewardTable":
         """A table from plain lists, for trying things.
 
+        >>> table = RewardTable.of([1, 1, 1, 0])
+        >>> table.totals(), table.groups
+        (tensor([1., 1., 1., 0.]), tensor([0, 0, 0, 0]))
+
         Args:
             rewards: one number a completion, or one list of numbers a completion; None: does not apply.
             groups: group ids; one group unless given.
