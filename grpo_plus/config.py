@@ -23,9 +23,13 @@ from grpo_plus.recipe.processes import planned_processes  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
-from grpo_verifiers.errors import PluginError  # noqa: E402 - same
+from grpo_verifiers.errors import (  # noqa: E402 - same
+    ConfigError,
+    PluginError,
+    Problem,
+    raise_all,
+)
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
-from grpo_verifiers.problems import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
 from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 

@@ -38,7 +38,7 @@ from grpo_plus.training.step_source import StepSource
 from grpo_plus.training.token_spans import scorer_steps
 from grpo_plus.training.unusable import Unusable
 from grpo_plus.training.verification import Verification
-from grpo_verifiers.problems import raise_all
+from grpo_verifiers.errors import raise_all
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Gives, for each completion, its scored steps as (first token, one past the last token, score)."""

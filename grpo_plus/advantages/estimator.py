@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -19,7 +19,7 @@ from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError
 from grpo_plus.advantages.registry import get_advantage
 from grpo_plus.advantages.table import RewardTable
 from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 
 def mix(table: RewardTable, *, parts: Mapping[str, float], **keywords: Mapping[str, Any]) -> Tensor:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from grpo_plus import __version__
-from grpo_verifiers.plugin_frames import exits_caught, place, plugin_traceback
+from grpo_verifiers.errors.frames import exits_caught, place, plugin_traceback
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
-from grpo_verifiers.suggest import unknown
 
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",

@@ -21,9 +21,8 @@ from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, re
 from grpo_plus.recipe.paths import anchored
 from grpo_plus.recipe.processes import planned
 from grpo_plus.recipe.ranges import entry_problems, judge
-from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.problems import ConfigError, raise_all
-from grpo_verifiers.suggest import nearest
+from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
+from grpo_verifiers.errors.messages import nearest
 
 
 @dataclass

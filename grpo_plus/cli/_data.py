@@ -6,8 +6,8 @@ from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors import PluginError
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import import_reference, is_reference
-from grpo_verifiers.suggest import unknown
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 NO_MODEL = "model_name_or_path is missing: name a model on the hub or a folder."

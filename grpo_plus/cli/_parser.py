@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from grpo_plus.cli import UserError
-from grpo_verifiers.suggest import nearest
+from grpo_verifiers.errors.messages import nearest
 
 
 class Parser(argparse.ArgumentParser):

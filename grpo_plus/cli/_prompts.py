@@ -16,7 +16,7 @@ from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.recipe.options import mapping, strange_key
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 KEYS = ("column", "system", "user", "template", "chat")
 

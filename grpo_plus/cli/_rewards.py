@@ -12,8 +12,8 @@ from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors import PluginError
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import import_reference, is_reference
-from grpo_verifiers.suggest import unknown
 
 
 def trl_rewards() -> dict[str, Any]:

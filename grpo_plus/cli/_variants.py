@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.sweep.check import Checked
+from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
 from grpo_verifiers.files import read_text
-from grpo_verifiers.plugin_frames import exits_caught, plugin_traceback
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
-from grpo_verifiers.suggest import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation import Drawing, Evaluation, Sample

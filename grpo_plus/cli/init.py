@@ -8,8 +8,8 @@ from pathlib import Path
 import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import write_whole
-from grpo_verifiers.suggest import unknown
 
 PROG = "grpo-plus init"
 

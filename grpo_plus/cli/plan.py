@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.memory.calibration import Calibration
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
     from grpo_plus.qlora.model import method_of
-    from grpo_verifiers.problems import raise_all
+    from grpo_verifiers.errors import raise_all
 
     try:
         config = read_model_config(options.model, trust_remote_code=options.trust_remote_code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_verifiers.suggest import nearest
+from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
     from grpo_plus.sweep.check import Checked

@@ -46,8 +46,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from grpo_plus.cli._folder import claimed, clear, left_to_train, prepare, resume_point, resumed
     from grpo_plus.cli._notes import beside_notes
     from grpo_plus.cli._tracking import check_trackers
-    from grpo_verifiers.errors import VerifierError
-    from grpo_verifiers.problems import ConfigError
+    from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script
     folder = Path(args.output_dir)
@@ -226,8 +225,7 @@ def build_trainer(parsed: "Parsed") -> Any:
     from grpo_plus.cli._rewards import resolve_rewards
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
-    from grpo_verifiers.errors import VerifierError
-    from grpo_verifiers.problems import ConfigError
+    from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
     if not model.model_name_or_path:

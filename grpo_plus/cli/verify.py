@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors.messages import readable, unknown
 from grpo_verifiers.files import open_own
-from grpo_verifiers.plain import readable
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import MAX_DETAIL
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from grpo_plus.evaluation.sample import Drawing, Sampler
 from grpo_plus.evaluation.store import Store
 from grpo_plus.evaluation.tables import percent, results_table
 from grpo_plus.recipe.options import mapping, strange_key
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 FOLDER = "measure"
 _WHOLE = ("n", "k", "limit", "seed", "batch", "max_completion_length")

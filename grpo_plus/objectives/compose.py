@@ -12,10 +12,9 @@ from grpo_plus.objectives.presets import Preset
 from grpo_plus.objectives.registry import preset_of
 from grpo_plus.objectives.rules import Draft, broken_rules
 from grpo_plus.objectives.schedule import parse_schedule
-from grpo_verifiers.errors import PluginError, VerifierError
+from grpo_verifiers.errors import PluginError, Problem, VerifierError, raise_all
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import numbers
-from grpo_verifiers.problems import Problem, raise_all
-from grpo_verifiers.suggest import unknown
 
 SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""

@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import Registry, source_of
-from grpo_verifiers.suggest import unknown
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
-from grpo_verifiers.suggest import unknown
 
 
 @dataclass(frozen=True)

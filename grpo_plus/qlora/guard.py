@@ -16,7 +16,7 @@ from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.sampling.vllm_adapter import check_server
 from grpo_plus.sampling.vllm_http import Client, ServerError
-from grpo_verifiers.problems import ConfigError, raise_all
+from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)

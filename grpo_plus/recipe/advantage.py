@@ -7,9 +7,8 @@ from grpo_plus.advantages import advantages, check_advantage_kwargs, get_advanta
 from grpo_plus.recipe.options import changed_fields, unread_keywords
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_verifiers.errors import PluginError, VerifierError
-from grpo_verifiers.problems import Problem
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors.messages import unknown
 
 ADVANTAGE_FIELDS = {
     "scale_rewards": "the estimator itself: zscore, center, or zscore with advantage_kwargs {scale: batch}",

@@ -6,11 +6,9 @@ from typing import Any
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.paths import absolute
 from grpo_plus.recipe.recipe import Entry, Recipe, VerifierPart
-from grpo_verifiers.errors import PluginError, VerifierError
+from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors.messages import label_problem, unknown
 from grpo_verifiers.options import numbers
-from grpo_verifiers.plain import label_problem
-from grpo_verifiers.problems import Problem
-from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")

@@ -10,7 +10,7 @@ from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
 from grpo_plus.recipe.options import changed_fields, mapping
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.unread import unread_notes
-from grpo_verifiers.suggest import did_you_mean
+from grpo_verifiers.errors.messages import did_you_mean
 
 if TYPE_CHECKING:
     from grpo_plus.recipe.recipe import Chosen

@@ -10,7 +10,7 @@ from grpo_plus.recipe.options import changed_fields, unread_keywords
 if TYPE_CHECKING:
     from grpo_plus.objectives import Objective
     from grpo_plus.recipe.recipe import Recipe
-    from grpo_verifiers.problems import Problem
+    from grpo_verifiers.errors import Problem
 
 OBJECTIVE_FIELDS = {
     "loss_type": "objective",

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from grpo_verifiers.errors.messages import did_you_mean
 from grpo_verifiers.options import numbers
-from grpo_verifiers.suggest import did_you_mean
 
 
 class StrictLoader(yaml.SafeLoader):

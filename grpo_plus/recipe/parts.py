@@ -18,7 +18,7 @@ from grpo_plus.recipe.built import built_problems
 from grpo_plus.recipe.entries import build_verifiers, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_verifiers.problems import Problem
+from grpo_verifiers.errors import Problem
 
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),

@@ -18,7 +18,7 @@ from types import NoneType, UnionType
 from typing import Any
 
 from grpo_plus.recipe.bounds import Bounds
-from grpo_verifiers.suggest import did_you_mean, unknown
+from grpo_verifiers.errors.messages import did_you_mean, unknown
 
 NOT_NEGATIVE = Bounds(0, finite=True)
 POSITIVE = Bounds(0, open_low=True, finite=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     import pytest

@@ -4,7 +4,7 @@ import string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

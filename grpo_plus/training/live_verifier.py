@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.training.token_spans import Decode
-from grpo_verifiers.base import Pending
+from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
+from grpo_verifiers.errors.messages import readable, type_name
 from grpo_verifiers.exec.failure import told
 from grpo_verifiers.function import HOPELESS
-from grpo_verifiers.plain import readable, type_name
-from grpo_verifiers.report import log_verdicts
 from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
 

@@ -23,7 +23,7 @@ from grpo_plus.training.minibatch import (
     window_counts,
 )
 from grpo_plus.training.reward_table import group_ids
-from grpo_verifiers.problems import raise_all
+from grpo_verifiers.errors import raise_all
 
 
 class ObjectiveLoss:

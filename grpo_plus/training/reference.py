@@ -11,7 +11,7 @@ from peft import PeftConfig, PeftModel
 from transformers import TrainerCallback
 
 from grpo_plus.recipe.parts import refresh_problems
-from grpo_verifiers.problems import raise_all
+from grpo_verifiers.errors import raise_all
 
 NAME = "ref"
 """The adapter that TRL uses for reference passes, where there is one of this name."""

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from grpo_verifiers.plain import readable
+from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.verdict import Status, Verdict
 
 PATIENCE = 32

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grpo_verifiers.plain import short
+from grpo_verifiers.errors.messages import short
 from grpo_verifiers.verdict import Step, in_order, score_of
 
 Decode = Callable[[Sequence[int]], str]

@@ -176,7 +176,7 @@ def test_an_inline_verifier_that_exits_has_failed_and_the_run_goes_on(cli, confi
 
 
 def test_an_exit_of_anybody_else_ends_the_process():
-    from grpo_verifiers.plugin_frames import exits_caught
+    from grpo_verifiers.errors.frames import exits_caught
 
     with exits_caught():
         child = os.fork()

@@ -21,8 +21,7 @@ from grpo_plus.evaluation.store import Store
 from grpo_plus.sweep.manifest import open_manifest
 from grpo_plus.sweep.plan import make_plan
 from grpo_verifiers import get_verifier
-from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError, KeywordError
 from grpo_verifiers.redaction import HIDDEN, redact, redact_text
 from grpo_verifiers.redaction.names import secret_kind
 from grpo_verifiers.sandbox.confine import clean_environment

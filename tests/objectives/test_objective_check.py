@@ -11,8 +11,7 @@ from grpo_plus.objectives import (
     piece_registries,
     register_objective,
 )
-from grpo_verifiers.errors import DuplicateNameError
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError, DuplicateNameError
 
 CLIP = {"name": "clip", "epsilon_low": 3e-4, "epsilon_high": 4e-4}
 

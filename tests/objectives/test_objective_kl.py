@@ -15,8 +15,7 @@ from grpo_plus.objectives import (
     register_objective,
 )
 from grpo_plus.training.minibatch import kl_penalties
-from grpo_verifiers.errors import PluginError
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError, PluginError
 
 ESTIMATORS, PLACEMENTS = ("k1", "k2", "k3"), ("loss", "reward")
 WITH_KL = sorted(

@@ -6,7 +6,7 @@ import torch
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.objectives import build_objective, objectives, piece_registries, register_objective
 from grpo_plus.objectives.objective import ObjectiveOutputError
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 SOUND = {
     "loss": lambda batch: -batch.logps * batch.advantages,

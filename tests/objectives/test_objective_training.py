@@ -18,7 +18,7 @@ from grpo_plus._trl import mark_step
 from grpo_plus.objectives import objectives
 from grpo_plus.recipe.iterations import moves_within_batch, stop_problems
 from grpo_plus.training.inner import check_clean_steps
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 SETTINGS = {
     "use_cpu": True,

@@ -20,7 +20,7 @@ from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
 

@@ -24,7 +24,7 @@ from grpo_plus.sampling import vllm_http
 from grpo_plus.sampling.vllm_adapter import AdapterServer, adapter_problems
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.testing import make_tiny_model
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 _SPEC = importlib.util.spec_from_file_location("vllm_like", Path(__file__).parent / "vllm_like.py")
 vllm_like = importlib.util.module_from_spec(_SPEC)

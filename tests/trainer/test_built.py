@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from grpo_plus import GRPOPlusConfig
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
 POLYNOMIAL = {"lr_scheduler_type": "polynomial"}

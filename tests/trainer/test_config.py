@@ -12,8 +12,7 @@ from grpo_plus.advantages import advantages
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
 from grpo_plus.recipe.advantage import ADVANTAGE_FIELDS, equivalent_advantage
 from grpo_plus.recipe.objective import OBJECTIVE_FIELDS
-from grpo_verifiers.errors import PluginError
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError, PluginError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 OURS = {field.name for field in dataclasses.fields(GRPOPlusConfig)} - {

@@ -10,7 +10,7 @@ from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get
 from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.record.about import parts
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 MATH, STEPS, QUIET = Reward("math"), Reward("math_steps", 0.0, True), Reward("length", 0.0)

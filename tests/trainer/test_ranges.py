@@ -14,7 +14,7 @@ from trl import GRPOConfig, ModelConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.bounds import Bounds
 from grpo_plus.recipe.ranges import RULES, judge
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}

@@ -5,7 +5,7 @@ import torch
 import yaml
 from datasets import Dataset
 
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "4 2<|im_end|>", "none"]
 

@@ -11,7 +11,7 @@ from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.record import open_run
 from grpo_plus.report import write_report
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 1}
 EVERY = [entry.name for entry in advantages.entries() if entry.way == "built-in" and entry.name != "mix"]

@@ -8,7 +8,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 
 def first(completions, **_):

@@ -9,8 +9,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus.training.verification import LiveVerifier, Verification
 from grpo_verifiers import Status, Step, Verdict, get_verifier, verifier
-from grpo_verifiers.errors import ColumnError, VerifierFailedError
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ColumnError, ConfigError, VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
 
 TEXTS = ["42<|im_end|>", "so 7<|im_end|>", "<b>x</b>42<|im_end|>", "none"]

@@ -12,7 +12,7 @@ from grpo_plus.advantages.registry import advantages
 from grpo_plus.recipe.notes import config_notes, weight_notes
 from grpo_plus.recipe.processes import planned
 from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
-from grpo_verifiers.problems import ConfigError
+from grpo_verifiers.errors import ConfigError
 
 PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none"}
 SERVER = {"use_vllm": True, "vllm_mode": "server"}

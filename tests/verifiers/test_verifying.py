@@ -390,7 +390,7 @@ def test_metrics_and_reasons_go_where_trl_takes_them():
 
 
 def test_percentiles_are_interpolated():
-    from grpo_verifiers.report import percentile
+    from grpo_verifiers.verdict import percentile
 
     assert percentile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
     assert percentile([1.0], 0.95) == 1.0

@@ -5,9 +5,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers.fault import blamed
-from grpo_verifiers.report import GoldReport, log_verdicts
-from grpo_verifiers.verdict import Verdict
+from grpo_verifiers.errors.messages import readable
+from grpo_verifiers.golds import GoldReport
+from grpo_verifiers.redaction import redact_text
+from grpo_verifiers.verdict import MAX_DETAIL, Verdict, blamed, metrics_of
 
 
 class Pending:
@@ -176,3 +177,27 @@ def merged(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
                 name = f"{name}'"
             found[name] = column
     return found
+
+
+def log_verdicts(
+    label: str,
+    verdicts: Sequence[Verdict],
+    seconds: Sequence[float],
+    log_extra: Callable[[str, list[Any]], None] | None,
+    log_metric: Callable[[str, float], None] | None,
+) -> None:
+    """Hand the verdicts to TRL: reasons into its completions table, figures into its metrics.
+
+    Args:
+        label: the verifier's name in both.
+        verdicts: one for each completion.
+        seconds: how long each check ran.
+        log_extra: TRL's function for columns of the completions table.
+        log_metric: TRL's function for scalars.
+    """
+    if log_extra is not None:
+        log_extra(f"{label}_status", [verdict.status.value for verdict in verdicts])
+        log_extra(f"{label}_reason", [redact_text(readable(verdict.detail, MAX_DETAIL)) for verdict in verdicts])
+    if log_metric is not None:
+        for name, value in metrics_of(label, verdicts, seconds).items():
+            log_metric(name, value)

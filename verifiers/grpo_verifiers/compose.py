@@ -13,9 +13,8 @@ from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.errors import ColumnError, KeywordError
-from grpo_verifiers.plain import label_problem, short
-from grpo_verifiers.report import GoldReport, GoldReports, placed
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import label_problem, short, unknown
+from grpo_verifiers.golds import GoldReport, GoldReports, placed
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 

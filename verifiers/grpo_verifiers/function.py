@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
+from grpo_verifiers.errors.messages import readable, short, unknown
 from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.outcome import MARK, Outcome, Refused
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
-from grpo_verifiers.fault import FAULTS, Fault, blamed, excused
+from grpo_verifiers.golds import GoldReport
 from grpo_verifiers.golds.trials import Trial, check_trials
 from grpo_verifiers.options import option_problems
-from grpo_verifiers.plain import readable, short
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.report import GoldReport
-from grpo_verifiers.suggest import unknown
-from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
+from grpo_verifiers.verdict import FAULTS, MAX_DETAIL, Fault, Status, Verdict, blamed, excused
 
 if TYPE_CHECKING:
     from grpo_verifiers.exec.calls import Place

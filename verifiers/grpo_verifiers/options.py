@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 

@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar
 
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
-from grpo_verifiers.plugin_frames import note_plugin
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.frames import note_plugin
+from grpo_verifiers.errors.messages import unknown
 
 T = TypeVar("T")
 Way = Literal["built-in", "registered", "entry point", "reference"]
@@ -321,3 +321,24 @@ def _a(kind: str) -> str:
 
 def _distribution(point: importlib.metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
+
+
+def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Build a package's ``__getattr__`` and ``__dir__`` from a mapping of public name to module.
+
+    Args:
+        package: ``__name__`` of the package.
+        where: public name to the module that defines it.
+    """
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - becomes the module's own hook
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(where[name]), name)
+        setattr(importlib.import_module(package), name, value)
+        return value
+
+    def __dir__() -> list[str]:  # noqa: N807 - becomes the module's own hook
+        return sorted(where)
+
+    return __getattr__, __dir__

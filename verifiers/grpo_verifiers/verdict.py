@@ -2,15 +2,19 @@
 
 import math
 import operator
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice, pairwise
 from numbers import Complex, Real
-from typing import Any
+from typing import Any, Literal
 
-from grpo_verifiers.plain import exact, short
+from grpo_verifiers.errors import UnavailableError, VerifierFailedError
+from grpo_verifiers.errors.messages import exact, short
 
+Kind = Literal["raised", "timeout", "died", "outside", "broken"]
+"""What became of a call that gave no verdict."""
 LARGEST = 3.4028234663852886e38
 """The largest score, and its negative the smallest: rewards are float32, where what lies beyond is infinite."""
 MAX_DETAIL = 2000
@@ -175,3 +179,72 @@ def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
                 f"steps overlap: {one.start} to {one.end} and {two.start} to {two.end}. End one where the next starts."
             )
     return ordered
+
+
+class Fault(StrEnum):
+    """Whose fault a failed check is: the one place that says what a failure means for the completion's score.
+
+    A failure that may depend on the completion scores 0: left out of its group's statistics, a completion that breaks
+    its check would do better than a wrong one. A failure that cannot depend on it leaves the completion out. What is
+    broken for every completion stops the run.
+    """
+
+    COMPLETION = "completion"
+    """The check raised, returned what is no verdict, was late, or lost its process: score 0, unless ``on_error`` says
+    otherwise of the first two."""
+    OUTSIDE = "outside"
+    """A server is down, the row's gold cannot be used: score None. A check says so with ``UnavailableError``, or with
+    a verdict of score None and status error."""
+    VERIFIER = "verifier"
+    """The check cannot be loaded, or says with ``VerifierFailedError`` that it cannot work: the run stops."""
+
+
+FAULTS: Mapping[Kind, Fault] = {
+    "raised": Fault.COMPLETION,
+    "timeout": Fault.COMPLETION,
+    "died": Fault.COMPLETION,
+    "outside": Fault.OUTSIDE,
+    "broken": Fault.VERIFIER,
+}
+"""Whose fault each of them is."""
+
+
+def kind_of(error: BaseException) -> Kind:
+    """What an exception of a check counts as; by its class, since an object may claim to be of another."""
+    if issubclass(type(error), VerifierFailedError):
+        return "broken"
+    return "outside" if issubclass(type(error), UnavailableError) else "raised"
+
+
+def blamed(reason: str, status: Status = Status.ERROR) -> Verdict:
+    """The verdict on a completion that may have caused the failure: 0."""
+    return Verdict(0.0, status, reason)
+
+
+def excused(reason: str) -> Verdict:
+    """The verdict on a completion that cannot have caused the failure: none, and an error."""
+    return Verdict(None, Status.ERROR, reason)
+
+
+def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]) -> dict[str, float]:
+    """Mean score, share of every status, and latency percentiles of one verifier."""
+    if not verdicts:
+        return {}
+    counts = Counter(verdict.status for verdict in verdicts)
+    found = {f"verifiers/{label}/status/{status.value}": counts[status] / len(verdicts) for status in Status}
+    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
+    if scores:
+        found[f"verifiers/{label}/mean"] = math.fsum(scores) / len(scores)
+    if seconds:
+        found[f"verifiers/{label}/latency_p50"] = percentile(seconds, 0.5)
+        found[f"verifiers/{label}/latency_p95"] = percentile(seconds, 0.95)
+    return found
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Linear interpolation between the two nearest values."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

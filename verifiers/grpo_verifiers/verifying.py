@@ -8,8 +8,8 @@ from typing import Any
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.builtins import BUILTINS, TRAITS
 from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.errors.messages import label_problem
 from grpo_verifiers.function import FunctionVerifier, Isolation, OnError, Settings
-from grpo_verifiers.plain import label_problem
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
 

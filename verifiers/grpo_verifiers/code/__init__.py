@@ -6,7 +6,7 @@ whole outputs; no exit code, no marker and nothing that the program printed else
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.lazy import lazy_names
+from grpo_verifiers.registry import lazy_names
 from grpo_verifiers.text._options import OptionCheck
 
 if TYPE_CHECKING:

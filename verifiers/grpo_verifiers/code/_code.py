@@ -17,13 +17,12 @@ from grpo_verifiers.code._results import Result, unpack_results, verdict_of
 from grpo_verifiers.code._slot import Slot
 from grpo_verifiers.code._tests import BadTestsError, read_tests
 from grpo_verifiers.code.languages import Language, available, language_of
-from grpo_verifiers.fault import blamed, excused
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, Level, Plan
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, blamed, excused
 
 _RUNS = 20
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"

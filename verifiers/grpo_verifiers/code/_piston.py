@@ -20,11 +20,11 @@ from grpo_verifiers.code._question import Question
 from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, said
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.code.languages import Language
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.http import exchange
 from grpo_verifiers.judge._request import retry_after
 from grpo_verifiers.sandbox.inside import names, records, standard, values
 from grpo_verifiers.sandbox.limits import Limits
-from grpo_verifiers.show import show
 
 _AGAIN = frozenset({408, 425, 429})
 _LATE = frozenset({"TO", "timeout"})

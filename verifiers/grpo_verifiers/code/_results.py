@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from grpo_verifiers.show import show
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.verdict import Status, Verdict
 
 Kind = Literal["wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_verifiers.errors.messages import exact, readable, type_name
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.fault import Kind, kind_of
-from grpo_verifiers.plain import exact, readable, type_name
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.verdict import MAX_DETAIL
+from grpo_verifiers.verdict import MAX_DETAIL, Kind, kind_of
 
 MAX_TRACE = 4000
 TOLD: tuple[Kind, ...] = ("raised", "outside", "broken")

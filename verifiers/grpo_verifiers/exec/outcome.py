@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_verifiers.fault import Kind
-from grpo_verifiers.verdict import Verdict
+from grpo_verifiers.verdict import Kind, Verdict
 
 MARK = "GRPO_VERIFIERS_WORKER"
 """Environment variable of worker processes; every worker has a value of its own, and so has all that it starts."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.errors import ColumnError
-from grpo_verifiers.suggest import nearest
+from grpo_verifiers.errors.messages import nearest
 
 NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
 """What TRL passes beside the dataset's columns."""

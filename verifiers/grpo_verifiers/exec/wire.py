@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from grpo_verifiers.errors.messages import exact, short, type_name
 from grpo_verifiers.exec.outcome import Refused
-from grpo_verifiers.plain import exact, short, type_name
 from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
 
 MAX_REPLY = 8 << 20

@@ -30,7 +30,7 @@ class GoldProblem:
 
 
 @dataclass(frozen=True)
-class GoldReport:
+class ColumnReport:
     """What the check of a column of golds found.
 
     Attributes:
@@ -58,7 +58,7 @@ class GoldReport:
         if len(shown) < len(self.problems):
             yield f"... and {len(self.problems) - len(shown)} more."
 
-    def at(self, places: Sequence[int]) -> "GoldReport":
+    def at(self, places: Sequence[int]) -> "ColumnReport":
         """The report on rows that were chosen from a dataset, with their places there."""
         moved = tuple(replace(problem, row=places[problem.row]) for problem in self.problems)
         return replace(self, problems=moved)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_verifiers.golds.report import GoldProblem, GoldReport
+from grpo_verifiers.golds.report import ColumnReport, GoldProblem
 from grpo_verifiers.verdict import Verdict
 
 BATCH = 64
@@ -32,7 +32,7 @@ def check_trials(
     rows: Sequence[Mapping[str, Any]],
     trials_of: Callable[[Mapping[str, Any]], Sequence[Trial]],
     verify: Callable[[Sequence[str], Sequence[Mapping[str, Any]]], Sequence[Verdict]],
-) -> GoldReport:
+) -> ColumnReport:
     """Try every row.
 
     Args:
@@ -51,7 +51,7 @@ def check_trials(
             if verdict.score is None or (verdict.score == 1) is not trial.passes:
                 bad.setdefault(at, []).append((trial, verdict))
         problems += [_problem(at, rows[at], found) for at, found in bad.items()]
-    return GoldReport(len(rows), tuple(problems), CLAIM if golden else CLAIM_OF_TESTS)
+    return ColumnReport(len(rows), tuple(problems), CLAIM if golden else CLAIM_OF_TESTS)
 
 
 def _problem(at: int, row: Mapping[str, Any], found: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:

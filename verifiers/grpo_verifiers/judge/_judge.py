@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_verifiers.fault import excused
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.judge._pool import pool_of
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
 from grpo_verifiers.judge._request import (
@@ -22,9 +22,8 @@ from grpo_verifiers.judge._request import (
 )
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 from grpo_verifiers.text._options import integer, number, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 # Capitals only: what people paste here by mistake is the key itself, and that must not reach a message.
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")

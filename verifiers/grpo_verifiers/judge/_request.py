@@ -12,8 +12,8 @@ from email.message import Message
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.http import exchange
-from grpo_verifiers.show import show
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {

@@ -4,8 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 
 _NUMBER = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _LINE = re.compile(

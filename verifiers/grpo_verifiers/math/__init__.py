@@ -88,7 +88,7 @@ from grpo_verifiers.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from grpo_verifiers.golds.report import GoldProblem, GoldReport
+    from grpo_verifiers.golds.report import ColumnReport, GoldProblem
     from grpo_verifiers.math.options import Conflicts, Matching, Percent
 
 __all__ = ["OPTIONS_CHECKS", "check_gold", "check_golds", "fast", "math"]
@@ -159,7 +159,7 @@ def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
     return problem_of(answer, options_of(**options))
 
 
-def check_golds(answers: "Iterable[Any]", **options: Any) -> "GoldReport":
+def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
     """Check a column of gold answers: each must be readable and accept itself. Takes the options of :func:`math`."""
     from grpo_verifiers.math.golds import check_answers
     from grpo_verifiers.math.options import options_of

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_verifiers.golds.report import GoldProblem, GoldReport
+from grpo_verifiers.golds.report import ColumnReport, GoldProblem
 from grpo_verifiers.math.gold import as_text, gold_of
 from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import Options
@@ -28,11 +28,11 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
     return None if outcome else GoldProblem(row, answer, f"it does not accept itself ({reason})", "no answer is right")
 
 
-def check_answers(answers: Iterable[Any], options: Options) -> GoldReport:
+def check_answers(answers: Iterable[Any], options: Options) -> ColumnReport:
     """Check a column of gold answers."""
     total, problems = 0, []
     for row, answer in enumerate(answers):
         total += 1
         if (problem := problem_of(answer, options, row)) is not None:
             problems.append(problem)
-    return GoldReport(total, tuple(problems))
+    return ColumnReport(total, tuple(problems))

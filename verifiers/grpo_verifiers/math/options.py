@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.text._options import tag_name
 
 Conflicts = Literal["reject", "last"]

@@ -6,7 +6,7 @@ own returns ``Verdict(score, steps=(Step(start, end, score), ...))``; `step_verd
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.lazy import lazy_names
+from grpo_verifiers.registry import lazy_names
 from grpo_verifiers.text._options import OptionCheck
 
 if TYPE_CHECKING:

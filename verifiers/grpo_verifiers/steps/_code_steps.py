@@ -22,7 +22,6 @@ from grpo_verifiers.code._question import pack_tests, unpack_plan, unpack_tests
 from grpo_verifiers.code._referee import Referee
 from grpo_verifiers.code._slot import Slot
 from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
-from grpo_verifiers.fault import excused
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.sandbox.box import BoxError, Level, Plan
@@ -32,7 +31,7 @@ from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 _IDLE = re.compile(
     r"(?:pass|\.\.\.|-?\d[\d_.]*|None|True|False|'[^']*'|\"[^\"]*\"|\"\"\"[^\"]*\"\"\"|'''[^']*''')\s*;?\s*\Z"

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.steps.segments import Span
-from grpo_verifiers.suggest import unknown
 from grpo_verifiers.verdict import Status, Step, Verdict
 
 Aggregate = Literal["min", "mean", "last", "product"]

@@ -6,7 +6,7 @@ Every check is a plain function: ``completion`` first, dataset columns after it,
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.lazy import lazy_names
+from grpo_verifiers.registry import lazy_names
 from grpo_verifiers.text._options import OptionCheck
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ import re
 import unicodedata
 from typing import Any, Literal
 
-from grpo_verifiers.fault import excused
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.reading.boxes import stated_boxes
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 from grpo_verifiers.text._options import one_of, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 _LETTERS = re.compile(r"[A-Z]{2,26}")
 _OPEN = r"[\s*_\"'`($\[{]{0,12}(?:\\(?:boxed|text|textbf|mathrm|mathbf)\s{0,3}\{[\s(]{0,3}){0,2}"

@@ -3,12 +3,11 @@
 import unicodedata
 from typing import Any, Literal
 
-from grpo_verifiers.fault import excused
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.reading.tags import tagged
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 from grpo_verifiers.text._options import one_of, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 _FORMS = ("none", "NFC", "NFKC")
 

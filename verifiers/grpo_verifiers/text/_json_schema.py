@@ -8,12 +8,11 @@ from typing import Any, Literal
 from urllib.parse import urljoin
 
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.fault import excused
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 from grpo_verifiers.text._options import one_of, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 _FENCES = ("allowed", "required", "forbidden")
 _DATA = ("const", "default", "enum", "examples")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_verifiers.suggest import unknown
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.text._options import require
 from grpo_verifiers.text._scripts import LANGUAGES, SCRIPTS, script_of, split_prose
 from grpo_verifiers.verdict import Status, Verdict

@@ -5,14 +5,13 @@ import re
 from fractions import Fraction
 from typing import Any, Literal
 
-from grpo_verifiers.fault import excused
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases, retracted
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 from grpo_verifiers.text._options import number, one_of, require, tag_name
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Status, Verdict, excused
 
 _SOURCES = ("auto", "boxed", "tag", "hashes", "whole", "last")
 _DIGITS = 1000  # beyond this, digits and exponents are no answer but an attack on the arithmetic

@@ -3,8 +3,8 @@
 import re
 from typing import Literal
 
+from grpo_verifiers.errors.messages import show
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.show import show
 from grpo_verifiers.text._options import one_of, require, tag_name
 from grpo_verifiers.verdict import Verdict
 

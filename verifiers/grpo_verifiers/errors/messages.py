@@ -1,13 +1,43 @@
-"""Text of what a check made: exact strings of bounded length, however hostile the object behind them."""
+"""Words of messages: values shown safely, and the nearest match of a mistyped name."""
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Any
 
+MOST = 60
+"""Names that a message lists: a module may have hundreds."""
+MAX_LABEL = 200
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, line ends and tabs aside, and those that turn the direction of what follows."""
 
 
-MAX_LABEL = 200
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of ``names``, or None when nothing comes close."""
+    lower = {known.lower(): known for known in names}
+    found = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.6)
+    return lower[found[0]] if found else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of a message about a mistyped name; empty when nothing comes close."""
+    close = nearest(name, names)
+    return f" Did you mean {close!r}?" if close else ""
+
+
+def unknown(kind: str, name: object, names: Iterable[str]) -> str:
+    """A message that names the unknown thing, the nearest match and everything there is."""
+    known = sorted(names)
+    hint = did_you_mean(str(name), known)
+    more = f" and {len(known) - MOST} more" if len(known) > MOST else ""
+    return f"unknown {kind} {name!r}.{hint} There is: {', '.join(known[:MOST]) or 'nothing'}{more}."
+
+
+def show(text: object, limit: int = 60) -> str:
+    """A value for a message: quoted, cut, free of control characters and lone surrogates."""
+    raw = text if isinstance(text, str) else repr(text)[: 4 * limit]
+    cut = raw if len(raw) <= limit else f"{raw[:limit]}…"
+    return repr(cut)
 
 
 def exact(text: str, limit: int) -> str:
