@@ -6,7 +6,6 @@ decorator, an installed entry point, or a reference (``package.module:attr`` or 
 
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import inspect
 import re
@@ -16,11 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
 from grpo_verifiers.errors.frames import note_plugin
 from grpo_verifiers.errors.messages import unknown
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 Way = Literal["built-in", "registered", "entry point", "reference"]
@@ -256,7 +258,7 @@ class Registry(Generic[T]):
         ]
         return sorted(found, key=lambda entry: entry.name)
 
-    def _load_entry_point(self, name: str, point: importlib.metadata.EntryPoint) -> T:
+    def _load_entry_point(self, name: str, point: "EntryPoint") -> T:
         note_plugin(point.module)
         try:
             value = point.load()
@@ -275,11 +277,13 @@ class Registry(Generic[T]):
                 return held.value
         return self._adopt(name, value) if self._adopt else value
 
-    def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
+    def _entry_points(self) -> "dict[str, EntryPoint]":
         if self.group is None:
             return {}
-        found: dict[str, importlib.metadata.EntryPoint] = {}
-        for point in importlib.metadata.entry_points(group=self.group):
+        found: dict[str, EntryPoint] = {}
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=self.group):
             other = found.get(point.name)
             clash = self._builtins.get(point.name)
             if clash is not None:
@@ -319,7 +323,7 @@ def _a(kind: str) -> str:
     return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
 
 
-def _distribution(point: importlib.metadata.EntryPoint) -> str:
+def _distribution(point: "EntryPoint") -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
 
 
