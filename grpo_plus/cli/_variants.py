@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from grpo_plus.cli import UserError
 from grpo_plus.sweep.check import Checked
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
-from grpo_verifiers.files import read_text
+from grpo_verifiers.files import read_text, write_whole
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -64,4 +64,4 @@ def _with_traceback(problem: str, error: BaseException) -> str:
 if __name__ == "__main__":
     with exits_caught():
         ask, answer = map(Path, sys.argv[1:])
-        answer.write_text(json.dumps(asdict(check_variants(json.loads(read_text(ask))))), encoding="utf-8")
+        write_whole(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))

@@ -50,7 +50,7 @@ class Run:
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """Everything logged, by step: mappings with kind (train, eval, batch), step and values; one for a step."""
-        own = _effective(self.path / FOLDER / METRICS, schema.METRICS, self.damage)
+        own = _effective(self.path / FOLDER / METRICS, schema.Entry, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
         for entry in [*stock.history(self.path, self.damage), *own]:
             key = entry["kind"], entry["step"]
@@ -92,7 +92,7 @@ class Run:
     def groups(self) -> Iterator[dict[str, Any]]:
         """Sampled groups, one after the other; of a step that was run twice, the latest."""
         own: dict[tuple[str, int, int], dict[str, Any]] = {}
-        for record in _effective(self.path / FOLDER / GROUPS, schema.GROUP, self.damage):
+        for record in _effective(self.path / FOLDER / GROUPS, schema.Group, self.damage):
             own[record["mode"], record["step"], record["group"]] = record
         yield from own.values()
         yield from stock.tables(self.path, self.damage, skip={step for mode, step, _ in own if mode == "train"})
@@ -142,7 +142,7 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     if not isinstance(info, dict):
         damage.append(f"{FOLDER}/{RUN} holds no mapping, so parts and settings are not shown")
         return {}
-    found, broken = schema.known(info, schema.RUN)
+    found, broken = schema.known_fields(schema.Info, info)
     if found.get("schema", SCHEMA + 1) > SCHEMA:
         version = found.get("versions", {}).get("grpo_plus", "of another version")
         raise RunError(
@@ -153,7 +153,7 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     sweep = folder / FOLDER / SWEEP
     if sweep.exists():
         try:
-            found["sweep"] = schema.SWEEP(json.loads(read_text(sweep)))
+            found["sweep"] = schema.reader(schema.Sweep)(json.loads(read_text(sweep)))
         except (ValueError, RecursionError):
             damage.append(f"{FOLDER}/{SWEEP} is broken, so the run stands alone")
     return found
@@ -183,15 +183,16 @@ def _is_alive(pid: Any) -> bool:
     return True
 
 
-def _effective(path: Path, read: schema.Reader, damage: list[str]) -> list[dict[str, Any]]:
+def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]]:
     """The lines that hold: a run that was resumed from a step takes back what was written after it."""
+    read, read_begin = schema.reader(kind), schema.reader(schema.Begin)
     kept: list[dict[str, Any]] = []
     broken = 0
     try:
         for line in read_lines(path):
             try:
                 if line is not None and line.get("kind") == "begin":
-                    step = schema.BEGIN(line)["step"]
+                    step = read_begin(line)["step"]
                     kept = [earlier for earlier in kept if earlier["step"] <= step]
                 else:
                     kept.append(read(line))

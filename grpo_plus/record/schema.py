@@ -1,19 +1,32 @@
-"""The rows of a record, checked: whatever a file holds, what is drawn has the shape and the types that are told here.
+"""The files of a record as types, and one reader that checks JSON against a type.
 
-A reader takes a value as JSON gives it and returns it checked, without fields that nobody knows; `Malformed` is raised
-where it is something else.
+``docs/record.md`` describes the fields in words. A reader returns the checked value without unknown fields and raises
+`Malformed` for anything else, so that every value on a page has its declared type, whatever the file holds.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 Reader = Callable[[Any], Any]
+T = TypeVar("T")
 
 LARGEST = 1e150
-"""Of a figure: sums and squares of such are finite."""
+"""Of a figure: its square and sums of its squares are finite."""
 FARTHEST = 2**53
-"""Of steps and counts: integers that a page's script still tells apart."""
+"""Of steps and counts: JavaScript represents integers exactly up to here."""
 DEEPEST = 20
 """Levels of keywords and settings."""
 
@@ -22,54 +35,41 @@ class Malformed(ValueError):  # noqa: N818 - a row, not an error
     """A value of another type or shape than the record's."""
 
 
-def text(value: Any) -> str:
-    """A string."""
-    if not isinstance(value, str):
-        raise Malformed
-    return value
-
-
-def word(wanted: str) -> Reader:
-    """This one string."""
-
-    def read_word(value: Any) -> str:
-        if value != wanted:
-            raise Malformed
-        return wanted
-
-    return read_word
-
-
-def flag(value: Any) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise Malformed
-    return value
-
-
-def whole(value: Any) -> int:
-    """A count, a step or a place."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FARTHEST:
+def of(kind: type[T], value: Any) -> T:
+    """The value, if it is an instance of this type."""
+    if not isinstance(value, kind):
         raise Malformed
     return value
 
 
 def number(value: Any) -> float:
-    """A figure to calculate with."""
+    """A finite number that can be squared and summed."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST:
         raise Malformed
     return value
 
 
+def count(value: Any) -> int:
+    """A whole number from 0: a count, a step or a position."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FARTHEST:
+        raise Malformed
+    return value
+
+
 def score(value: Any) -> float | None:
-    """A figure, or None where there is none: also for what is not finite."""
+    """A number; None for null, NaN and infinity."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return number(value)
 
 
-def anything(value: Any, depth: int = 0) -> Any:
-    """Plain data of any shape, not too deep."""
+def settings(value: Any) -> dict[str, Any]:
+    """Nested plain data by name."""
+    found: dict[str, Any] = _plain(of(dict, value), 0)
+    return found
+
+
+def _plain(value: Any, depth: int) -> Any:
     if depth > DEEPEST:
         raise Malformed
     if value is None or isinstance(value, str | bool):
@@ -77,137 +77,228 @@ def anything(value: Any, depth: int = 0) -> Any:
     if isinstance(value, int | float):
         return value if abs(value) <= LARGEST else None
     if isinstance(value, list):
-        return [anything(item, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {text(key): anything(item, depth + 1) for key, item in value.items()}
+        return [_plain(item, depth + 1) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, depth + 1) for key, item in value.items()}
     raise Malformed
 
 
-def mapping(value: Any) -> dict[str, Any]:
-    """Plain data by name."""
-    if not isinstance(value, dict):
-        raise Malformed
-    found: dict[str, Any] = anything(value)
-    return found
-
-
-def maybe(read: Reader) -> Reader:
-    """What ``read`` reads, or None."""
-    return lambda value: None if value is None else read(value)
-
-
-def listed(read: Reader) -> Reader:
-    """A list of what ``read`` reads."""
-
-    def read_list(value: Any) -> list[Any]:
-        if not isinstance(value, list):
-            raise Malformed
-        return [read(item) for item in value]
-
-    return read_list
-
-
-def together(*readers: Reader) -> Reader:
-    """A list with one value for each reader."""
-
-    def read_all(value: Any) -> list[Any]:
-        if not isinstance(value, list) or len(value) != len(readers):
-            raise Malformed
-        return [read(item) for read, item in zip(readers, value, strict=True)]
-
-    return read_all
-
-
-def row(required: Mapping[str, Reader], optional: Mapping[str, Reader] | None = None) -> Reader:
-    """A mapping with these fields."""
-
-    def read_row(value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict) or not required.keys() <= value.keys():
-            raise Malformed
-        readers = {**(optional or {}), **required}
-        return {name: read(value[name]) for name, read in readers.items() if name in value}
-
-    return read_row
-
-
-def figures(value: Any) -> dict[str, Any]:
-    """What was logged at a step: numbers and lists of numbers; the rest is no figure."""
-    if not isinstance(value, dict):
-        raise Malformed
-    found = {}
-    for name, item in value.items():
+def figures(value: Any) -> dict[str, float | list[float]]:
+    """Numbers and lists of numbers by name; other values are left out."""
+    found: dict[str, float | list[float]] = {}
+    for name, item in of(dict, value).items():
         try:
-            found[name] = listed(number)(item) if isinstance(item, list) else number(item)
+            found[name] = [number(each) for each in item] if isinstance(item, list) else number(item)
         except Malformed:
             continue
     return found
 
 
-SPAN = together(whole, whole)
-STEP = together(whole, whole, score)
-VERDICT = row({}, {"verifier": text, "status": text, "reason": text, "steps": listed(STEP)})
-COMPLETION = row(
-    {"pieces": listed(text)},
-    {
-        "tokens": maybe(whole),
-        "truncated": maybe(flag),
-        "rewards": maybe(listed(score)),
-        "advantage": score,
-        "token_advantages": maybe(listed(number)),
-        "verdicts": maybe(listed(VERDICT)),
-        "steps": maybe(listed(STEP)),
-        "untrained": maybe(listed(SPAN)),
-        "left_off": maybe(SPAN),
-    },
-)
-GROUP = row(
-    {
-        "kind": word("group"),
-        "step": whole,
-        "mode": text,
-        "group": whole,
-        "rewards": listed(text),
-        "completions": listed(COMPLETION),
-    },
-    {"prompt": text, "weights": maybe(listed(number)), "time": score},
-)
-METRICS = row({"kind": text, "step": whole, "values": figures}, {"time": score})
-BEGIN = row({"step": whole})
-_PART = row({"name": text}, {"keywords": maybe(mapping), "formula": text, "host": flag})
-_REWARD = row({"name": text}, {"weight": score})
-_VERIFIER = row({"label": text}, {"weight": score, "settings": maybe(mapping)})
-_PARTS = row(
-    {"advantage": _PART, "objective": _PART, "verifiers": listed(_VERIFIER)},
-    {"rewards": listed(_REWARD), "eval_verifiers": listed(_VERIFIER), "engine": maybe(text), "rollout": maybe(text)},
-)
-SWEEP = row({"variant": lambda value: value if isinstance(value, str) else str(number(value))}, {"seed": maybe(number)})
-RUN: Mapping[str, Reader] = {
-    "schema": whole,
-    "name": text,
-    "status": text,
-    "error": maybe(text),
-    "started": score,
-    "ended": score,
-    "step": maybe(whole),
-    "max_steps": maybe(number),  # -1 without a bound
-    "resumed_from": maybe(whole),
-    "model": row({}, {"name": text, "parameters": whole, "trainable": whole}),
-    "parts": lambda value: _PARTS(value) if value != {} else {},
-    "versions": lambda value: {text(key): text(item) for key, item in mapping(value).items()},
-    "processes": maybe(whole),
-    "device": maybe(text),
-    "host": text,
-    "pid": whole,
-    "config": mapping,
-    "golds": maybe(mapping),
-}
-"""The fields of ``run.json``, each of which may be missing or left out by itself."""
+def span(value: Any) -> list[int]:
+    """Two counts: a first place and one past the last."""
+    if len(of(list, value)) != 2:
+        raise Malformed
+    return [count(place) for place in value]
 
 
-def known(value: Mapping[str, Any], readers: Mapping[str, Reader]) -> tuple[dict[str, Any], list[str]]:
+def scored_span(value: Any) -> list[Any]:
+    """Two counts and a score."""
+    *places, last = of(list, value) or [None]
+    return [*span(places), score(last)]
+
+
+def variant(value: Any) -> str:
+    """A text, or a number as text."""
+    return value if isinstance(value, str) else str(number(value))
+
+
+Number = Annotated[float, number]
+Count = Annotated[int, count]
+Score = Annotated[float | None, score]
+Settings = Annotated[dict[str, Any], settings]
+Figures = Annotated[dict[str, float | list[float]], figures]
+Span = Annotated[list[int], span]
+ScoredSpan = Annotated[list[Any], scored_span]
+Label = Annotated[str, variant]
+
+
+class Begin(TypedDict):
+    """A line of either file that marks a start: a resumed run takes back all lines of later steps."""
+
+    step: Count
+
+
+class Entry(TypedDict):
+    """A line of ``metrics.jsonl``: the log of a step, or the advantages of a generation batch."""
+
+    kind: str
+    step: Count
+    values: Figures
+    time: NotRequired[Score]
+
+
+class Verdict(TypedDict, total=False):
+    """The verdict of one verifier on a completion."""
+
+    verifier: str
+    status: str
+    reason: str
+    steps: list[ScoredSpan]
+
+
+class Completion(TypedDict):
+    """A completion of a group."""
+
+    pieces: list[str]
+    tokens: NotRequired[Count | None]
+    truncated: NotRequired[bool | None]
+    rewards: NotRequired[list[Score] | None]
+    advantage: NotRequired[Score]
+    token_advantages: NotRequired[list[Number] | None]
+    verdicts: NotRequired[list[Verdict] | None]
+    steps: NotRequired[list[ScoredSpan] | None]
+    untrained: NotRequired[list[Span] | None]
+    left_off: NotRequired[Span | None]
+
+
+class Group(TypedDict):
+    """A line of ``groups.jsonl``: the completions of one prompt."""
+
+    kind: Literal["group"]
+    step: Count
+    mode: str
+    group: Count
+    rewards: list[str]
+    completions: list[Completion]
+    prompt: NotRequired[str]
+    weights: NotRequired[list[Number] | None]
+    time: NotRequired[Score]
+
+
+class Sweep(TypedDict):
+    """``sweep.json``: the run's place in a sweep."""
+
+    variant: Label
+    seed: NotRequired[Number | None]
+
+
+class Model(TypedDict, total=False):
+    """The model of a run."""
+
+    name: str
+    parameters: Count
+    trainable: Count
+
+
+class Part(TypedDict):
+    """The estimator or the objective of a run."""
+
+    name: str
+    keywords: NotRequired[Settings | None]
+    formula: NotRequired[str]
+    host: NotRequired[bool]
+
+
+class Reward(TypedDict):
+    """A reward of a run."""
+
+    name: str
+    weight: NotRequired[Score]
+
+
+class Verifier(TypedDict):
+    """A verifier of a run."""
+
+    label: str
+    weight: NotRequired[Score]
+    settings: NotRequired[Settings | None]
+
+
+class Parts(TypedDict):
+    """The parts that a config resolves to."""
+
+    advantage: Part
+    objective: Part
+    verifiers: list[Verifier]
+    rewards: NotRequired[list[Reward]]
+    eval_verifiers: NotRequired[list[Verifier]]
+    engine: NotRequired[str | None]
+    rollout: NotRequired[str | None]
+
+
+def parts(value: Any) -> Any:
+    """The parts, or an empty mapping for a run whose trainer resolved none."""
+    return {} if value == {} else reader(Parts)(value)
+
+
+class Info(TypedDict, total=False):
+    """``run.json``: a broken field is left out by itself."""
+
+    schema: Count
+    name: str
+    status: str
+    error: str | None
+    started: Score
+    ended: Score
+    step: Count | None
+    max_steps: Number | None
+    resumed_from: Count | None
+    model: Model
+    parts: Annotated[Parts, parts]
+    versions: dict[str, str]
+    processes: Count | None
+    device: str | None
+    host: str
+    pid: Count
+    config: Settings
+    golds: Settings | None
+
+
+@cache
+def reader(kind: Any) -> Reader:
+    """The function that checks a JSON value against a type and returns it; it raises `Malformed`."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return inner[1]  # type: ignore[no-any-return]
+    if is_typeddict(kind):
+        return _mapping_reader(kind)
+    if origin is Literal:
+        return lambda value: of(str, value if value in inner else None)
+    each = reader(inner[-1 if origin is dict else 0]) if inner else None
+    if each is None:
+        return lambda value: of(kind, value)
+    if origin is list:
+        return lambda value: [each(item) for item in of(list, value)]
+    if origin is dict:
+        return lambda value: {name: each(item) for name, item in of(dict, value).items()}
+    return lambda value: None if value is None else each(value)
+
+
+def _mapping_reader(kind: Any) -> Reader:
+    readers = field_readers(kind)
+    required: frozenset[str] = kind.__required_keys__
+
+    def read(value: Any) -> dict[str, Any]:
+        if not required <= of(dict, value).keys():
+            raise Malformed
+        return {name: each(value[name]) for name, each in readers.items() if name in value}
+
+    return read
+
+
+@cache
+def field_readers(kind: Any) -> Mapping[str, Reader]:
+    """The reader of each field of a mapping type."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        name: reader(get_args(hint)[0] if get_origin(hint) is NotRequired else hint) for name, hint in hints.items()
+    }
+
+
+def known_fields(kind: Any, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The fields that can be read, and the names of those that cannot."""
     found, broken = {}, []
-    for name, read in readers.items():
+    for name, read in field_readers(kind).items():
         if name not in value:
             continue
         try:

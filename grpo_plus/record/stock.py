@@ -45,7 +45,7 @@ def history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:
 
 
 def _entry(raw: Any) -> dict[str, Any]:
-    step, figures = schema.BEGIN(raw)["step"], schema.figures(raw)
+    step, figures = schema.reader(schema.Begin)(raw)["step"], schema.figures(raw)
     values = {key: value for key, value in figures.items() if key not in _NOT_METRICS}
     kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
     return {"kind": kind, "step": step, "values": values}
@@ -67,7 +67,7 @@ def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str
             continue
         try:
             rows = parquet.read_table(path).to_pylist()
-            yield from [schema.GROUP(plain(group)) for group in _groups(rows)]
+            yield from [schema.reader(schema.Group)(plain(group)) for group in _groups(rows)]
         except (
             OSError,
             ValueError,

@@ -151,10 +151,10 @@ def test_bad_parts_are_left_out_by_themselves(files):
 def test_a_row_of_the_recorder_is_read_as_it_was_written(files):
     _, held = files
     for line in held[GROUPS]:
-        assert schema.GROUP(line) == line
+        assert schema.reader(schema.Group)(line) == line
     for line in held[METRICS]:
-        assert schema.METRICS(line) == line
-    assert schema.known(held[RUN][0], schema.RUN) == (held[RUN][0], [])
+        assert schema.reader(schema.Entry)(line) == line
+    assert schema.known_fields(schema.Info, held[RUN][0]) == (held[RUN][0], [])
 
 
 @pytest.mark.parametrize(
