@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status
 from grpo_verifiers.math import fast, math
-from grpo_verifiers.math.canon import canon
-from grpo_verifiers.math.forms import rational
+from grpo_verifiers.math.compare.leaf import precise, quick
+from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.judge import decide_with
-from grpo_verifiers.math.leaf import quick
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.parse import parse
-from grpo_verifiers.math.precise import agree, precise
+from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.forms import rational
+from grpo_verifiers.math.values.precise import agree
 
 LOOSE = Options(evaluated=False, reduced=False, decimals=0, percent="value")
 quickly = settings(max_examples=150, deadline=None)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_gold, fast, math
-from grpo_verifiers.math.canon import canon
 from grpo_verifiers.math.extract import Found
 from grpo_verifiers.math.gold import gold_of
+from grpo_verifiers.math.grammar.parser import parse
+from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.judge import combine, decide, judge, judge_or_shorten
 from grpo_verifiers.math.options import DEFAULTS
-from grpo_verifiers.math.parse import parse
-from grpo_verifiers.math.read import read
+from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.reading.tags import tagged
 

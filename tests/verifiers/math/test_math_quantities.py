@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers.math import check_gold, fast
-from grpo_verifiers.math.numerals import ordinal, spoken
-from grpo_verifiers.math.units import TABLE, ratio, unit_readings
+from grpo_verifiers.math.words.numerals import ordinal, spoken
+from grpo_verifiers.math.words.units import TABLE, ratio, unit_readings
 
 # For the gold 5: a model that writes this has answered 5.
 FIVE = """

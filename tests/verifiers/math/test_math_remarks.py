@@ -3,7 +3,7 @@
 import pytest
 
 from grpo_verifiers.math import math
-from grpo_verifiers.math.read import read
+from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.remarks import MAX_REMARKED, without_remarks
 
 

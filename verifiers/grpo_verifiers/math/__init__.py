@@ -73,8 +73,8 @@ a number in a box that is one sentence         correct                  none
 ``\binom{n+1}{2}`` for ``\frac{n(n+1)}{2}``    correct                  none
 ============================================== ======================== ==========================================
 
-Units are those of ``math/units.py``, notations those of ``math/notations.py``; what is said in words
-(no solution, does not exist, yes) is compared by ``math/sayings.py``.
+Units are those of ``math/words/units.py``, notations those of ``math/grammar/notations.py``; what is said in words
+(no solution, does not exist, yes) is compared by ``math/compare/wording.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
 Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits, else by
@@ -129,8 +129,8 @@ def math(
         decimal_comma: ``1000,99`` may stand for 1000.99.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
+    from grpo_verifiers.math.judge import judge_fully
     from grpo_verifiers.math.options import options_of
-    from grpo_verifiers.math.slow import judge_fully
 
     options = options_of(
         conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think

@@ -6,19 +6,22 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
-from grpo_verifiers.math.letters import option_of
-from grpo_verifiers.math.read import read, undelimited
-from grpo_verifiers.math.tokens import MAX_CHARS, ParseError
+from grpo_verifiers.math.grammar.read import read, undelimited, without_text_commands
+from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
-from grpo_verifiers.math.words import MAX_DIGITS
+from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
 from grpo_verifiers.reading.boxes import Box, boxes, unnested
 from grpo_verifiers.reading.phrases import hashed, phrases
 
 # what stands between the boxes of one list: "and", ", ", "papers and"
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
+
 _WORD = re.compile(r"[A-Za-z]+")
+
 MAX_BETWEEN = 80
+
 MAX_INTEGER = 10**MAX_DIGITS
+
 MAX_GOLD = 600  # characters of a gold that is left to an algebra system
 
 
@@ -120,3 +123,25 @@ def _last_boxes(text: str, found: list[Box]) -> list[str]:
             contents.append(content)
         following = box
     return contents[::-1]
+
+
+_OPTION = re.compile(r"\s*(?:\(\s*([A-J])\s*\)|([A-J])(?:\s*[).:,。]|(?=不是)))\s*(.*)", re.DOTALL)
+
+_APPLIED = "'^*!_+=/"  # (B)^2 is a formula, (B) 2 an option with its text
+
+_EXCLUDED = re.compile(
+    r"(?:can't be|cannot be|can not be|isn't|is not|not|non|nicht|不是)\s*\(?[A-J]\)?"
+    r"(?:\s*(?:,|or|nor|and)\s*\(?[A-J]\)?(?![A-Za-z]))*"
+)
+
+_OTHER = re.compile(r"(?<![A-Za-z'])[A-J](?![A-Za-z'])|\b(?:or|not|and|either|neither|maybe|but)\b")
+
+
+def option_of(text: str) -> str | None:
+    """The letter in ``D. 14 meters`` or ``(D), not (A)``; None where no text follows, or a second option may count."""
+    if len(text) > 400:
+        return None
+    match = _OPTION.fullmatch(without_text_commands(text))
+    if match is None or not match[3].strip() or match[3][0] in _APPLIED or _OTHER.search(_EXCLUDED.sub("", match[3])):
+        return None
+    return match[1] or match[2]

@@ -5,9 +5,9 @@ from typing import Any
 
 from grpo_verifiers.golds.report import ColumnReport, GoldProblem
 from grpo_verifiers.math.gold import as_text, gold_of
+from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tokens import ParseError
 
 
 def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | None:

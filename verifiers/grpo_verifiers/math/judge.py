@@ -5,27 +5,38 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from grpo_verifiers.math.compare import as_it_stands, compare
-from grpo_verifiers.math.constants import swapped
+from grpo_verifiers.math.algebra import equal, open_to_algebra, unreadable
+from grpo_verifiers.math.compare.answers import as_it_stands, compare
+from grpo_verifiers.math.compare.constants import swapped
+from grpo_verifiers.math.compare.leaf import Leaf, precise, quick
+from grpo_verifiers.math.compare.rewrite import expand_signs
 from grpo_verifiers.math.extract import Found, extract
-from grpo_verifiers.math.form import is_final, open_to_algebra
-from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of
-from grpo_verifiers.math.leaf import Leaf, Outcome, quick
-from grpo_verifiers.math.letters import option_of
+from grpo_verifiers.math.gold import MAX_GOLD, Gold, as_text, gold_of, option_of
+from grpo_verifiers.math.grammar.read import (
+    MAX_LONG,
+    other_reading,
+    read,
+    read_prose,
+    same_tokens,
+    undelimited,
+    without_text_commands,
+)
+from grpo_verifiers.math.grammar.relations import may_be_solved
+from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.read import MAX_LONG, other_reading, read, read_prose, undelimited, without_text_commands
-from grpo_verifiers.math.relations import may_be_solved
-from grpo_verifiers.math.remarks import without_remarks
-from grpo_verifiers.math.restated import restated
-from grpo_verifiers.math.signs import expand_signs
-from grpo_verifiers.math.tokens import ParseError
+from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.remarks import restated, without_remarks
 from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
+
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
+
 _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
+
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
@@ -250,3 +261,31 @@ def _said(text: str) -> str:
 
 def _verdict(status: Status, detail: str) -> Verdict:
     return Verdict(1.0 if status is Status.CORRECT else 0.0, status, detail[:MAX_DETAIL])
+
+
+def judge_fully(completion: str, answer: Any, options: Options) -> Verdict:
+    """The verdict on a completion; never undecided."""
+    verdict = judge(completion, answer, options)
+    if verdict is not None:
+        return verdict
+    gold, found = gold_of(as_text(answer)), extract(completion, options)
+    if gold.node is None and (problem := unreadable(gold.text)):
+        detail = f"the gold answer cannot be read: {gold.problem}; {problem}"
+        return Verdict(None, Status.NOT_APPLICABLE, detail[:MAX_DETAIL])
+    if found.problem:
+        return Verdict(0.0, Status.UNPARSABLE, found.problem)
+    # every comparison of decide_fully is decided, so only the type checker can see a None here
+    return combine(gold, found, options, decide_fully) or Verdict(0.0, Status.WRONG, "not equal")
+
+
+@lru_cache(maxsize=2048)
+def decide_fully(text: str, gold: str, options: Options) -> Outcome:
+    """Compare one stated answer with the gold one by all means."""
+    outcome, reason = decide(text, gold, options)
+    if outcome is None:
+        outcome, reason = decide_with(text, gold, options, precise)
+    if outcome is None and same_tokens(text, gold):
+        outcome, reason = True, ""
+    if outcome is None:
+        outcome, reason = equal(undelimited(gold), undelimited(text))
+    return outcome, reason

@@ -8,7 +8,9 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.text._options import tag_name
 
 Conflicts = Literal["reject", "last"]
+
 Matching = Literal["match", "ignore"]
+
 Percent = Literal["either", "value"]
 
 

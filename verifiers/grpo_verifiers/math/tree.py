@@ -27,6 +27,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 Node = tuple[Any, ...]
+
 # Kinds that are no single value.
 STRUCTURES = frozenset(
     {
@@ -47,9 +48,13 @@ STRUCTURES = frozenset(
         "builder",
     }
 )
+
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
+
 _LEAVES = frozenset({"n", "big", "v"})
+
 INFINITY: Node = ("v", "inf")
+
 OTHERWISE: Node = ("text", "otherwise")
 
 

@@ -32,17 +32,16 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from grpo_verifiers.math.canon import canon
-from grpo_verifiers.math.compare import quantity
-from grpo_verifiers.math.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
-from grpo_verifiers.math.leaf import quick
-from grpo_verifiers.math.numeric import real_value
+from grpo_verifiers.math.compare.leaf import precise, quick
+from grpo_verifiers.math.compare.quantities import quantity
+from grpo_verifiers.math.grammar.parser import parse
+from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.parse import parse
-from grpo_verifiers.math.precise import precise
-from grpo_verifiers.math.tokens import ParseError
 from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
-from grpo_verifiers.math.words import FUNCTIONS
+from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.numeric import real_value
+from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.steps._drift import Rounding
 from grpo_verifiers.steps._equations import Chain

@@ -1,0 +1,1 @@
+"""Two trees compared: is one the same answer as the other?"""

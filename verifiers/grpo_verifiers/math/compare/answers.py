@@ -1,0 +1,275 @@
+"""Two answers compared part by part: quantities, lists, tuples, intervals, sets, matrices, text; leaves by a callback.
+
+Every comparison gives True, False or None (undecided: an algebra system has to look) and a short reason.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from grpo_verifiers.math.compare.constants import CONSTANTS, with_constants_of
+from grpo_verifiers.math.compare.families import compare_families, is_angle_family
+from grpo_verifiers.math.compare.leaf import Leaf, apart, show
+from grpo_verifiers.math.compare.naming import compare_named, group_assignments, without_labels
+from grpo_verifiers.math.compare.pieces import compare_pieces
+from grpo_verifiers.math.compare.quantities import (
+    _angles,
+    _in_letters,
+    _scale_between,
+    _scaled,
+    compound,
+    quantity,
+)
+from grpo_verifiers.math.compare.relations import compare_relations
+from grpo_verifiers.math.compare.rewrite import as_tuple, expand_signs, transposed
+from grpo_verifiers.math.compare.sets import compare_sets
+from grpo_verifiers.math.compare.wording import ordered_letters, texts
+from grpo_verifiers.math.grammar.relations import is_named
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.outcome import Outcome, every
+from grpo_verifiers.math.sets.build import listed
+from grpo_verifiers.math.tree import STRUCTURES, Node, survey
+from grpo_verifiers.reading.budget import spend
+
+MAX_ITEMS = 64
+
+MAX_PARTS = 12  # of a union: merging more is left to nobody
+
+_WORDS = frozenset({"unit", "text", "currency"})
+
+_GROUPS = frozenset({"list", "set", "paren"})
+
+
+def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
+    """Whether an answer is the gold one.
+
+    Args:
+        gold: tree of the gold answer.
+        answer: tree of the model's answer.
+        options: the policies.
+        leaf: decides plain expressions.
+    """
+    if gold == answer:
+        return True, ""
+    if (values := apart(gold, answer)) is not None:
+        return values
+    asked, seen = survey(gold), survey(answer)
+    spend(20 + 4 * (asked.weight + seen.weight))
+    if asked.variables & CONSTANTS:
+        answer = with_constants_of(gold, answer)
+    if "pm" in asked.kinds or "pm" in seen.kinds:
+        if gold[0] == "pm" and answer[0] == "paren":
+            return False, "a tuple where a value or its negative is expected"
+        gold, answer = expand_signs(gold), expand_signs(answer)
+        if "pm" in survey(gold).kinds | survey(answer).kinds:
+            return False, "too many plus-or-minus signs"
+    if gold[0] == "unit" and answer[0] == "list":
+        answer = compound(answer)
+    elif gold[0] == "list" and answer[0] == "unit":
+        gold = compound(gold)
+    if gold[0] == "list" or answer[0] == "list":
+        gold, answer = group_assignments(gold), group_assignments(answer)
+
+    def equal(left: Node, right: Node) -> Outcome:
+        return compare(left, right, options, leaf)
+
+    if _is_structured(gold) or _is_structured(answer):
+        gold, answer = without_labels(listed(transposed(gold)), listed(transposed(answer)))
+        structured = (
+            ordered_letters(gold, answer)
+            or compare_families(gold, answer)
+            or compare_named(gold, answer, equal)
+            or compare_sets(gold, answer, equal)
+        )
+        if structured is not None:
+            return structured
+    if gold[0] == "rel" or answer[0] == "rel":
+        return compare_relations(
+            gold,
+            answer,
+            equal,
+            lambda left, right: compare(left, right, as_it_stands(options), leaf),
+        )
+    if (turned := _angles(gold, answer)) is not None:
+        return leaf(*turned, options)
+    gold, gold_unit = quantity(gold)
+    answer, unit = quantity(answer)
+    if gold_unit and not unit:
+        answer, unit = _in_letters(answer, gold_unit) or (answer, unit)
+    elif unit and not gold_unit:
+        gold, gold_unit = _in_letters(gold, unit) or (gold, gold_unit)
+    scale = _scale_between(gold_unit, unit, options)
+    if isinstance(scale, str):
+        return False, scale
+    if (gold_unit or unit) and (gold[0] == "%") != (answer[0] == "%"):
+        return False, "a percentage is no quantity with a unit"
+    if scale != 1:
+        answer = _scaled(answer, scale)
+    if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
+        return _structures(gold, answer, options, equal)
+    if not _WORDS.isdisjoint(seen.kinds) and _has_words(answer) and not _has_words(gold):
+        return False, "words inside an expression"
+    return _infinite(gold, answer) or leaf(gold, answer, options)
+
+
+def _is_structured(node: Node) -> bool:
+    return (
+        node[0] in STRUCTURES
+        or node[0] == "rel"
+        or node[:2] == ("f", "mod")
+        or transposed(node) is not node
+        or is_angle_family(node)
+    )
+
+
+def _has_words(node: Node) -> bool:
+    return not _WORDS.isdisjoint(survey(node).kinds)
+
+
+@lru_cache(maxsize=64)
+def as_it_stands(options: Options) -> Options:
+    """The options without demands on how far something is worked out."""
+    return replace(options, evaluated=False, reduced=False)
+
+
+def _infinite(gold: Node, answer: Node) -> Outcome | None:
+    plain = (("v", "inf"), ("-", ("v", "inf")))
+    if gold in plain and answer in plain:
+        return gold == answer, "" if gold == answer else "the other infinity"
+    return None
+
+
+def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    if gold[0] == "text" or answer[0] == "text":
+        return texts(gold, answer)
+    if gold[0] == "base" or answer[0] == "base":
+        return _bases(gold, answer, options)
+    if gold[0] == "paren" or answer[0] == "paren":
+        size = len(gold if gold[0] == "paren" else answer) - 1
+        gold, answer = as_tuple(gold, size), as_tuple(answer, size)
+    elif gold[0] == "matrix" and answer[0] in {"+", "*", "-", "v"}:  # a sum of unit vectors beside a column
+        column, vector = (as_tuple(node, len(gold) - 1) for node in (gold, answer))
+        gold, answer = (column, vector) if column[0] == vector[0] == "paren" else (gold, answer)
+    if gold[0] in _GROUPS or answer[0] in _GROUPS:
+        return _groups(gold, answer, equal)
+    if gold[0] == "ratio" or answer[0] == "ratio":
+        return _ratios(gold, answer, equal)
+    if gold[0] != answer[0]:
+        if {gold[0], answer[0]} & {"and", "or"}:
+            return False, "conditions that are not solved"
+        if gold[0] == "matrix" and answer[0] in {"+", "*", "-", "^", "f"}:
+            return (False, "a matrix that is not worked out") if options.evaluated else (None, "")
+        if {gold[0], answer[0]} & {"cup", "cap", "minus"}:
+            sets = STRUCTURES | {"v", "+", "-"}
+            return (None, "") if gold[0] in sets and answer[0] in sets else (False, "a set beside a value")
+        return False, "another kind of answer"
+    if gold[0] == "span":
+        if (gold[1], gold[4]) != (answer[1], answer[4]):
+            return False, "other brackets"
+        return every(equal(a, b) for a, b in zip(gold[2:4], answer[2:4], strict=True))
+    if gold[0] in {"and", "or"}:
+        return (
+            unordered(gold[1:], answer[1:], equal) if len(gold) == len(answer) <= MAX_ITEMS else (False, "another kind")
+        )
+    if gold[0] == "builder":
+        return every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
+    if gold[0] == answer[0] == "cases" and all(len(row) == 3 for row in (*gold[1:], *answer[1:])):
+        return compare_pieces(gold, answer, equal)
+    if gold[0] in {"matrix", "cases"}:
+        if [len(row) for row in gold[1:]] != [len(row) for row in answer[1:]]:
+            return False, "a matrix of another shape"
+        pairs = zip(gold[1:], answer[1:], strict=True)
+        return every(equal(a, b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
+    if gold[0] in {"cup", "cap"}:
+        outcome = unordered(gold[1:], answer[1:], equal) if len(gold) == len(answer) <= MAX_ITEMS else (None, "")
+        if max(len(gold), len(answer)) > MAX_PARTS:
+            return bool(outcome[0]), "" if outcome[0] else "another union"
+        return outcome if outcome[0] else (None, "")
+    if gold[0] == "minus":
+        outcome = every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
+        return outcome if outcome[0] else (None, "")
+    return None, ""
+
+
+def _groups(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    kinds = gold[0], answer[0]
+    if not all(kind in _GROUPS for kind in kinds):
+        group, single = (gold, answer) if gold[0] in _GROUPS else (answer, gold)
+        if len(group) == 2 and group[0] == "set":
+            return equal(group[1], single) if group is gold else equal(single, group[1])
+        if single[0] in {"cup", "cap", "minus", "span"} and group[0] != "list":
+            return (None, "") if single[0] != "span" else (False, "other brackets")
+        if group is answer:
+            return False, "several answers where one is expected"
+        return False, "one answer where several are expected"
+    left, right = gold[1:], answer[1:]
+    if len(left) > MAX_ITEMS or len(right) > MAX_ITEMS:
+        return False, f"more than {MAX_ITEMS} items"
+    if "paren" in kinds:
+        if "list" in kinds and any(part[0] == "rel" for part in (*left, *right)):
+            return False, "conditions where a tuple is expected"
+        if "set" in kinds:
+            return False, "a set is no tuple"
+        if len(left) != len(right):
+            return False, f"{len(right)} items are not {len(left)}"
+        return every(equal(a, b) for a, b in zip(left, right, strict=True))
+    if {part[0] for part in right} == {"set"} and "set" not in {part[0] for part in left}:
+        return False, "sets where values are expected"
+    if "set" in kinds:
+        left, right = tuple(dict.fromkeys(left)), tuple(dict.fromkeys(right))
+    if len(left) != len(right):
+        return False, f"{len(right)} items are not {len(left)}"
+    if is_named(left) and not is_named(right):
+        return every(equal(a, b) for a, b in zip(left, right, strict=True))
+    return unordered(left, right, equal)
+
+
+def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    """Whether the items pair off in some order; undecided pairs are tried last."""
+    free = list(range(len(right)))
+    undecided: list[tuple[Node, list[int]]] = []
+    for item in left:
+        maybe: list[int] = []
+        for index in free:
+            outcome = equal(item, right[index])[0]
+            if outcome:
+                free.remove(index)
+                break
+            if outcome is None:
+                maybe.append(index)
+        else:
+            if not maybe:
+                return False, f"{show(item).replace('the answer', 'a value')} is missing"
+            undecided.append((item, maybe))
+    if not undecided:
+        return True, ""
+    if all(set(maybe) & set(free) for _, maybe in undecided):
+        return None, ""
+    return False, "an item is missing"
+
+
+def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
+    if gold[0] == answer[0] == "base":
+        same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
+        return same, "" if same else ("other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
+    based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
+    if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
+        same = str(plain[1]) == based[1]
+        return same, "" if same else "other digits"
+    if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
+        same = plain[1] == int(based[1])
+        return same, "" if same else "other digits"
+    return False, f"base {based[2]} on one side only"
+
+
+def _ratios(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+    parts = []
+    for node in (gold, answer):
+        if node[0] == "/":
+            node = ("ratio", *node[1:])  # noqa: PLW2901 - a quotient read as a ratio
+        if node[0] != "ratio":
+            return False, "a ratio is no number"
+        parts.append(node[1:])
+    if len(parts[0]) != len(parts[1]):
+        return False, "another number of parts"
+    return every(equal(a, b) for a, b in zip(*parts, strict=True))

@@ -1,0 +1,146 @@
+"""Equality of two expressions as far as it can be decided exactly and at once."""
+
+from collections.abc import Callable
+
+from grpo_verifiers.math.grammar.numbers import exact_value
+from grpo_verifiers.math.options import Options
+from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
+from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.decimals import decimal_of, stands_for
+from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
+from grpo_verifiers.math.values.numeric import refuted
+from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.work import is_final, is_reduced, undone
+from grpo_verifiers.reading.budget import spend
+
+_TEN = number(10)
+
+MAX_SHOWN = 30
+
+Leaf = Callable[[Node, Node, Options], Outcome]
+
+
+def show(node: Node) -> str:
+    """An expression in a few characters, for reasons."""
+    if node[0] == "n":
+        value, places = node[1], node[2]
+        text = str(value) if places is None else f"{float(value):.12g}"
+    else:
+        try:
+            value = rational(canon(node))
+            text = "" if value is None else str(value)
+        except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
+            text = ""
+    return text if text and len(text) <= MAX_SHOWN else "the answer"
+
+
+def apart(gold: Node, answer: Node) -> Outcome | None:
+    """The verdict on integers and fractions of integers whose values differ; None for all others."""
+    if (value := exact_value(answer)) is None or (expected := exact_value(gold)) is None or value == expected:
+        return None
+    spend(4)
+    return False, _difference(
+        *(text if len(text := str(side)) <= MAX_SHOWN else "the answer" for side in (value, expected))
+    )
+
+
+def _difference(answer: str, gold: str) -> str:
+    return f"{answer} is not {gold}" if answer != gold else "not equal"
+
+
+def quick(gold: Node, answer: Node, options: Options) -> Outcome:
+    """Whether two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    if gold == answer:
+        return True, ""
+    gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
+    if gold == answer:
+        return True, ""
+    asked, seen = survey(gold), survey(answer)
+    if "inf" in asked.variables or "inf" in seen.variables:
+        return False, "infinity is not the same"
+    if not STRUCTURES.isdisjoint(seen.kinds) and STRUCTURES.isdisjoint(asked.kinds):
+        return False, "another kind of answer"
+    for node, who in ((answer, "the answer"), (gold, "the gold")):
+        try:
+            canon(node)
+        except TooBigError as error:
+            return False, f"{who} has {error}"
+        except UndefinedError as error:
+            return False, f"{who} has no value: {error}"
+        except NotAlgebraicError:
+            pass
+    equal = _equal(gold, answer, options)
+    if equal is False:
+        return False, _difference(show(answer), show(gold))
+    if problem := form_problem(gold, answer, options):
+        return False, problem
+    return equal, ""
+
+
+def same_logarithms(node: Node, other: Node) -> Node:
+    """The tree with logarithms without a base read as decimal ones where the other side writes base 10."""
+    if "log" not in survey(node).kinds or not any(top[0] == "log" and top[1] == _TEN for top in walk(other)):
+        return node
+    return _with_base_ten(node)
+
+
+def _with_base_ten(node: Node) -> Node:
+    if node[0] == "log":
+        return ("log", node[1] or _TEN, _with_base_ten(node[2]))
+    return rebuilt(node, _with_base_ten)
+
+
+def form_problem(gold: Node, answer: Node, options: Options) -> str:
+    """Why an answer of the right value is not in the form the options ask for; empty when it is."""
+    if options.evaluated and not undone(gold):
+        if is_final(gold) and not is_final(answer) and not decimal_of(gold):
+            return undone(answer) or "the gold is a number, the answer an expression"
+        if left := undone(answer):
+            return left
+    if options.reduced and not is_reduced(answer) and is_reduced(gold):
+        return "a fraction that is not in lowest terms"
+    return ""
+
+
+def _equal(gold: Node, answer: Node, options: Options) -> bool | None:
+    if "big" in (gold[0], answer[0]):
+        return False
+    readings = [gold], [answer]
+    if options.percent == "either":
+        # a percent sign is a hundredth or, where only one side has it, a unit that may be left out
+        if answer[0] == "%" and not _has_percent(gold):
+            readings[1].append(answer[1])
+        if gold[0] == "%" and not _has_percent(answer):
+            readings[0].append(gold[1])
+    outcomes = [_same_value(a, b, options) for a in readings[0] for b in readings[1]]
+    if True in outcomes:
+        return True
+    return None if None in outcomes else False
+
+
+def _has_percent(node: Node) -> bool:
+    return "%" in survey(node).kinds
+
+
+def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
+    try:
+        decided = same(canon(gold), canon(answer))
+    except (NotAlgebraicError, UndefinedError, TooBigError):
+        decided = None
+    if decided:
+        return True
+    if options.decimals and stands_for(gold, answer, options.decimals):
+        return True
+    if decided is None and refuted(gold, answer):
+        return False
+    return decided
+
+
+def precise(gold: Node, answer: Node, options: Options) -> Outcome:
+    """Like :func:`~grpo_verifiers.math.leaf.quick`, and where that leaves it open, by value at many digits."""
+    outcome, reason = quick(gold, answer, options)
+    if outcome is not None:
+        return outcome, reason
+    equal = agree(same_logarithms(gold, answer), same_logarithms(answer, gold))
+    return equal, "" if equal else "not equal"

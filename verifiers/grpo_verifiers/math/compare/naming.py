@@ -1,0 +1,124 @@
+r"""Values with names: ``y = 3, x = -4`` and ``(x, y) = (-4, 3)`` say the same, and neither is ``(3, -4)``."""
+
+from collections.abc import Callable
+
+from grpo_verifiers.math.grammar.relations import assignment
+from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.tree import Node
+
+# Letters that have an order of their own where several of them are unknown; others stand in the order they are given.
+_ROWS = ("abcde", "hk", "ijk", "lmn", "mn", "pqrs", "uvw", "xyzw")
+
+Values = tuple[tuple[Node, Node], ...]
+
+
+def named(node: Node) -> Values | None:
+    r"""Names with their values: ``x=1, y=2``, ``(x,y)=(1,2)``, a system; None where there are no two names."""
+    if node[0] == "rel" and node[2] == "=" and node[1][0][0] == node[1][1][0] == "paren":
+        left, right = node[1][0][1:], node[1][1][1:]
+        pairs = tuple(zip(left, right, strict=False)) if len(left) == len(right) else ()
+        if any(name[0] not in {"v", "f"} for name, _ in pairs):
+            return None
+    else:
+        items = node[1:] if node[0] in {"list", "and"} else ()
+        if node[0] == "cases":
+            items = tuple(row[1] for row in node[1:] if len(row) == 2)
+        found = [assignment(item) if len(item) == 3 and item[0] == "rel" else None for item in items]
+        pairs = tuple(pair for pair in found if pair is not None)
+        if len(pairs) != len(found) or (node[0] == "cases" and len(pairs) != len(node) - 1):
+            return None
+    return pairs if len(pairs) > 1 and len({name for name, _ in pairs}) == len(pairs) else None
+
+
+def is_labelled(values: Values) -> bool:
+    """Whether the names are one letter with several subscripts, as the solutions of one equation have."""
+    stems = {str(name[1]).partition("_")[0] if name[0] == "v" else "" for name, _ in values}
+    return len(stems) == 1 and "" not in stems
+
+
+def in_order(values: Values) -> tuple[Node, ...]:
+    """The values as a tuple without names has them: by the letters x, y, z, by subscripts, else as they are given."""
+    if any(name[0] != "v" for name, _ in values):
+        return tuple(value for _, value in values)
+    letters = [str(name[1]) for name, _ in values]
+    rank: Callable[[str], int] | None = None
+    if is_labelled(values):
+        subscripts = [letter.partition("_")[2].strip("{}") for letter in letters]
+        if all(subscript.isdigit() and len(subscript) < 9 for subscript in subscripts):
+            rank = lambda letter: int(letter.partition("_")[2].strip("{}"))  # noqa: E731 - one of two keys
+    else:
+        row = next((row for row in _ROWS if all(letter.lower() in row for letter in letters)), None)
+        if row and all(len(letter) == 1 for letter in letters):
+            rank = lambda letter: row.index(letter.lower())  # noqa: E731 - one of two keys
+    ordered = values if rank is None else sorted(values, key=lambda pair: rank(str(pair[0][1])))
+    return tuple(value for _, value in ordered)
+
+
+def compare_named(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome | None:
+    """Compare two answers of which one gives names to several values; None where names decide nothing."""
+    left, right = named(gold), named(answer)
+    if left is None and right is None:
+        return None
+    if left and right:
+        if is_labelled(left) and is_labelled(right) and "rel" not in {gold[0], answer[0]}:
+            return None  # solutions of one equation, in no order
+        given = dict(right)
+        if {name for name, _ in left} != set(given):
+            return False, "other variables"
+        return _every(left, lambda name, value: equal(value, given[name]))
+    values, other = (left, answer) if left else (right, gold)
+    assert values is not None  # one of the two has names
+    if other[0] == "list" and not is_labelled(values) and not any(part[0] == "rel" for part in other[1:]):
+        other = ("paren", *other[1:])
+    if other[0] == "matrix" and all(len(row) == 2 for row in other[1:]):
+        other = ("paren", *(row[1] for row in other[1:]))
+    if other[0] != "paren":
+        return None
+    if len(other) - 1 != len(values):
+        return False, f"{len(values)} names for {len(other) - 1} values"
+    pairs = zip(in_order(values), other[1:], strict=True)
+    return _every(tuple(pairs), equal if left else lambda a, b: equal(b, a))
+
+
+def without_labels(gold: Node, answer: Node) -> tuple[Node, Node]:
+    """``x_1 = 2, x_2 = 3`` beside ``x = 2, x = 3``, each as the list of its values; other pairs as they are."""
+    for one, other in ((gold, answer), (answer, gold)):
+        labels = named(one) if one[0] == other[0] == "list" else None
+        if labels is None or not is_labelled(labels):
+            continue
+        pairs = [assignment(item) for item in other[1:]]
+        stem = ("v", str(labels[0][0][1]).partition("_")[0])
+        if all(pair is not None and pair[0] == stem for pair in pairs):
+            return ("list", *(item[1][1] for item in gold[1:])), ("list", *(item[1][1] for item in answer[1:]))
+    return gold, answer
+
+
+def _every(pairs: Values, check: Callable[[Node, Node], Outcome]) -> Outcome:
+    outcome: Outcome = True, ""
+    for first, second in pairs:
+        result = check(first, second)
+        if result[0] is False:
+            return result
+        outcome = outcome if result[0] else result
+    return outcome
+
+
+def group_assignments(node: Node) -> Node:
+    """``p=5, q=2; p=7, q=2`` as the list of its tuples; other lists stay."""
+    if node[0] != "list":
+        return node
+    pairs = [assignment(part) for part in node[1:]]
+    found = [pair for pair in pairs if pair is not None]
+    if len(found) != len(pairs):
+        return node
+    names = [name for name, _ in found]
+    period = names.index(names[0], 1) if names.count(names[0]) > 1 else 0
+    if (
+        period < 2
+        or len(set(names)) != period
+        or len(names) % period
+        or names != names[:period] * (len(names) // period)
+    ):
+        return node
+    rows = [found[start : start + period] for start in range(0, len(found), period)]
+    return ("list", *(("paren", *in_order(tuple(row))) for row in rows))

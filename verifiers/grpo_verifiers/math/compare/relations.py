@@ -1,0 +1,248 @@
+"""Equations, assignments, inequalities and memberships compared with each other and with plain values."""
+
+from fractions import Fraction
+
+from grpo_verifiers.math.compare.leaf import show
+from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
+from grpo_verifiers.math.outcome import Equal, Outcome
+from grpo_verifiers.math.tree import Node, names, rebuilt
+from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
+from grpo_verifiers.math.values.numeric import real_value
+from grpo_verifiers.math.words.vocabulary import FUNCTIONS
+
+APPROXIMATELY = 0.01
+
+
+def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
+    """Compare two answers of which at least one is a relation.
+
+    Args:
+        gold: the gold answer.
+        answer: the model's answer.
+        equal: compares parts by all policies.
+        same_value: compares the members of a chain, which may be left as they are.
+    """
+    answer = renamed(answer, gold)
+    stated, given = solved(gold), solved(answer)
+    gold, answer = stated or gold, given or answer
+    if gold[0] != "rel":
+        if _renames(gold, answer):
+            return False, "one name for another"
+        if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
+            return False, "a relation where a value is expected"
+        value, problem = _stated(answer)
+        return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
+    if gold[2] == "in":
+        if answer[0] != "rel":
+            return equal(gold[1][1], answer)
+        if answer[2] == "in":
+            return _both(equal(gold[1][1], answer[1][1]), _names(gold[1][0], answer[1][0]))
+        return compare_relations(gold[1][1], answer, equal, same_value)
+    if stated and answer[0] == "rel" and answer[2] in FLIPPED:
+        return _solved(stated, given, equal)
+    pair = assignment(gold)
+    if answer[0] != "rel":
+        if pair:
+            return equal(pair[1], answer)
+        if set(ops_of(gold)) <= {"<", ">", "<=", ">="}:
+            return _is_open(gold, answer)
+        return False, "a value where a relation is expected"
+    if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
+        if _names(pair[0], answer[1][0])[0] is False:
+            return False, "another variable"
+        value, problem = _stated(answer)
+        return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
+    if answer[2] == "in":
+        if pair:
+            return _both(equal(pair[1], answer[1][1]), _names(pair[0], answer[1][0]))
+        return _is_open(gold, answer[1][1])
+    return _relations(gold, answer, equal)
+
+
+def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
+    """Compare with a gold that is solved: an answer that is not may be the question itself."""
+    if answer is None:
+        return False, "a relation that is not solved"
+    if _names(gold[1][0], answer[1][0])[0] is False:
+        return False, "another variable"
+    return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "another relation")
+
+
+def _renames(gold: Node, answer: Node) -> bool:
+    """Whether an answer such as ``D = C`` names two options or two words."""
+    first = answer[1][0]
+    named = gold[0] == "text" or (gold[0] == "v" and gold[1].isupper())
+    return bool(named and first[0] == gold[0] and first != gold)
+
+
+def _both(first: Outcome, second: Outcome) -> Outcome:
+    return second if first[0] else first
+
+
+def same_name(left: Node, right: Node) -> bool:
+    """Whether two names are one."""
+    return bool(_names(left, right)[0])
+
+
+def _names(left: Node, right: Node) -> Outcome:
+    """Whether two names are one: the same, a function of a variable by any name, and ``y`` for ``f(x)``."""
+    if left == right:
+        return True, ""
+    if left[0] == right[0] == "f" and left[1] == right[1]:
+        try:
+            if all(canon(a) == canon(b) for a, b in zip(left[2], right[2], strict=True)):
+                return True, ""
+        except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
+            pass
+    for function, name in ((left, right), (right, left)):
+        if parameter(function) and name == ("v", function[1]):
+            return True, ""
+        if name == ("v", "y") and parameter(function) and "'" not in function[1]:
+            return True, ""
+    return False, "another variable"
+
+
+def renamed(node: Node, gold: Node) -> Node:
+    """A definition ``f(t) = ...`` with the gold's variable in place of its own."""
+    pair = assignment(node)
+    if pair is None or not (old := parameter(pair[0])):
+        return node
+    stated = assignment(gold)
+    known = {parameter(stated[0])} if stated else names(gold) - set(parameter(gold))
+    new = known.pop() if len(known) == 1 else ""
+    if not new or new == old or new in names(pair[1]) or old in names(gold):
+        return node
+
+    def change(part: Node) -> Node:
+        return ("v", new) if part == ("v", old) else rebuilt(part, change)
+
+    return change(node)
+
+
+def _stated(node: Node) -> tuple[Node | None, str]:
+    r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
+    terms, ops = node[1], ops_of(node)
+    if ops == ("in",) and is_name(terms[0]) and _is_set(terms[1]):
+        return terms[1], ""
+    if not set(ops) <= {"=", "~="}:
+        return None, "a relation where a value is expected"
+    labels = min(_labels(terms), 1)
+    members, signs = list(terms[labels:]), list(ops[labels:])
+    exact = len(members) if "~=" not in signs else signs.index("~=") + 1
+    return members[exact - 1], ""
+
+
+def _labels(terms: tuple[Node, ...]) -> int:
+    r"""How many terms at the beginning of a chain only say what has the value: ``AB = BC = 5``, ``m + n = 5``."""
+    for index, term in enumerate(terms[:-1]):
+        if (
+            not is_name(term)
+            and not _asks(term, terms[-1])
+            and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1]))
+        ):
+            return index
+    return len(terms) - 1
+
+
+def _asks(node: Node, value: Node) -> bool:
+    """Whether a node has several unknowns and may be what a question asks for: ``m + n = 25``, ``x^2 + y^2 = 25``."""
+    return len(names(node)) > 1 and not names(value)
+
+
+def _is_set(node: Node) -> bool:
+    return node[0] in {"span", "paren", "set", "cup", "cap", "minus"} or (
+        node[0] == "v" and node[1].startswith("mathbb")
+    )
+
+
+def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value: Equal) -> Outcome:
+    """Compare the stated value, and every link of the chain that led to it: ``41 = 42`` states nothing."""
+    outcome, reason = equal(gold, value)
+    if outcome is False:
+        return outcome, reason
+    terms, ops = chain[1], ops_of(chain)
+    if ops == ("in",):
+        return outcome, reason
+    start = _labels(terms)
+    for index in range(start, len(ops)):
+        left, right = terms[index], terms[index + 1]
+        linked = _linked(left, right, ops[index], same_value)
+        if linked is False:
+            sides = show(left), show(right)
+            return (
+                False,
+                "a false equation" if "the answer" in sides else f"{sides[0]} is not {sides[1]}: a false equation",
+            )
+        if linked is None:
+            outcome = None
+    return outcome, reason
+
+
+def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
+    if op == "=":
+        return same_value(left, right)[0]
+    a, b = (real_value(node[1] if node[0] in {"unit", "deg", "currency"} else node) for node in (left, right))
+    if a is None or b is None:
+        return left == right
+    return abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
+
+
+def _is_open(relation: Node, other: Node) -> Outcome:
+    """The outcome for an inequality that is no set that can be told, beside what may be one."""
+    if other[0] in {"span", "paren", "cup"} and any(is_name(term) for term in relation[1]):
+        return None, ""  # |2x - 3| < 1 is a set of numbers, but nothing here says which
+    return False, "a value where a relation is expected"
+
+
+def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
+    if len(gold[1]) != len(answer[1]):
+        return False, "another number of relations"
+    reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
+    left, right = assignment(gold), assignment(answer)
+    if left and right and _names(left[0], right[0])[0]:
+        return equal(left[1], right[1])
+    if len(gold[1]) == 2:
+        return _single(gold, answer, equal)
+    outcomes = []
+    for candidate in (answer, reverse):
+        if candidate[2] == gold[2]:
+            pairs = zip(gold[1], candidate[1], strict=True)
+            found = [(_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
+            outcomes.append(False if False in found else None if None in found else True)
+    if True in outcomes:
+        return True, ""
+    return (None, "") if None in outcomes else (False, "another chain of relations")
+
+
+def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
+    """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
+    forms: list[Form] = []
+    ops = [gold[2], answer[2]]
+    if not set(ops) <= set(FLIPPED):
+        if ops[0] != ops[1]:
+            return False, "another relation"
+        return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
+    if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
+        return False, "another function"
+    try:
+        for node in (gold, answer):
+            difference: Node = ("+", node[1][0], ("-", node[1][1]))
+            forms.append(canon(difference))
+    except (TooBigError, UndefinedError):
+        return False, "another relation"
+    except NotAlgebraicError:
+        return (None, "") if ops[0] in {ops[1], FLIPPED[ops[1]]} else (False, "another relation")
+    factor = _factor(*forms)
+    if factor is None:
+        opaque = any(name.startswith("?") for form in forms for part in form for mono in part for name, _ in mono[2])
+        return (None, "") if opaque else (False, "another relation")
+    wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
+    return wanted == ops[0], "" if wanted == ops[0] else "another relation"
+
+
+def _factor(gold: Form, answer: Form) -> Fraction | None:
+    """The rational number by which one form is a multiple of the other."""
+    if not gold[0] or not answer[0]:
+        return Fraction(1) if not gold[0] and not answer[0] else None
+    return rational(quotient(gold, answer))

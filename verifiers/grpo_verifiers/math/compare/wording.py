@@ -1,0 +1,135 @@
+"""Answers in words."""
+
+import re
+
+from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
+from grpo_verifiers.math.words.numerals import ordinal
+
+_TABLE = """
+dne, d n e, does not exist, do not exist, doesn't exist, undefined, not defined, is not defined, nonexistent,
+    non-existent, limit does not exist, limit doesn't exist, value does not exist, no limit, not exist, is
+    undefined, limit dne
+no solution, no solutions, no real solution, no real solutions, no real roots, no real root, no roots, none, no
+    solution exists, no solutions exist, no real solution exists, no real solutions exist, empty set, null set,
+    there is no solution, there are no solutions, there are no real solutions, there is no real solution, no such
+    number, no such numbers, no such integer, no such integers, no such value, no such values, impossible, not
+    possible, it is impossible, inconsistent, no answer, equation has no solution, equation has no solutions, system
+    has no solution, solution set is empty, equation has no real solutions, there are none, there is none, no
+    integer solutions, no values, no value
+infinitely many, infinitely many solutions, infinite solutions, infinite number of solutions, infinite, an infinite
+    number of solutions, there are infinitely many solutions, infinitely many real solutions
+diverges, diverge, divergent, series diverges, integral diverges, it diverges, is divergent, does not converge
+converges, converge, convergent, series converges, integral converges, it converges, is convergent
+yes, yes it is, yes it does, yes they are
+no, no it is not, no it isn't, no it does not, no it doesn't, no they are not
+true, it is true, statement is true
+false, it is false, statement is false
+never, never true
+always, always true
+"""
+
+_LINES = re.sub(r"\n +", " ", _TABLE.strip().replace("'", " ")).splitlines()
+
+_MEANINGS = {saying: line.partition(",")[0] for line in _LINES for saying in line.split(", ")}
+
+_THE = re.compile(r"^the ")
+
+
+def meaning(text: str) -> str | None:
+    """The first saying of the line on which a text in lower case stands; None where it is on none."""
+    return _MEANINGS.get(_THE.sub("", text))
+
+
+# The prime of a letter stays, quotes around one do not.
+_TEXT_EDGE = re.compile(r"(?:[\s.,:;!?*\"`()\[\]{}$]|(?<!(?<![\w'])[^\W\d_])')+")
+
+
+def normal_text(text: str) -> str:
+    """Words without case, punctuation at the edges of words and repeated spaces."""
+    return " ".join(part for part in _TEXT_EDGE.split(text.casefold()) if part)
+
+
+def spelled(node: Node) -> str | None:
+    """What a node says as text: a word, a letter, or letters that the grammar took for a product."""
+    if node[0] == "text":
+        return normal_text(node[1])
+    if node[0] == "v" and node[1].isalpha():
+        return str(node[1]).casefold()
+    if node[0] == "list" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
+        return " ".join(part[1].casefold() for part in node[1:])
+    if node == ("set",):
+        return "empty set"
+    if node[0] == "unit":
+        inner = spelled(node[1])
+        return None if inner is None else normal_text(f"{inner} {node[2]}")
+    if node[0] == "*" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
+        return "".join(part[1] for part in node[1:]).casefold()
+    return None
+
+
+_SEQUENCE = re.compile(r"[a-z](?: [a-z])+")
+
+_ARTICLE = re.compile(r"^(?:a|an|the|on) (?=[^\W\d_]{3})")
+
+_CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*\(?([A-J])\)?\.?")
+
+_OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
+
+
+def texts(gold: Node, answer: Node) -> Outcome:
+    """Whether two answers say the same in words; letters in another order are other words."""
+    if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
+        same = answer[1] == option[1]
+        return same, "" if same else "another option"
+    if (same := _same_moment(gold, answer)) is not None:
+        return same, "" if same else "another time or date"
+    if gold[0] == "v" and answer[0] == "text" and (named := _CHOICE.fullmatch(answer[1].strip())):
+        return named[1] == gold[1], "" if named[1] == gold[1] else "another option"
+    left, right = (None if words is None else _ARTICLE.sub("", words) for words in (spelled(gold), spelled(answer)))
+    if left is None or right is None:
+        return False, "words where a value is expected" if left is None else "a value where words are expected"
+    same = left == right or (meaning(left) is not None and meaning(left) == meaning(right))
+    if not same and _SEQUENCE.fullmatch(left):  # "C, A, B" and "CAB"
+        same = left.replace(" ", "") == right.replace(" ", "")
+    if not same and (place := ordinal(left)) is not None:
+        same = place == ordinal(right)
+    return same, "" if same else "other words"
+
+
+def _same_moment(gold: Node, answer: Node) -> bool | None:
+    """Whether two times or dates are the same; None where one side is neither."""
+    found = [_moment(node) for node in (gold, answer)]
+    return None if None in found else same_moment(*found)
+
+
+def _moment(node: Node) -> object:
+    if node[0] == "text":
+        return moment(node[1])
+    if node[0] == "ratio" and len(node) == 3 and all(part[0] == "n" and part[2] is None for part in node[1:]):
+        return clock_of_ratio(int(node[1][1]), int(node[2][1]))
+    return None
+
+
+def ordered_letters(gold: Node, answer: Node) -> tuple[bool, str] | None:
+    """Compare two sequences of capital letters; None for other answers, and for choices, which have no order.
+
+    Letters in the order of the alphabet are choices (``A, C``); a word and any other order are sequences.
+    """
+    left, right = _letters(gold), _letters(answer)
+    if not left or not right or len(left) < 2 or (gold[0] == answer[0] == "text"):
+        return None
+    if gold[0] == "list" and list(left) == sorted(left):
+        right = "".join(sorted(right))
+    return left == right, "" if left == right else "another order"
+
+
+def _letters(node: Node) -> str:
+    """Capital letters as one word: ``DBAC``, ``D, B, A, C``; empty for anything else."""
+    if node[0] == "text":
+        word = re.sub(r"[\s,]+", "", node[1])
+        return word if word.isalpha() and word.isupper() and word.isascii() else ""
+    if node[0] == "list" and all(part[0] == "v" and len(part[1]) == 1 and part[1].isupper() for part in node[1:]):
+        return "".join(part[1] for part in node[1:])
+    return ""

@@ -1,0 +1,97 @@
+r"""Plain numbers, which most answers are: read without the grammar, told apart without canonical forms.
+
+``-42``, ``0.75``, ``3/4`` and ``-\frac{3}{4}`` get the tree that the grammar gives them.
+"""
+
+import re
+from fractions import Fraction
+
+from grpo_verifiers.math.grammar.tokens import ParseError
+from grpo_verifiers.math.tree import Node
+from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
+
+_PLAIN = re.compile(
+    r"(-?)(?:([0-9]{1,40})(?:\.([0-9]{1,40})|/([0-9]{1,40}))?|\\[dt]?frac\{([0-9]{1,40})\}\{([0-9]{1,40})\})"
+)
+
+
+def plain(text: str) -> Node | None:
+    """The tree of an integer, a decimal or a fraction of integers; None for everything else."""
+    match = _PLAIN.fullmatch(text)
+    if match is None:
+        return None
+    sign, whole, decimals, below, top, bottom = match.groups()
+    if decimals:
+        scale = 10 ** len(decimals)
+        node: Node = ("n", Fraction(int(whole) * scale + int(decimals), scale), len(decimals))
+    elif whole and below is None:
+        node = ("n", Fraction(int(whole)), None)
+    else:
+        node = ("/", ("n", Fraction(int(whole or top)), None), ("n", Fraction(int(below or bottom)), None))
+    return ("-", node) if sign else node
+
+
+def exact_value(node: Node) -> Fraction | None:
+    """The value of an integer or a fraction of integers, with or without a sign; None for everything else."""
+    if node[0] == "-":
+        node = node[1]
+        value = None if node[0] == "-" else exact_value(node)
+        return None if value is None else -value
+    if node[0] == "n":
+        return None if node[2] is not None else node[1]
+    if node[0] == "/":
+        top, bottom = node[1], node[2]
+        if top[0] == bottom[0] == "n" and top[2] is None and bottom[2] is None and bottom[1]:
+            return Fraction(top[1].numerator, bottom[1].numerator) if _whole(top, bottom) else None
+    return None
+
+
+def _whole(*nodes: Node) -> bool:
+    return all(node[1].denominator == 1 for node in nodes)
+
+
+def plain_number(text: str) -> Node:
+    """A number as written, with its decimal places."""
+    whole, point, decimals = text.partition(".")
+    if len(text) > MAX_DIGITS:
+        if point:
+            raise ParseError(f"a decimal of more than {MAX_DIGITS} digits")
+        return ("big", whole.lstrip("0") or "0")
+    if point and decimals:
+        return (
+            "n",
+            Fraction(int(whole or "0") * 10 ** len(decimals) + int(decimals), 10 ** len(decimals)),
+            len(decimals),
+        )
+    return ("n", Fraction(int(whole)), None)
+
+
+_BASED = re.compile(
+    r"(?:\\(?:text|mathrm|mathtt|textrm|texttt)\s*\{|\()?\s*([0-9A-Za-z]{1,60})\s*[})]?"
+    r"\s*_\s*(?:\{\s*)?(?:\\(?:text|mathrm)\s*\{)?\s*(?:base\s*\}?\s*)?(\d\d|eleven|twelve|sixteen)\s*\}?\s*\}?"
+)
+
+_PREFIXED = re.compile(r"0([xX][0-9A-Fa-f]{1,60}|[bB][01]{1,60}|[oO][0-7]{1,60})")
+
+_MEMBER = re.compile(r"\d*[a-z]")  # 2a_{11} may be twice a member of a sequence
+
+_NAMES = {"eleven": 11, "twelve": 12, "sixteen": 16}
+
+_PREFIXES = {"x": 16, "o": 8, "b": 2}
+
+
+def based_number(text: str) -> Node | None:
+    """The number that an answer of digits and letters with a base is; None where it is something else."""
+    if "_" not in text and not text.startswith("0"):
+        return None
+    if (prefixed := _PREFIXED.fullmatch(text)) is not None:
+        return ("base", prefixed[1][1:].lower(), _PREFIXES[prefixed[1][0].lower()])
+    match = _BASED.fullmatch(text)
+    if match is None:
+        return None
+    digits, base = match[1], _NAMES.get(match[2]) or int(match[2])
+    if not 11 <= base <= 36 or digits.isdigit() or any(int(digit, 36) >= base for digit in digits):
+        return None
+    if len(digits) == 1 or (base != 16 and _MEMBER.fullmatch(digits)):
+        return None
+    return ("base", digits.lower(), base)

@@ -1,0 +1,350 @@
+"""LaTeX to tokens, in one linear pass with a cap on length."""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from grpo_verifiers.reading.budget import spend
+
+MAX_CHARS = 4000
+
+MAX_TOKENS = 1200
+
+MAX_INFIX = 20
+
+
+class ParseError(ValueError):
+    """The text is no mathematics that this grammar knows; the message says why."""
+
+
+class Token(NamedTuple):
+    r"""One token.
+
+    Attributes:
+        kind: ``num``, ``word`` (letters), ``cmd`` (name without backslash), ``text`` (content of ``\text``), ``op``.
+        text: what it says.
+        spaced: white space stood before it.
+    """
+
+    kind: str
+    text: str
+    spaced: bool = False
+
+
+_UNICODE = {
+    "−": "-", "‐": "-", "‑": "-", "‒": "-", "–": "-", "﹣": "-", "×": r"\times ", "⋅": r"\cdot ", "·": r"\cdot ",
+    "∙": r"\cdot ", "∗": "*", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
+    "≠": r"\ne ", "≈": r"\approx ", "∞": r"\infty ", "π": r"\pi ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
+    "±": r"\pm ", "∓": r"\mp ", "°": r"^{\circ}", "√": r"\sqrt ", "∛": r"\sqrt[3] ",
+    "∅": r"\emptyset ", "½": r"\frac{1}{2}",
+    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "²": "^{2}", "³": "^{3}",
+    "€": r"\euro ", "£": r"\pounds ", "¥": r"\yen ", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ",
+    "λ": r"\lambda ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}", "∉": r"\notin ", "∧": r"\land ", "∨": r"\lor ", "∖": r"\setminus ", "≡": r"\equiv ",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "’": "'",
+    "′": "'", "，": ",", "。": ".",
+}  # fmt: skip
+
+# Characters that no reader sees and that change nothing; direction overrides are not among them: they change the order.
+_INVISIBLE = "\u00ad\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff"
+
+_TABLE: dict[int, str] = {ord(sign): latex for sign, latex in _UNICODE.items()}
+_TABLE.update({ord(char): "" for char in _INVISIBLE})
+_TABLE.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _TABLE})
+
+# Signs of roots reach over a whole number, commands over one digit.
+_ROOTED = re.compile(r"(?<=[√∛])\s*(\d+(?:\.\d+)?)")
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+# Commas in braces: thousands before three digits, unless only a zero comes first; a decimal comma elsewhere.
+_THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|(?:\\!)?,\s?\\!)\s?(?=\d{3}(?!\d))")
+
+_DECIMALS = re.compile(r"(?<=\d)\{,\}(?=\d)")
+
+# A doubled backslash before a letter is JSON escaping gone wrong, unless rows of a matrix are around.
+_DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
+
+
+def ascii_latex(text: str) -> str:
+    """The text with Unicode signs and digits written as LaTeX and ASCII.
+
+    A character that has no such spelling stays, and no later step accepts it.
+    """
+    if not text.isascii():
+        if "√" in text or "∛" in text:
+            text = _ROOTED.sub(r"{\1}", text)
+        text = _NOT_ASCII.sub(_digit, text.translate(_TABLE))
+    if "\\\\" in text and "\\begin" not in text and "array" not in text:
+        text = _DOUBLED.sub(r"\\", text)
+    if "," in text:
+        text = _DECIMALS.sub(".", _THOUSANDS.sub("", text))
+    return text
+
+
+def _digit(match: re.Match[str]) -> str:
+    value = unicodedata.decimal(match.group(), None)
+    return match.group() if value is None else str(value)
+
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+|~)"
+    r"|(?P<text>\\(?:text(?:bf|it|rm|sf|tt|normal|up)?|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathscr|mathfrak|mbox"
+    r"|hbox|bf|rm|operatorname\*?|boldsymbol|bm)\s*\{)"
+    r"|\\begin\s*\{(?P<begin>[a-zA-Z]+\*?)\}"
+    r"|\\end\s*\{(?P<end>[a-zA-Z]+\*?)\}"
+    r"|\\(?P<cmd>[a-zA-Z]+)"
+    r"|\\(?P<esc>.)"
+    r"|(?P<num>(?:\d+(?:\.\d*)?|\.\d+))"
+    r"|(?P<word>(?:and|or)(?=[A-Z](?![A-Za-z]))|[A-Za-z]+)"
+    r"|(?P<op><=|>=|!=|==|\*\*|~=|[-+*/^_=<>()\[\]{}|!,;:&%'$.?])",
+    re.DOTALL,
+)
+
+_GLUED = re.compile(r"q?quad(?=[a-zA-Z])")
+
+_GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d]|,\d)(?:\.\d+)?")
+
+_SPACED = re.compile(r"[1-9]\d{0,2}(?:(?: |\\,|\\ )\d{3})+(?!\d)(?:\.\d+)?")
+
+_SIZES_LIST = """
+left right mleft mright big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle
+scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace hspace space mathstrut strut rm bf it
+middle allowbreak tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge checkmark
+"""
+
+_SIZES = frozenset(_SIZES_LIST.split())
+
+_SAME = {
+    "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "lbrace": "{", "rbrace": "}", "geq": "ge", "leq": "le",
+    "geqslant": "ge", "leqslant": "le", "gt": "gt", "lt": "lt", "neq": "ne", "cdotp": "cdot", "ast": "cdot",
+    "times": "cdot", "simeq": "approx", "varnothing": "emptyset", "degree": "circ", "lvert": "vert", "rvert": "vert",
+    "mid": "vert", "land": "and", "wedge": "and", "lor": "or", "vee": "or", "colon": "colon", "dbinom": "binom",
+    "nicefrac": "frac", "sfrac": "frac",
+    "tbinom": "binom", "lbrack": "[", "rbrack": "]", "arcctg": "arccot", "ctg": "cot", "tg": "tan", "lg": "lg",
+    "infin": "infty", "isin": "in",
+}  # fmt: skip
+
+_OPS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!=", "vert": "|", "cdot": "*", "div": "/", "colon": ":",
+        "approx": "~=", "[": "[", "]": "]"}  # fmt: skip
+
+_COLOUR = re.compile(r"\s*\{\s*(?!white|transparent|none)[a-zA-Z]{3,20}(?:!\d{1,3})?\s*\}")
+
+_INFIX = {"over": "frac", "choose": "binom"}
+
+_OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
+
+# Letters that stand for no unit, and commands that are never put around one.
+_NO_UNITS = frozenset("eijkxyznpqπ")
+
+_BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
+
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+
+_SIGNS = re.compile(r"\\[$%]")
+
+_COMMAND = re.compile(r"\\[a-zA-Z]{2,}")
+
+_OPTIONS = re.compile(r"[A-Z](?:\s*,\s*[A-Z])+")
+
+_CAPITALS = re.compile(r"[A-Z]")
+
+_JOINING = re.compile(r"\b(?:and|or)\b|&")
+
+_UNBRACED = frozenset({"mathrm", "mathbf", "mathit", "mathsf", "text", "boldsymbol", "bm"})
+
+_DEPTHS = {"(": 1, "[": 1, "{": 1, "\\{": 1, ")": -1, "]": -1, "}": -1, "\\}": -1}
+
+_RAW_OPS = {"**": "^", "==": "="}
+
+_ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "&": "&", "_": "_"}
+
+
+def tokenize(text: str) -> list[Token]:
+    """The tokens of a piece of LaTeX.
+
+    Raises:
+        ParseError: too long, or a character that is no mathematics.
+    """
+    if len(text) > MAX_CHARS:
+        raise ParseError(f"longer than {MAX_CHARS} characters")
+    spend(len(text))
+    text = ascii_latex(text)
+    tokens: list[Token] = []
+    at, depth, spaced = 0, 0, False
+    may_group = "," in text or " " in text or "\\" in text
+    while at < len(text):
+        if may_group and depth == 0 and text[at].isdigit():
+            grouped = _GROUPED.match(text, at) or _SPACED.match(text, at)
+            if grouped:
+                tokens.append(Token("num", re.sub(r"[^\d.]", "", grouped.group()), spaced))
+                at, spaced = grouped.end(), False
+                continue
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ParseError(f"unexpected character {text[at]!r}")
+        at = match.end()
+        kind = match.lastgroup
+        value = match.group(kind) if kind else ""
+        if kind == "space":
+            spaced = True
+            continue
+        if kind == "text":
+            at = _text(text, at, tokens, value.strip("\\{ \t\n*"), spaced=spaced)
+        elif kind == "esc":
+            if value in " ,;:!/":
+                spaced = spaced or value != "!"
+                continue
+            tokens.append(_escaped(value, spaced))
+        elif kind == "cmd":
+            glued = _GLUED.match(value)
+            if glued:  # \\quadx: the space command ran into a letter
+                at, value = match.start() + 1 + glued.end(), glued.group()
+            if value in _SIZES or value in _UNBRACED:
+                spaced = True
+                # \left. and \right. are invisible delimiters
+                if value in ("left", "right") and text[at : at + 1] == ".":
+                    at += 1
+                continue
+            if value in {"color", "textcolor"} and (colour := _COLOUR.match(text, at)):
+                at, spaced = colour.end(), True
+                continue
+            value = _SAME.get(value, value)
+            tokens.append(Token("op", _OPS[value], spaced) if value in _OPS else _command(value, spaced))
+        else:
+            tokens.append(Token(kind or "op", _RAW_OPS.get(value, value), spaced))
+        last = tokens[-1].text if tokens else ""
+        depth += _DEPTHS.get(last, 0)
+        spaced = False
+        if len(tokens) > MAX_TOKENS:
+            raise ParseError(f"more than {MAX_TOKENS} tokens")
+    return _fractions(tokens) if "\\over" in text or "\\choose" in text else tokens
+
+
+def _command(value: str, spaced: bool) -> Token:
+    return Token("op", "\\" + value, spaced) if value in "{}" else Token("cmd", value, spaced)
+
+
+def _escaped(value: str, spaced: bool) -> Token:
+    if value == "\\":
+        return Token("cmd", "\\", spaced)
+    if value not in _ESCAPED:
+        raise ParseError(f"unexpected \\{value}")
+    return Token("op", _ESCAPED[value], spaced)
+
+
+def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool) -> int:
+    """Append the content of a text command that starts at ``at``; return where it ends."""
+    depth, start = 1, at
+    while at < len(text) and depth:
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        at += 1
+    if depth:
+        raise ParseError("a text command is not closed")
+    content = text[start : at - 1]
+    stripped = content.strip().strip("$").strip()
+    if content.strip() in {"$", "\\$"}:
+        tokens.append(Token("op", "$", spaced))
+    elif _is_no_text(stripped, first=not tokens):
+        tokens.extend([token._replace(spaced=True) if not n else token for n, token in enumerate(tokenize(stripped))])
+    elif stripped in {"pi", "\\pi"}:
+        tokens.append(Token("cmd", "pi", spaced))
+    elif _is_styled(stripped):
+        tokens.extend(tokenize(stripped))
+    elif len(stripped) == 1 and stripped.isalpha() and (stripped in _NO_UNITS or command in _BOLD):
+        tokens.append(Token("word", stripped, spaced))
+    else:
+        words = content.split()
+        if len(words) > 1 and words[-1] in {"and", "or"}:  # "hours and" is a unit and a separator
+            tokens.append(Token("text", " ".join(words[:-1]), spaced))
+            content, spaced = words[-1], True
+        tokens.append(Token("text", content, spaced))
+    return at
+
+
+def _is_styled(content: str) -> bool:
+    """Whether a command only changes the look of a formula: it has commands in it and no words."""
+    if "\\" not in content or "\\text" in content or "\\math" in content or content[0] in "%$":
+        return False
+    return _LETTERS.search(_COMMAND.sub(" ", content)) is None and _COMMAND.match(content.strip(" $")) is not None
+
+
+def _is_no_text(content: str, *, first: bool) -> bool:
+    """Whether the content of a text command is mathematics: no words, and no unit with an exponent."""
+    if (
+        not content
+        or content in {"and", "or", "&"}
+        or _LETTERS.search(_JOINING.sub(" ", content))
+        or "\\" in _SIGNS.sub("", content)
+    ):
+        return False
+    if content[0] in "+-.(<>[\\" or content[0].isdigit():
+        return len(content) > 1 or content.isdigit()
+    if _OPTIONS.fullmatch(content):  # letters in an order of their own are a sequence, not a list
+        return sorted(_CAPITALS.findall(content)) == _CAPITALS.findall(content)
+    signs = "=,<>+^-*/" if first else "=,<>+"
+    return any(sign in content for sign in signs) or _JOINING.search(content) is not None
+
+
+def _fractions(tokens: list[Token]) -> list[Token]:
+    r"""The tokens with ``{a \over b}`` as ``\frac{a}{b}`` and ``{n \choose k}`` as ``\binom{n}{k}``."""
+    if sum(each.text in _INFIX for each in tokens) > MAX_INFIX:
+        raise ParseError(f"more than {MAX_INFIX} of \\over and \\choose")
+    while places := [place for place, each in enumerate(tokens) if each.kind == "cmd" and each.text in _INFIX]:
+        at = places[0]
+        start, end, level = at, at + 1, 0
+        while start > 0 and (level or tokens[start - 1][:2] != ("op", "{")):
+            start -= 1
+            level += (tokens[start][:2] == ("op", "}")) - (tokens[start][:2] == ("op", "{"))
+        level = 0
+        while end < len(tokens) and (level or tokens[end][:2] != ("op", "}")):
+            level += (tokens[end][:2] == ("op", "{")) - (tokens[end][:2] == ("op", "}"))
+            end += 1
+        name = Token("cmd", _INFIX[tokens[at].text])
+        parts = (_OPEN, *tokens[start:at], _CLOSE, _OPEN, *tokens[at + 1 : end], _CLOSE)
+        tokens = [*tokens[:start], name, *parts, *tokens[end:]]
+        if len(tokens) > MAX_TOKENS:
+            raise ParseError(f"more than {MAX_TOKENS} tokens")
+    return tokens
+
+
+_JOINERS = frozenset({"cup", "cap", "setminus", "backslash"})
+
+
+def facing_inward(tokens: list[Token]) -> list[Token]:
+    """The tokens with outward brackets replaced by round ones."""
+    marks = [index for index, token in enumerate(tokens) if token.kind == "op" and token.text in {"[", "]"}]
+    if not marks:
+        return tokens
+    found = list(tokens)
+    opened: list[tuple[str, int]] = []  # brackets that are open, with the separators seen inside
+    for index, token in enumerate(tokens):
+        if token.kind != "op":
+            continue
+        if token.text in {",", ";"} and opened:
+            opened[-1] = (opened[-1][0], opened[-1][1] + 1)
+        elif token.text in {"(", "\\{", "{"}:
+            opened.append((token.text, 0))
+        elif opened and (token.text in {")", "\\}", "}"} or (token.text == "]" and opened[-1][0] in {"[", "]", "("})):
+            opened.pop()
+        elif token.text == "]":
+            opened.append(("]", 0))
+            found[index] = token._replace(text="(")
+        elif token.text == "[":
+            if opened and opened[-1][0] in {"[", "]"} and opened[-1][1] == 1 and _ends(tokens, index):
+                opened.pop()
+                found[index] = token._replace(text=")")
+            else:
+                opened.append(("[", 0))
+    return found
+
+
+def _ends(tokens: list[Token], index: int) -> bool:
+    """Whether a bracket follows a value and precedes none."""
+    before = tokens[index - 1]
+    if before.kind == "op" and before.text in {",", ";", "+", "-", "*", "/", "=", "<", ">", "^", "("}:
+        return False
+    after = tokens[index + 1] if index + 1 < len(tokens) else None
+    if after is None or (after.kind == "cmd" and after.text in _JOINERS) or after.kind in {"text", "end"}:
+        return True
+    return after.kind == "op" and after.text in {",", ";", ")", "}", "\\}", "]", ".", "&"}

@@ -1,0 +1,1 @@
+"""Sets of real numbers: intervals, conditions, functions by cases."""

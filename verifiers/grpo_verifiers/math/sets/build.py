@@ -1,0 +1,285 @@
+r"""Sets by a property: ``\{2x \mid x > 3\}`` are the doubles of what the property leaves."""
+
+from collections.abc import Callable
+from math import inf
+
+from grpo_verifiers.math.grammar.relations import FLIPPED, fronted, is_unknown, ops_of
+from grpo_verifiers.math.sets.regions import (
+    EVERYTHING,
+    HIGHEST,
+    LOWEST,
+    MAX_PARTS,
+    NUMBERS,
+    End,
+    NoRegionError,
+    Part,
+    Region,
+    complement,
+    end_of,
+    finite,
+    intersection,
+    interval,
+    order,
+    point,
+    union,
+    whole,
+)
+from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt
+from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.numeric import real_value
+
+_LESS = frozenset({"<", "<="})
+
+_MORE = frozenset({">", ">="})
+
+_MEANT = frozenset({"and", "or", "span", "cup", "cap", "minus", "builder"})
+
+
+def is_set(node: Node) -> bool:
+    """Whether an answer is a set of numbers and nothing else; ``(1, 2)`` may be a point."""
+    kind = node[0]
+    if kind == "list":
+        return all(part[0] == "rel" and is_set(part) for part in node[1:]) or _are_intervals(node[1:])
+    if kind == "rel":
+        return not set(ops_of(node)) <= {"=", "~=", "equiv"}
+    return kind in _MEANT or (kind == "v" and node[1] in NUMBERS) or _difference(node) is not None
+
+
+def _are_intervals(items: tuple[Node, ...]) -> bool:
+    """Whether a list is one of intervals, which are named one by one where a function rises on each of them."""
+    return all(item[0] == "span" or (item[0] == "paren" and len(item) == 3) for item in items) and any(
+        item[0] == "span" and item[1::3] != ("[", "]") for item in items
+    ) | any(("v", "inf") in {item[-1], item[-2]} or ("-", ("v", "inf")) in item for item in items)
+
+
+def _difference(node: Node) -> Node | None:
+    r"""``\mathbb{R}-\{2\}`` as a difference of sets."""
+    if node[0] == "+" and len(node) == 3 and node[2][0] == "-" and (node[2][1][0] == "set" or is_set(node[2][1])):
+        return ("minus", node[1], node[2][1])
+    return None
+
+
+def region_of(node: Node) -> Region:
+    """The set of numbers that an answer is.
+
+    Raises:
+        NoRegionError: it is none, or cannot be told.
+    """
+    return whole(_region(node))
+
+
+def listed(node: Node) -> Node:
+    """A set by its property with its members listed, where they are few; anything else stays."""
+    if node[0] != "builder":
+        return node
+    try:
+        region = region_of(node)
+    except NoRegionError:
+        return node
+    return ("set", *(part.low.node for part in region.parts)) if finite(region.parts) and region.parts else node
+
+
+def _region(node: Node) -> Region:
+    kind = node[0]
+    if kind == "rel":
+        return _relation(node)
+    if kind == "list" and node[1][0] != "rel":
+        return _any([_region(part) for part in node[1:]])
+    if kind in {"and", "or", "list"}:
+        return _conditions(kind, [_region(part) for part in node[1:]])
+    if kind == "cup":
+        return _any([_region(part) for part in node[1:]])
+    if kind == "cap":
+        return _all([_region(part) for part in node[1:]])
+    if kind == "span" or (kind == "paren" and len(node) == 3):
+        opener, low, high, closer = node[1:] if kind == "span" else ("(", *node[1:], ")")
+        ends = end_of(low), end_of(high)
+        if any(part[0] in STRUCTURES for part in (low, high)) or not _ordered(*ends):
+            raise NoRegionError("no interval")
+        return Region(interval(ends[0], opener == "[", ends[1], closer == "]"))
+    if kind == "set":
+        if any(part[0] in STRUCTURES | {"rel"} for part in node[1:]):
+            raise NoRegionError("a set of something else")
+        return Region(union(tuple(part for item in node[1:] for part in point(end_of(item)))))
+    if kind == "v" and node[1] in NUMBERS:
+        return NUMBERS[node[1]]
+    if kind == "builder":
+        return mapped(node, _region)
+    if kind == "minus" or (node := _difference(node) or node)[0] == "minus":
+        return _without(_region(node[1]), _region(node[2]))
+    raise NoRegionError(kind)
+
+
+def _ordered(low: End, high: End) -> bool:
+    return low.at is None or high.at is None or order(low, high) <= 0
+
+
+def _conditions(kind: str, regions: list[Region]) -> Region:
+    """Conditions joined; one that changes nothing is a second answer in disguise, unless all numbers meet it."""
+    join = _any if kind == "or" or (kind == "list" and not _all(regions).parts) else _all
+    told = [region for region in regions if region.parts != EVERYTHING] if join is _all else regions
+    if len(told) > MAX_PARTS:
+        raise NoRegionError("too many conditions")
+    for index in range(len(told) if len(told) > 1 else 0):
+        if join([*told[:index], *told[index + 1 :]]).parts == join(told).parts:
+            raise NoRegionError("a condition that changes nothing")
+    return join(regions)
+
+
+def _all(regions: list[Region]) -> Region:
+    parts: tuple[Part, ...] = EVERYTHING
+    domain = "R"
+    for region in regions:
+        parts = intersection(parts, region.parts)
+        domain = "RQZN"[max("RQZN".index(domain), "RQZN".index(region.domain))]
+    return Region(parts, domain, _name(regions))
+
+
+def _any(regions: list[Region]) -> Region:
+    domains = {region.domain for region in map(whole, regions)}
+    if len(domains) > 1:
+        raise NoRegionError("numbers of several kinds")
+    return Region(union(tuple(part for region in regions for part in region.parts)), domains.pop(), _name(regions))
+
+
+def _without(left: Region, right: Region) -> Region:
+    if whole(right).domain not in {"R", left.domain}:
+        raise NoRegionError("numbers of several kinds")
+    return Region(intersection(left.parts, complement(union(right.parts))), left.domain, left.name or right.name)
+
+
+def _name(regions: list[Region]) -> Node | None:
+    """The one unknown of several conditions."""
+    found = {region.name for region in regions if region.name is not None}
+    if len(found) > 1:
+        raise NoRegionError("several unknowns")
+    return found.pop() if found else None
+
+
+def _relation(node: Node) -> Region:
+    node = fronted(node)
+    terms, ops = node[1], ops_of(node)
+    if len(terms) == 2 and _is_quantity(terms[1]) and not _is_quantity(terms[0]) and ops[0] in FLIPPED:
+        terms, ops = terms[::-1], (FLIPPED[ops[0]],)
+    if len(terms) == 2 and _is_quantity(terms[0]):
+        return _condition(terms[0], ops[0], terms[1])
+    if len(terms) == 3 and _is_quantity(terms[1]) and (set(ops) <= _LESS or set(ops) <= _MORE):
+        return _all([_condition(terms[1], FLIPPED[ops[0]], terms[0]), _condition(terms[1], ops[1], terms[2])])
+    raise NoRegionError("not solved")
+
+
+def _is_quantity(node: Node) -> bool:
+    """An unknown or its absolute value."""
+    return is_unknown(node) or (node[0] == "abs" and is_unknown(node[1]))
+
+
+def _condition(quantity: Node, op: str, value: Node) -> Region:
+    """What ``x < 2`` or ``|x| < 2`` says."""
+    if op == "notin":
+        inside = _condition(quantity, "in", value)
+        return _without(Region(EVERYTHING, "R", quantity), inside)
+    if op == "in":
+        inner = _region(value)
+        if not is_unknown(quantity) or inner.name is not None:
+            raise NoRegionError("not solved")
+        return Region(inner.parts, inner.domain, quantity)
+    if value[0] in STRUCTURES | {"unit", "deg", "currency"} or op not in FLIPPED:
+        raise NoRegionError("no number")
+    if not is_unknown(quantity):
+        return _absolute(quantity[1], op, value)
+    if quantity[0] == "v" and quantity[1] in names(value):
+        raise NoRegionError("not solved")
+    end = end_of(value)
+    return Region(_beyond(op, end), "R", quantity)
+
+
+def _beyond(op: str, end: End) -> tuple[Part, ...]:
+    if op in _LESS:
+        return interval(LOWEST, False, end, op == "<=")
+    if op in _MORE:
+        return interval(end, op == ">=", HIGHEST, False)
+    return point(end) if op == "=" else complement(point(end))
+
+
+def _absolute(unknown: Node, op: str, value: Node) -> Region:
+    size = real_value(value)
+    if op in {"=", "!="} or size is None or size <= 0:
+        raise NoRegionError("not solved")
+    low, high = end_of(("-", value)), end_of(value)
+    inside = interval(low, op in {"<=", ">"}, high, op in {"<=", ">"})
+    return Region(inside if op in _LESS else complement(inside), "R", unknown)
+
+
+def mapped(node: Node, region_of: Callable[[Node], Region]) -> Region:
+    """The set that a member's form and its condition describe.
+
+    Raises:
+        NoRegionError: the form is not linear in the unknown of the condition, or the condition is not solved.
+    """
+    member, condition = node[1], region_of(node[2])
+    if member[0] == "rel" and member[2] == "in":
+        inner = region_of(("and", member, node[2]))
+        return Region(inner.parts, inner.domain)
+    if condition.name is not None and member == condition.name:
+        return Region(condition.parts, condition.domain)
+    return _image(member, condition)
+
+
+def _image(member: Node, region: Region) -> Region:
+    """The values of a linear expression over a set."""
+    name = region.name
+    region = whole(region)
+    if name is None or name[0] != "v" or names(member) != {name[1]} or not _is_linear(member, name[1]):
+        raise NoRegionError("a form that is not linear")
+    if region.domain != "R" and not finite(region.parts):
+        raise NoRegionError("a form over integers")
+    at_0, at_1 = (real_value(_at(member, name, number(value))) for value in (0, 1))
+    zero, one = at_0 or 0.0, at_1 or 0.0
+    if one == zero:
+        raise NoRegionError("a form without slope")
+    rising = one > zero
+
+    def move(end: End) -> End:
+        if end.at is None:
+            raise NoRegionError("ends with a variable")
+        if abs(end.at) == inf:
+            return end_of(("v", "inf") if (end.at > 0) == rising else ("-", ("v", "inf")))
+        return end_of(_at(member, name, end.node))
+
+    parts = []
+    for low, low_in, high, high_in in region.parts:
+        first, second = (move(low), low_in), (move(high), high_in)
+        parts.append(Part(*first, *second) if rising else Part(*second, *first))
+    return Region(union(tuple(parts)))
+
+
+def _is_linear(member: Node, name: str) -> bool:
+    try:
+        above, below = canon(member)
+    except (NotAlgebraicError, UndefinedError, TooBigError):
+        return False
+    if any(generator.startswith("?") for part in (above, below) for mono in part for generator, _ in mono[2]):
+        return False
+    degrees = [dict(mono[2]).get(name, 0) for mono in above]
+    return max(degrees, default=0) == 1 and not any(dict(mono[2]).get(name, 0) for mono in below)
+
+
+def _at(member: Node, name: Node, value: Node) -> Node:
+    """A form with a value in place of its unknown, worked out where it is rational."""
+
+    def change(part: Node) -> Node:
+        return value if part == name else rebuilt(part, change)
+
+    node = change(member)
+    try:
+        exact = rational(canon(node))
+    except (NotAlgebraicError, UndefinedError, TooBigError):
+        exact = None
+    if exact is None:
+        return node
+    sign, size = exact < 0, abs(exact)
+    whole_number: Node = number(size)
+    if size.denominator != 1:
+        whole_number = ("/", number(size.numerator), number(size.denominator))
+    return ("-", whole_number) if sign else whole_number

@@ -1,0 +1,1 @@
+"""The value of a tree: exact forms, floating point, many digits; and the work a tree leaves undone."""

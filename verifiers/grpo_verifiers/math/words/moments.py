@@ -1,0 +1,100 @@
+"""Times of day and dates: which texts are one, and which of them are the same."""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+_MONTHS_LIST = """
+january february march april may june july august september october november december
+"""
+
+_MONTHS = _MONTHS_LIST.split()
+
+_MONTH = {name[:size]: value for value, name in enumerate(_MONTHS, start=1) for size in range(3, len(name) + 1)}
+
+_NAMES = "|".join(sorted(_MONTH, key=len, reverse=True))
+
+_CLOCK = re.compile(
+    r"(\d{1,2})(?:[:.](\d{2}))?(?::(\d{2}))?\s*(?:(a|p)\.?\s?m\b\.?|o'?clock)?"
+    r"(?:\s*(?:in the (morning|afternoon|evening)))?",
+    re.IGNORECASE,
+)
+
+_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+
+_MONTH_FIRST = re.compile(rf"({_NAMES})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE)
+
+_DAY_FIRST = re.compile(
+    rf"(?:the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_NAMES})\.?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE
+)
+
+_SLASHES = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}")
+
+_SPELLED = {"noon": (12, 0, "p"), "midnight": (0, 0, "a"), "12 noon": (12, 0, "p"), "12 midnight": (0, 0, "a")}
+
+_DAY_PART = {"morning": "a", "afternoon": "p", "evening": "p"}
+
+MAX_MOMENT = 40
+
+
+class Clock(NamedTuple):
+    """A time of day as written, and which half of the day it says."""
+
+    hour: int
+    minute: int
+    second: int = 0
+    half: str = ""
+
+
+@lru_cache(maxsize=1024)
+def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
+    """A time, a date as year, month and day (year 0 where none is given), a date in slashes as it stands; else None."""
+    text = " ".join(text.replace("\\", " ").strip(" ,").split())
+    if len(text) > MAX_MOMENT:
+        return None
+    if (spelled := _SPELLED.get(text.casefold())) is not None:
+        return Clock(spelled[0], spelled[1], 0, spelled[2])
+    match = _CLOCK.fullmatch(text)
+    if match is not None and (match[4] or match[5] or text.casefold().endswith("clock") or _is_padded(text)):
+        hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
+        half = (match[4] or "").casefold() or _DAY_PART.get((match[5] or "").casefold(), "")
+        if minute > 59 or second > 59 or hour > 24 or (half and not 1 <= hour <= 12):
+            return None
+        return Clock(hour, minute, second, half)
+    if _SLASHES.fullmatch(text):
+        return text
+    if (match := _ISO.fullmatch(text)) is not None:
+        return _date(int(match[1]), int(match[2]), int(match[3]))
+    if (match := _MONTH_FIRST.fullmatch(text)) is not None:
+        return _date(int(match[3] or 0), _MONTH[match[1].casefold()], int(match[2]))
+    if (match := _DAY_FIRST.fullmatch(text)) is not None:
+        return _date(int(match[3] or 0), _MONTH[match[2].casefold()], int(match[1]))
+    return None
+
+
+def _is_padded(text: str) -> bool:
+    """Whether ``3:05`` is a time and no ratio."""
+    return re.fullmatch(r"\d{1,2}:0\d|0\d:\d{2}|\d{1,2}:\d{2}:\d{2}", text) is not None
+
+
+def _date(year: int, month: int, day: int) -> tuple[int, int, int] | None:
+    return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
+
+
+def clock_of_ratio(first: int, second: int) -> Clock | None:
+    """The time that ``15:30`` may be."""
+    return Clock(first, second) if 0 <= first <= 24 and 10 <= second <= 59 else None
+
+
+def same_moment(left: object, right: object) -> bool:
+    """Whether two moments are the same; a half of the day that one side leaves out is the other's."""
+    if not (isinstance(left, Clock) and isinstance(right, Clock)):
+        return left == right
+    if left[:3] == right[:3] and "" in (left.half, right.half):
+        return True
+    return _minutes(left) == _minutes(right)
+
+
+def _minutes(clock: Clock) -> tuple[int, int, int]:
+    hour = clock.hour % 12 + 12 * (clock.half == "p") if clock.half else clock.hour % 24
+    return hour, clock.minute, clock.second

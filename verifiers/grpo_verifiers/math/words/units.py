@@ -1,0 +1,363 @@
+"""Units of a closed table: each is a power product of base units with an exact scale.
+
+Two quantities are compared over their base units: ``N`` is ``kg m/s^2``, 5 km are 5000 m. Temperatures, currencies and
+angles are base units of their own: nothing converts one into another.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from grpo_verifiers.math.words.nouns import noun_phrase
+
+MAX_UNIT = 120  # characters
+
+_READINGS = 8
+
+
+class Unit(NamedTuple):
+    """One reading of a unit.
+
+    Attributes:
+        scale: how many of the base units it is.
+        powers: base units and their exponents, sorted; a counted thing is a base unit ``~apple``.
+        adjectives: what is said about counted things beside their noun.
+    """
+
+    scale: Fraction = Fraction(1)
+    powers: tuple[tuple[str, int], ...] = ()
+    adjectives: frozenset[str] = frozenset()
+
+    def times(self, other: "Unit", exponent: int = 1) -> "Unit":
+        """The product with a power of another unit."""
+        powers = dict(self.powers)
+        for base, power in other.powers:
+            powers[base] = powers.get(base, 0) + power * exponent
+        kept = tuple(sorted((base, power) for base, power in powers.items() if power))
+        return Unit(self.scale * other.scale**exponent, kept, self.adjectives | other.adjectives)
+
+
+# symbol or names: definition. A star: the symbol takes metric prefixes, in names the words kilo, milli and so on.
+_DEFINITIONS = """
+m*                                = 1 m
+g*                                = 1/1000 kg
+s* sec secs                       = 1 s
+A* amp amps                       = 1 A
+K*                                = 1 K
+mol*                              = 1 mol
+N*                                = 1 kg m s^-2
+J*                                = 1 kg m^2 s^-2
+W*                                = 1 kg m^2 s^-3
+Pa*                               = 1 kg m^-1 s^-2
+Hz*                               = 1 s^-1
+C*                                = 1 A s
+V*                                = 1 kg m^2 s^-3 A^-1
+F*                                = 1 kg^-1 m^-2 s^4 A^2
+ohm* Ω*                           = 1 kg m^2 s^-3 A^-2
+T*                                = 1 kg s^-2 A^-1
+Wb*                               = 1 kg m^2 s^-2 A^-1
+H*                                = 1 kg m^2 s^-2 A^-2
+L* l*                             = 1/1000 m^3
+eV*                               = 1602176634/10000000000000000000000000000 kg m^2 s^-2
+cal*                              = 4184/1000 kg m^2 s^-2
+bar*                              = 100000 kg m^-1 s^-2
+bit*                              = 1 bit
+B* byte*                          = 8 bit
+meter* metre*                     = 1 m
+gram* gramme*                     = 1/1000 kg
+second*                           = 1 s
+ampere*                           = 1 A
+kelvin* kelvins                   = 1 K
+mole*                             = 1 mol
+newton*                           = 1 kg m s^-2
+joule*                            = 1 kg m^2 s^-2
+watt*                             = 1 kg m^2 s^-3
+pascal*                           = 1 kg m^-1 s^-2
+hertz*                            = 1 s^-1
+coulomb*                          = 1 A s
+volt*                             = 1 kg m^2 s^-3 A^-1
+farad*                            = 1 kg^-1 m^-2 s^4 A^2
+tesla*                            = 1 kg s^-2 A^-1
+weber*                            = 1 kg m^2 s^-2 A^-1
+henry* henries                    = 1 kg m^2 s^-2 A^-2
+liter* litre*                     = 1/1000 m^3
+electronvolt*                     = 1602176634/10000000000000000000000000000 kg m^2 s^-2
+calorie*                          = 4184/1000 kg m^2 s^-2
+kilos kgs                         = 1 kg
+cms                               = 1/100 m
+kms                               = 1000 m
+micron microns                    = 1/1000000 m
+cc ccs                            = 1/1000000 m^3
+Å angstrom angstroms              = 1/10000000000 m
+t tonne tonnes                    = 1000 kg
+ton tons                          = 1 ton
+ha hectare hectares               = 10000 m^2
+acre acres                        = 40468564224/10000000 m^2
+inch inches in                    = 254/10000 m
+ft foot feet                      = 3048/10000 m
+yd yds yard yards                 = 9144/10000 m
+mi mile miles                     = 1609344/1000 m
+nmi                               = 1852 m
+lb lbs                            = 45359237/100000000 kg
+oz ounce ounces                   = 45359237/1600000000 kg
+gal gallon gallons                = 1 gallon
+qt quart quarts                   = 1/4 gallon
+pt pint pints                     = 1/8 gallon
+cup cups                          = 1/16 gallon
+tbsp tablespoon tablespoons       = 1/256 gallon
+tsp teaspoon teaspoons            = 1/768 gallon
+min mins minute minutes           = 60 s
+h hr hrs hour hours               = 3600 s
+d day days                        = 86400 s
+wk wks week weeks                 = 604800 s
+month months mo                   = 1 month
+yr yrs year years                 = 12 month
+decade decades                    = 120 month
+century centuries                 = 1200 month
+mph                               = 1609344/3600000 m s^-1
+kmh kph kmph                      = 1000/3600 m s^-1
+fps                               = 3048/10000 m s^-1
+mps                               = 1 m s^-1
+knot knots                        = 1852/3600 m s^-1
+rpm                               = 1/60 ~revolution s^-1
+rps                               = 1 ~revolution s^-1
+atm atmosphere atmospheres        = 101325 kg m^-1 s^-2
+psi                               = 1 psi
+hp horsepower                     = 1 horsepower
+rad rads radian radians           = 1 rad
+sr steradian steradians           = 1 rad^2
+Wh                                = 3600 kg m^2 s^-2
+kWh                               = 3600000 kg m^2 s^-2
+deg degs degree degrees           = 1 degree
+arcminute arcminutes              = 1/60 degree
+arcsecond arcseconds              = 1/3600 degree
+degC celsius centigrade           = 1 celsius
+degF fahrenheit                   = 1 fahrenheit
+decibel decibels dB               = 1 decibel
+dollar dollars usd bucks buck $   = 1 dollar
+cent cents penny pennies ¢        = 1/100 dollar
+euro euros eur €                  = 1 euro
+gbp sterling £                    = 1 gbp
+pence                             = 1/100 gbp
+yen jpy ¥                         = 1 yen
+yuan rmb cny                      = 1 yuan
+rupee rupees inr rs               = 1 rupee
+peso pesos                        = 1 peso
+won krw                           = 1 won
+ruble rubles rouble roubles       = 1 ruble
+franc francs chf                  = 1 franc
+unit units                        = 1 unit
+"""
+
+_PREFIXES = {
+    "T": ("tera", 12), "G": ("giga", 9), "M": ("mega", 6), "k": ("kilo", 3), "c": ("centi", -2), "d": ("deci", -1),
+    "h": ("hecto", 2), "m": ("milli", -3), "µ": ("micro", -6), "u": ("micro", -6), "n": ("nano", -9),
+    "p": ("pico", -12),
+}  # fmt: skip
+
+_METRE_ONLY = {"c": "mgLl", "d": "mgLl", "h": "mPa"}
+
+_NEVER = frozenset({"pm", "mh", "cd"})  # afternoon, not picometres
+
+_TIMES_1024 = {"KB": ("B", 3), "kb": ("bit", 3), "Kb": ("bit", 3), "Mb": ("bit", 6), "Gb": ("bit", 9)}
+
+
+def _definition(text: str) -> Unit:
+    scale, *parts = text.split()
+    powers = (part.partition("^")[::2] for part in parts)
+    return Unit(Fraction(scale), tuple(sorted((base, int(power or 1)) for base, power in powers)))
+
+
+def _prefixed(name: str, unit: Unit) -> dict[str, Unit]:
+    found = {}
+    is_symbol = len(name) <= 3 and name not in {"bit", "ohm"}
+    for sign, (word, exponent) in _PREFIXES.items():
+        scaled = unit._replace(scale=unit.scale * Fraction(10) ** exponent)
+        if not is_symbol:
+            found[word + name] = found[word + name + "s"] = scaled
+        if len(name) <= 3 and name not in _METRE_ONLY.get(sign, name) + " ":
+            continue
+        if len(name) <= 3 and sign + name not in _NEVER:
+            found[sign + name] = scaled
+    if not is_symbol:
+        found[name + "s"] = unit
+    return found
+
+
+def _table() -> dict[str, Unit]:
+    found: dict[str, Unit] = {}
+    plain: dict[str, Unit] = {}
+    for line in _DEFINITIONS.strip().splitlines():
+        names, _, definition = line.partition("=")
+        unit = _definition(definition)
+        for name in names.split():
+            plain[name.rstrip("*")] = unit
+            if name.endswith("*"):
+                found.update(_prefixed(name.rstrip("*"), unit))
+    for name, (base, exponent) in _TIMES_1024.items():
+        plain[name] = plain[base]._replace(scale=plain[base].scale * Fraction(10) ** exponent)
+    return found | plain
+
+
+TABLE = _table()
+
+_POUNDS = (TABLE["lb"], TABLE["gbp"])
+
+# "degrees" with C or F is a temperature
+_PHRASES = (
+    (re.compile(r"\b[dD]eg(?:ree)?s?\.?\s+(?:[cC]elsius|[cC]entigrade|C)\b"), " celsius "),
+    (re.compile(r"\bdeg(?:ree)?s?\.?\s+(?:[fF]ahrenheit|F)\b"), " fahrenheit "),
+    (re.compile(r"\b(?:pounds?|GBP) sterling\b"), " gbp "),
+    (re.compile(r"\b(?:US|U\.S\.) (?=dollar)"), " "),
+    (re.compile(r"\bnautical miles?\b"), " nmi "),
+    (re.compile(r"\blight[- ]years?\b"), " light-year "),
+)  # fmt: skip
+
+_LATEX = (
+    (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"(\1)/(\2)"),
+    (re.compile(r"\\(?:text|mathrm|mbox|operatorname|rm)\b\s*"), ""),
+    (re.compile(r"\\(?:cdot|times|,|;|:|!|quad| )|[~·⋅*]"), " "),
+    (re.compile(r"[{}]"), ""),
+    (re.compile(r"(?<=[A-Za-z])\.(?=\s|$)"), " "),
+)
+
+_TOKEN = re.compile(r"\s*(?:(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*|[$€£¢¥])|(?P<exponent>\^?-?\d)(?!\d)|(?P<op>[/()]))")
+
+_BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+
+_AFTER = {"squared": 2, "cubed": 3}
+
+# What may follow a unit and says nothing about its value.
+_ENDS = re.compile(
+    r"(?:\s+|^)(?:in total|in all|in length|in area|in volume|altogether|overall|total|left|left over|remaining|"
+    r"long|tall|wide|high|deep|thick|old|away|apart|each|of age|"
+    r"played|sold|bought|made|used|needed|eaten|won|earned|spent|saved|later|ago)$"
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
+    """What a unit may mean; None where the words are neither units nor counted things.
+
+    Args:
+        text: what stands after a value; empty for none.
+        known: words that may be used beside those of the tables: the gold's.
+    """
+    text = text.strip(" .,;:\n\t")
+    if len(text) > MAX_UNIT:
+        return None
+    for pattern, plain in _LATEX + _PHRASES:
+        text = pattern.sub(plain, text)
+    text = _ENDS.sub("", _without_remark(text).strip())
+    if not text:
+        return (Unit(),)
+    tokens: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text.rstrip()):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return None
+        tokens.append((match.lastgroup or "", match.group(match.lastgroup or 0)))
+        at = match.end()
+    found, rest = _product(tokens, 0, frozenset(known.casefold().split()))
+    return None if found is None or rest < len(tokens) else found
+
+
+def _without_remark(text: str) -> str:
+    """Leave out a unit in brackets that repeats the unit before it: ``km/h (kph)`` keeps what is before."""
+    return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
+
+
+def _product(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int]:
+    found: tuple[Unit, ...] = (Unit(),)
+    below = False
+    parts = 0
+    while at < len(tokens):
+        kind, text = tokens[at]
+        if kind == "op" and text == ")":
+            break
+        if (kind == "op" and text == "/") or (kind == "word" and text in {"per", "a", "an"}):
+            if below or (text not in {"/", "per"} and not parts):
+                return None, at
+            below, at = True, at + 1
+            continue
+        if kind == "op":
+            factor, at = _product(tokens, at + 1, known)
+            if factor is None or at >= len(tokens):
+                return None, at
+            at += 1
+            power, at = _exponent(tokens, at)
+        elif kind == "word":
+            factor, power, at = _factor(tokens, at, known)
+            if factor is None:
+                return None, at
+        else:
+            return None, at
+        found = tuple(
+            unit.times(other, -power if below else power) for unit, other in product(found, factor)
+        )[:_READINGS]  # fmt: skip
+        below, parts = False, parts + 1
+    return (None if below or not parts else found), at
+
+
+def _exponent(tokens: list[tuple[str, str]], at: int) -> tuple[int, int]:
+    if at < len(tokens) and tokens[at][0] == "exponent":
+        return int(tokens[at][1].lstrip("^")), at + 1
+    if at < len(tokens) and tokens[at][1].casefold() in _AFTER:
+        return _AFTER[tokens[at][1].casefold()], at + 1
+    return 1, at
+
+
+def _factor(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int, int]:
+    """One unit or one phrase of counted things, its exponent, and where it ends."""
+    ahead = _BEFORE.get(tokens[at][1].casefold(), 0)
+    if ahead and at + 1 < len(tokens) and (units := _named(tokens[at + 1][1])) is not None:
+        return units, ahead, at + 2
+    units = _named(tokens[at][1])
+    following = tokens[at + 1][1].casefold() if at + 1 < len(tokens) else ""
+    if units is not None and following != "of":
+        is_metres = tokens[at][1] == "ms"
+        power, at = _exponent(tokens, at + 1)
+        if is_metres and power < 0:  # ms^{-2}: milliseconds are rarely below a line
+            return (TABLE["m"].times(TABLE["s"], power),), 1, at
+        return units, power, at
+    end = at
+    while end < len(tokens) and tokens[end][0] == "word" and tokens[end][1] not in {"per", "a", "an"}:
+        end += 1
+    words = [text.casefold() for _, text in tokens[at:end]]
+    if units is not None:  # litres of water
+        return (units, 1, end) if noun_phrase(words[2:], known, mass=True) else (None, 1, at)
+    phrase = noun_phrase(words, known)
+    if phrase is None:
+        return None, 1, at
+    return (Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1, end
+
+
+def _named(name: str) -> tuple[Unit, ...] | None:
+    if name.casefold() in {"pound", "pounds"}:
+        return _POUNDS
+    unit = TABLE.get(name)
+    if unit is None and len(name) > 1:  # KG, Meters; no TH from th
+        unit = TABLE.get(name.casefold())
+    return None if unit is None else (unit,)
+
+
+def ratio(gold: tuple[Unit, ...], answer: tuple[Unit, ...]) -> Fraction | None:
+    """How many of the gold's unit one of the answer's is; None where they measure different things."""
+    for expected, given in product(gold, answer):
+        if expected.powers == given.powers:
+            if expected.adjectives <= given.adjectives or given.adjectives <= expected.adjectives:
+                return given.scale / expected.scale
+        elif _generic(expected, given) or _generic(given, expected):
+            return Fraction(1)
+    return None
+
+
+def _generic(unit: Unit, other: Unit) -> bool:
+    """Whether a unit is ``units``, ``square units`` or ``cubic units`` and the other of that dimension, or a count."""
+    if len(unit.powers) != 1 or unit.powers[0][0] != "unit" or len(other.powers) != 1:
+        return False
+    (base, power), wanted = other.powers[0], unit.powers[0][1]
+    return power == wanted and (base == "m" or (base.startswith("~") and wanted == 1))
