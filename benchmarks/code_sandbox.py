@@ -19,9 +19,9 @@ from pathlib import Path
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._pool import close_pool
-from grpo_verifiers.code._program import Program
-from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.code.pool import close_pool
+from grpo_verifiers.code.run import ProgramRun
+from grpo_verifiers.sandbox.box import Box, BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.proc import descendants
 
@@ -93,11 +93,11 @@ def speed(times: int) -> dict[str, object]:
         if not probe().details[level].startswith("works"):
             found[level] = probe().details[level]
             continue
-        box = Box(Plan(level))
+        box = Box(BoxKind(level))
         messages = [{"mode": "calls", "source": SOURCE}, CALL]
 
         def once(box: Box = box, messages: list[dict[str, object]] = messages) -> None:
-            with Program(box, Limits(), messages, last=True) as program:
+            with ProgramRun(box, Limits(), messages, last=True) as program:
                 assert program.receive() == ["loaded"]
                 assert program.receive() == ["value", 3]
 

@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._pool import close_pool
+from grpo_verifiers.code.pool import close_pool
 
 
 @pytest.fixture(scope="module", params=["full", "process"])

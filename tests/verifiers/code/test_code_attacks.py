@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers import Status, get_verifier
-from grpo_verifiers.code._pool import close_pool
+from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.proc import descendants
 
 CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
@@ -103,7 +103,7 @@ FUNCTIONS = {
     "an interrupt": "def add(a, b): raise KeyboardInterrupt",
     "recursion": "def add(a, b): return add(a, b)",
     "patched json": "import json\njson.dumps = lambda *a, **k: '[\"value\",true]'\njson.loads = lambda *a, **k: {}\ndef add(a, b): return None",
-    "patched messages": "import sys\nfor name, module in list(sys.modules.items()):\n    if name.startswith('inside'):\n        for each in ('encode', 'dump', 'check', '_send', '_called'):\n            if hasattr(module, each): setattr(module, each, lambda *a: b'\\0\\0\\0\\x08[\"pass\"]')\ndef add(a, b): return None",
+    "patched messages": "import sys\nfor name, module in list(sys.modules.items()):\n    if name.startswith(('inside', 'guest')):\n        for each in ('encode', 'dump', 'check', '_send', '_called'):\n            if hasattr(module, each): setattr(module, each, lambda *a: b'\\0\\0\\0\\x08[\"pass\"]')\ndef add(a, b): return None",
     "a wiped zygote module": "import sys\nmodule = sys.modules['inside.zygote']\nfor name in dir(module): setattr(module, name, None)\ndef add(a, b): return None",
     "patched built-ins": "import builtins\nfor name in ('len', 'isinstance', 'type', 'getattr', 'hasattr', 'repr', 'AssertionError', 'all', 'zip'):\n    setattr(builtins, name, lambda *a: True)\ndef add(a, b): return None",
     "a patched small int": "import ctypes\nctypes.memmove(id(1) + 24, id(3) + 24, 4)\ndef add(a, b): return 1",

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from grpo_verifiers import get_verifier
+from grpo_verifiers.code.guest.blocks import program_of
 from grpo_verifiers.code.languages.python import LANGUAGE
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.sandbox.inside.blocks import program_of
 
 PYTHON = LANGUAGE.names
 

@@ -19,10 +19,10 @@ import pytest
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._pool import close_pool
-from grpo_verifiers.code._program import Program
-from grpo_verifiers.sandbox.box import Box, BoxError, Plan
-from grpo_verifiers.sandbox.inside import calls, seccomp
+from grpo_verifiers.code.pool import close_pool
+from grpo_verifiers.code.run import ProgramRun
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
+from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.proc import descendants
 from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
@@ -40,7 +40,7 @@ def tried(attempt):
 
 @pytest.fixture(scope="module")
 def box(level):
-    made = Box(Plan(level))
+    made = Box(BoxKind(level))
     yield made
     made.close()
 
@@ -52,7 +52,7 @@ def any_box(request):
         details = probe().details[request.param]
         if not details.startswith("works"):
             pytest.skip(details)
-    made = Box(Plan(request.param))
+    made = Box(BoxKind(request.param))
     yield made
     made.close()
 
@@ -67,7 +67,7 @@ def memory_box(request):
         pytest.skip(details)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRPO_VERIFIERS_CGROUP", how)
-        made = Box(Plan(level))
+        made = Box(BoxKind(level))
     if how == "" and made.cgroup is None:
         made.close()
         pytest.skip("no memory cgroup can be made here")
@@ -78,7 +78,7 @@ def memory_box(request):
 def answer(box, source, *args, limits=None, name="f"):
     """What the function answers, or how the program ended."""
     messages = [{"mode": "calls", "source": TRY + source}, {"name": name, "args": ["l", *args], "kwargs": ["d"]}]
-    with Program(box, limits or Limits(wall=10), messages, last=True) as program:
+    with ProgramRun(box, limits or Limits(wall=10), messages, last=True) as program:
         loaded = program.receive()
         if loaded is not None and loaded != ["loaded"]:
             return loaded
@@ -187,7 +187,7 @@ def f(*pids):
 
 
 def test_a_sibling_program_is_out_of_reach(level):
-    first, second = Box(Plan(level)), Box(Plan(level))
+    first, second = Box(BoxKind(level)), Box(BoxKind(level))
     secret = "secret = 'a sibling''s value'\nimport time\ndef f():\n    time.sleep(1)\n    return secret"
     got = []
     thread = threading.Thread(target=lambda: got.append(answer(first, secret)))
@@ -247,10 +247,10 @@ def f(*numbers):
     return told
 """
     column = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
-    numbers = seccomp.denied(column, alone=box.plan.level == "full")
+    numbers = seccomp.denied(column, alone=box.kind.level == "full")
     assert len(numbers) > 100
     assert answer(box, source, *numbers)[1:] == [["l", -1, errno.EPERM]] * len(numbers)
-    newer = range(calls.NEWEST + 1, calls.NEWEST + 40)
+    newer = range(syscalls.NEWEST + 1, syscalls.NEWEST + 40)
     assert answer(box, source, *newer)[1:] == [["l", -1, errno.ENOSYS]] * len(newer)
 
 
@@ -258,7 +258,7 @@ def test_whether_a_file_outside_exists_shows_where_the_table_says_so(box, tmp_pa
     (tmp_path / "file").write_text("x")
     got = answer(box, "def f(p): return tried(lambda: os.stat(p).st_size)", str(tmp_path / "file"))
     # Landlock does not cover it; and folders closed to other users stay closed.
-    assert got in ({"denied"} if box.plan.level == "full" else {"denied", 1})
+    assert got in ({"denied"} if box.kind.level == "full" else {"denied", 1})
 
 
 def test_signals_cannot_be_sent_around_the_corner(box):
@@ -272,7 +272,7 @@ def test_attributes_of_files_outside_cannot_be_changed(level, tmp_path, monkeypa
     target.chmod(0o666)
     tmp_path.chmod(0o777)
     before = target.stat()
-    box = Box(Plan(level))
+    box = Box(BoxKind(level))
     source = "def f(p): return [tried(a) for a in (lambda: os.chmod(p, 0), lambda: os.truncate(p, 0), lambda: os.utime(p, (0, 0)), lambda: os.setxattr(p, 'user.a', b'x'), lambda: os.chown(p, -1, -1), lambda: os.remove(p), lambda: os.rename(p, p + '1'), lambda: os.link(p, 'l'))]"
     try:
         assert answer(box, source, str(target)) == ["l", *["denied"] * 8]
@@ -345,7 +345,7 @@ def test_core_dumps_do_not_leave_the_box(any_box, cores):
     got = answer(any_box, CRASH)
     assert got[:3] == ["l", 11, 11]
     # Without confinement a program may lower its limit to 0, which does not stop a pipe.
-    assert dumps(cores) == [] or any_box.plan.level == "none"
+    assert dumps(cores) == [] or any_box.kind.level == "none"
 
 
 def test_what_judges_programs_dumps_no_memory_either(level, fenced):
@@ -362,7 +362,7 @@ def test_what_judges_programs_dumps_no_memory_either(level, fenced):
 
 def test_a_core_dump_that_no_limit_stops_holds_no_memory():
     """Where a limit of 1 counts for nothing, as with dumps to a socket."""
-    code = "from grpo_verifiers.sandbox.inside.confine import Stage; import subprocess; Stage({'level': 'none', 'uid': None, 'tmp': ''}); print(subprocess.run(['cat', '/proc/self/coredump_filter', '/proc/self/limits'], capture_output=True, text=True).stdout)"
+    code = "from grpo_verifiers.sandbox.inside.stage import Stage; import subprocess; Stage({'level': 'none', 'uid': None, 'tmp': ''}); print(subprocess.run(['cat', '/proc/self/coredump_filter', '/proc/self/limits'], capture_output=True, text=True).stdout)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert int(said.split()[0], 16) == 0
     assert re.search(r"^Max core file size +1 +1 ", said, re.MULTILINE)
@@ -410,7 +410,7 @@ def f():
     started = time.monotonic()
     got = answer(box, source, limits=Limits(wall=5, processes=24))
     # Where the trainer is no root and there is no namespace, its own processes count too: then the parent does it.
-    assert got == "processes" or 0 < got <= (24 if box.plan.level == "full" or os.geteuid() == 0 else 40)
+    assert got == "processes" or 0 < got <= (24 if box.kind.level == "full" or os.geteuid() == 0 else 40)
     assert answer(box, "while True: tried(os.fork)", limits=Limits(wall=1, processes=24)) in {
         "timeout",
         "processes",
@@ -433,7 +433,7 @@ def f():
         pass
     return made
 """
-    alone = box.plan.level == "full" or os.geteuid() == 0
+    alone = box.kind.level == "full" or os.geteuid() == 0
     assert 0 < answer(box, source, limits=Limits(wall=5, processes=24)) <= (24 if alone else 40)
 
 
@@ -542,7 +542,7 @@ def f(processes):
 
 def test_bytes_that_wait_in_sockets_count(memory_box):
     assert answer(memory_box, SOCKETS, 30, limits=Limits(wall=10, memory=60 << 20)) == "memory"
-    if memory_box.plan.level != "none":  # where their buffers keep their size
+    if memory_box.kind.level != "none":  # where their buffers keep their size
         assert answer(memory_box, SOCKETS, 0, limits=Limits(wall=10, memory=60 << 20)) is True
 
 
@@ -556,7 +556,7 @@ def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, mo
     for at in range(2000):
         (tmp_path / str(at)).touch()
     monkeypatch.setattr("grpo_verifiers.sandbox.watch.disk_used", looked)
-    box = Box(Plan("none"))
+    box = Box(BoxKind("none"))
     try:
         monkeypatch.setattr(box, "_tmp", str(tmp_path))
         watch = Watch(box, Limits())
@@ -578,7 +578,7 @@ def f():
     time.sleep(3)
     return "held"
 """
-    box = Box(Plan(level))
+    box = Box(BoxKind(level))
     try:
         pid = os.fork()
         if pid == 0:
@@ -635,7 +635,7 @@ def f(levels, rights):
 
 @pytest.mark.parametrize(("levels", "rights"), [(1, 0o300), (2500, 0o700), (600, 0o700), (3, 0o700)])
 def test_no_folder_is_too_deep_or_too_closed_for_the_bound_on_disk(level, levels, rights):
-    box = Box(Plan(level))
+    box = Box(BoxKind(level))
     try:
         got = answer(box, HIDDEN, levels, rights, limits=Limits(wall=15, disk=16 << 20))
         assert got == "disk" if level == "process" else got[0] == "raised"
@@ -646,7 +646,7 @@ def test_no_folder_is_too_deep_or_too_closed_for_the_bound_on_disk(level, levels
 def test_output_is_bounded(any_box):
     box = any_box
     messages = [{"mode": "main", "source": "while True: print('x' * 100_000)"}]
-    with Program(box, Limits(wall=10, output=1 << 16), messages, capture=True) as program:
+    with ProgramRun(box, Limits(wall=10, output=1 << 16), messages, capture=True) as program:
         program.wait()
     assert program.end == "output"
     assert len(program.output) < 1 << 20
@@ -680,7 +680,7 @@ def f():
 
 def test_a_program_holds_no_descriptor_but_its_own_and_no_secret(box, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    with _fresh(box.plan) as fresh:
+    with _fresh(box.kind) as fresh:
         fds = "def f():\n    found = []\n    for fd in range(5000):\n        try: os.fstat(fd); found.append(fd)\n        except OSError: pass\n    return found"
         assert answer(fresh, fds) == ["l", 0, 1, 2, 3]
         assert answer(
@@ -700,7 +700,7 @@ def test_processes_and_files_end_with_their_program_without_confinement_too(any_
     before = descendants(any_box.pid)
     folder = answer(any_box, source)
     assert descendants(any_box.pid) == before
-    assert not Path(folder).exists() or any_box.plan.level == "full"
+    assert not Path(folder).exists() or any_box.kind.level == "full"
     assert answer(any_box, "def f(): return os.listdir('.')") == ["l"]
 
 
@@ -723,7 +723,7 @@ def f(path, port, pid):
     os.kill(pid, signal.SIGTERM)
     return [read, segment >= 0, os.stat(path).st_size]
 """
-    box = Box(Plan("none"))
+    box = Box(BoxKind("none"))
     try:
         assert answer(box, source, str(secret), server.getsockname()[1], target) == ["l", "open", True, 4]
         assert (tmp_path / "secret2").read_text() == "x"
@@ -747,7 +747,7 @@ import os, sys
 from grpo_verifiers import get_verifier
 from grpo_verifiers.sandbox.proc import descendants
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._pool import close_pool
+from grpo_verifiers.code.pool import close_pool
 
 verifier = get_verifier("code", time_limit=2.0, highest="process")
 fork = "import os, time\\nfor _ in range(100):\\n    if os.fork() == 0:\\n        os.setsid(); time.sleep(60)"
@@ -782,7 +782,7 @@ def test_the_box_holds_inside_a_process_that_is_confined_itself(tmp_path):
 
 
 def test_a_program_that_cannot_be_boxed_is_told_at_once_and_with_the_reason(level):
-    with _fresh(Plan(level)) as fresh:
+    with _fresh(BoxKind(level)) as fresh:
         started = time.monotonic()
         with pytest.raises(BoxError, match="could not be boxed: TypeError"):
             answer(fresh, "def f(): return 1", limits=Limits(wall=100, files="many"))
@@ -813,7 +813,7 @@ def test_the_time_of_a_program_ends(any_box):
 
 
 def test_the_zygote_goes_with_its_box(level):
-    box = Box(Plan(level))
+    box = Box(BoxKind(level))
     pids = descendants(box.pid) | {box.pid}
     box.close()
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
@@ -830,7 +830,7 @@ def test_the_zygote_goes_with_the_trainer(level):
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        box = Box(Plan(level))
+        box = Box(BoxKind(level))
         os.write(write, b" ".join(str(each).encode() for each in descendants(box.pid) | {box.pid}))
         os.kill(os.getpid(), 9)
     os.close(write)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.code._pool import close_pool
+from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.box import _FIRST_UID
 from grpo_verifiers.sandbox.proc import descendants
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_verifiers.code._program import Program
+from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox import cgroup as _cgroup
-from grpo_verifiers.sandbox.box import Box, BoxError, Plan
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.leftovers import OwnFolder
 from grpo_verifiers.sandbox.limits import Limits
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Lin
 
 @pytest.fixture
 def box(level):
-    made = Box(Plan(level))
+    made = Box(BoxKind(level))
     if made.cgroup is None:
         made.close()
         pytest.skip("no memory cgroup can be made here")
@@ -33,7 +33,7 @@ def members(box):
 
 
 def run(box, source, limits=None):
-    with Program(box, limits or Limits(wall=10), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}], last=True) as program:  # fmt: skip
+    with ProgramRun(box, limits or Limits(wall=10), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}], last=True) as program:  # fmt: skip
         program.receive()
         reply = program.receive()
     return reply[1] if reply and reply[0] == "value" and program.end != "memory" else program.end
@@ -43,7 +43,7 @@ def test_programs_are_born_in_the_cgroup_of_their_box_under_their_bounds(box):
     assert members(box) == {box.zygote}
     memory = Path(box.cgroup._memory)
     source = "import os, threading, time\ndef work():\n    if os.fork() == 0: time.sleep(60)\ndef f():\n    t = threading.Thread(target=work); t.start(); t.join(); time.sleep(60)"
-    program = Program(box, Limits(wall=20, memory=300 << 20, disk=10 << 20, processes=7), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}])  # fmt: skip
+    program = ProgramRun(box, Limits(wall=20, memory=300 << 20, disk=10 << 20, processes=7), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}])  # fmt: skip
     assert program.receive() == ["loaded"]
     deadline = time.monotonic() + 10
     while len(members(box)) < 3:
@@ -62,7 +62,7 @@ def test_programs_are_born_in_the_cgroup_of_their_box_under_their_bounds(box):
 
 
 def test_a_cgroup_goes_with_its_box(level):
-    box = Box(Plan(level))
+    box = Box(BoxKind(level))
     folders = [folder.path for folder in box.cgroup._folders] if box.cgroup else []
     assert all(map(os.path.exists, folders))
     box.close()
@@ -118,7 +118,7 @@ def f():
 
 def test_without_a_cgroup_memory_is_polled_and_that_is_said(level, monkeypatch):
     monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", "off")
-    box = Box(Plan(level))
+    box = Box(BoxKind(level))
     try:
         assert box.cgroup is None
         assert box.reached["memory"] == "polled"
@@ -130,12 +130,12 @@ def test_a_folder_that_was_asked_for_and_gives_no_cgroup_is_refused(monkeypatch,
     for place, why in ((tmp_path, "hands no memory controller down"), (tmp_path / "nowhere", "No such file")):
         monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", str(place))
         with pytest.raises(BoxError, match=rf"GRPO_VERIFIERS_CGROUP is '{place}', where none can be made: .*{why}"):
-            Box(Plan("none"))
+            Box(BoxKind("none"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_cgroup_of_a_killed_trainer_is_removed():
-    code = "import os; from grpo_verifiers.sandbox.box import Box, Plan; box = Box(Plan('none')); print(*[f.path for f in box.cgroup._folders] if box.cgroup else [], flush=True); os.kill(os.getpid(), 9)"
+    code = "import os; from grpo_verifiers.sandbox.box import Box, BoxKind; box = Box(BoxKind('none')); print(*[f.path for f in box.cgroup._folders] if box.cgroup else [], flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     deadline = time.monotonic() + 30

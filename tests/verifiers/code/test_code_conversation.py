@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers.code._judging import judge
-from grpo_verifiers.code._question import Question
+from grpo_verifiers.code._grade import grade
 from grpo_verifiers.code._results import Passed, Unseen
-from grpo_verifiers.code._tests import CallTest, CodeTest
 from grpo_verifiers.code.languages import language_of
-from grpo_verifiers.sandbox.box import Plan
+from grpo_verifiers.code.question import Question
+from grpo_verifiers.code.tests import CallTest, CodeTest
+from grpo_verifiers.sandbox.box import BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 
 
@@ -121,9 +121,9 @@ def _script(steps, right):
 def _judge(steps, tests, right, in_process=False):
     script, answered = _script(steps, right)
     box = ScriptedBox(script)
-    question = Question([""], tests, language_of("python"), Plan("none"), Limits(), 0.0, in_process, True, 60.0)
+    question = Question([""], tests, language_of("python"), BoxKind("none"), Limits(), 0.0, in_process, True, 60.0)
     try:
-        return judge(question, SimpleNamespace(box=lambda *_: box)), answered
+        return grade(question, SimpleNamespace(box=lambda *_: box)), answered
     finally:
         box.close()
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
-from grpo_verifiers.sandbox.inside.values import NoValueError, check, decode, encode
+from grpo_verifiers.code.guest.values import NoValueError, check, decode, encode
 
 FORGER = """
 import json, os

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.sandbox.inside.conveniences import SemLock
+from grpo_verifiers.code.guest.conveniences import SemLock
 
 PROGRAMS = {
     "queue": "def w(q): q.put(1)\nq = m.Queue()\np = m.Process(target=w, args=(q,)); p.start(); assert q.get() == 1; p.join()",

@@ -18,10 +18,10 @@ import grpo_verifiers
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code import _compare
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._judging import judge_value
-from grpo_verifiers.code._tests import BadTestsError, CallTest, read_tests
+from grpo_verifiers.code._grade import grade_value
+from grpo_verifiers.code.guest.values import NoValueError, check, decode, encode
+from grpo_verifiers.code.tests import BadTestsError, CallTest, read_tests
 from grpo_verifiers.reading.fences import last_block
-from grpo_verifiers.sandbox.inside.values import NoValueError, check, decode, encode
 
 ADD = "def add(a, b):\n    return a + b"
 PYTHON = ("python", "py")
@@ -149,7 +149,7 @@ def test_every_row_of_the_table_of_equality_holds(rule):
                     "Decimal": Decimal,
                 }
                 a, b = (encode(eval(text, known)) for text in (wanted, answer))
-                assert judge_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
+                assert grade_value(0, CallTest("f", ["l"], ["d"], a), ["value", b], 1e-6).kind == (
                     "pass" if verdict else "wrong"
                 ), answer
 
@@ -204,7 +204,7 @@ def test_no_answer_holds_the_comparison_up(wanted):
     test = CallTest("f", ["l"], ["d"], encode(wanted))
     for text in crafted:
         started = time.process_time()
-        assert judge_value(0, test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
+        assert grade_value(0, test, json.loads(f'["value",{text}]'), 1e-6).kind == "wrong"
         assert time.process_time() - started < 1.5
 
 

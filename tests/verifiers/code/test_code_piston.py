@@ -8,9 +8,9 @@ import pytest
 
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.code import _piston
-from grpo_verifiers.code._program import Program
+from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
-from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.sandbox.box import Box, BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 
 CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
@@ -22,7 +22,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.box = Box(Plan("process"))
+        self.box = Box(BoxKind("process"))
         self.lock = threading.Lock()
         self.answers = []  # (status, headers) to give before serving
         self.broken_by = "\0"
@@ -41,7 +41,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self.reply(status, {"message": "not now"}, headers)
         limits = Limits(wall=body["run_timeout"] / 1000)
         messages = [{"mode": "main", "source": body["files"][0]["content"]}]
-        with server.lock, Program(server.box, limits, messages, stdin=body["stdin"].encode(), capture=True) as program:
+        with (
+            server.lock,
+            ProgramRun(server.box, limits, messages, stdin=body["stdin"].encode(), capture=True) as program,
+        ):
             program.wait()
         late = program.end != "exit"
         run = {

@@ -14,13 +14,13 @@ import time
 import pytest
 
 from grpo_verifiers import Status, get_verifier
-from grpo_verifiers.code import _levels, probe
-from grpo_verifiers.code._pool import Pool, close_pool
-from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._referee import Referee
+from grpo_verifiers.code import levels, probe
+from grpo_verifiers.code.pool import Pool, close_pool
+from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.exec.runner import worker_count
-from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.sandbox.box import Box, BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.proc import descendants
 
@@ -84,14 +84,14 @@ def test_a_program_that_breaks_two_boxes_scores_zero_and_others_go_on(fenced, mo
     from grpo_verifiers.code import _code
     from grpo_verifiers.sandbox.box import BoxError
 
-    real = _code.judge
+    real = _code.ask_referee
 
     def breaking(question, slot):
         if "breaker" in question.source:
             raise BoxError("the zygote died")
         return real(question, slot)
 
-    monkeypatch.setattr(_code, "judge", breaking)
+    monkeypatch.setattr(_code, "ask_referee", breaking)
     tests = [{"function": "f", "expected": 1}]
     verdict = get_verifier("code").verify(fenced("breaker = 1\ndef f(): return 1"), tests=tests)
     assert (verdict.score, verdict.status) == (0, Status.ERROR)
@@ -112,7 +112,7 @@ def test_a_machine_that_offers_too_little_is_refused_with_what_to_install(monkey
         ready = get_verifier("code")
         assert ready.verify(fenced("def f(): return 1"), tests=[{"function": "f", "expected": 1}]).score == 1
         close_pool()
-        monkeypatch.setattr(_levels, "_try", lambda level: f"does not start: no {level}")
+        monkeypatch.setattr(levels, "_try", lambda level: f"does not start: no {level}")
         probe.cache_clear()
         with pytest.raises(
             VerifierFailedError, match=r"(?s)level is 'process'.*'none'.*does not start: no process.*Landlock"
@@ -190,13 +190,13 @@ def test_an_environment_behind_a_link_is_found(level, tmp_path, monkeypatch):
     link.symlink_to(sys.prefix)
     found = sysconfig.get_path
     monkeypatch.setattr(sysconfig, "get_path", lambda name: found(name).replace(sys.prefix, str(link), 1))
-    Box(Plan(level, ("numpy",))).close()
+    Box(BoxKind(level, ("numpy",))).close()
 
 
 def test_what_a_preloaded_module_says_is_no_programs_output(level):
-    box = Box(Plan(level, ("this",)))
+    box = Box(BoxKind(level, ("this",)))
     try:
-        with Program(box, Limits(), [{"mode": "main", "source": "print(1)"}], capture=True) as program:
+        with ProgramRun(box, Limits(), [{"mode": "main", "source": "print(1)"}], capture=True) as program:
             program.wait()
     finally:
         box.close()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._results import Failed, Passed, Sheet, Unseen, verdict_of
+from grpo_verifiers.code._results import Failed, Passed, Results, Unseen, verdict_of
 
 RESULTS = st.sampled_from([Failed("wrong", "x"), Failed("timeout"), Unseen(), Unseen("late")]) | st.integers(0, 9).map(
     Passed
@@ -60,7 +60,7 @@ def test_only_a_test_that_passed_itself_counts(results):
 
 
 def test_a_sheet_holds_each_outcome_once_and_no_pass_of_another_test():
-    sheet = Sheet(3)
+    sheet = Results(3)
     sheet.note(1, Passed(1))
     with pytest.raises(ValueError, match="test 1 has the outcome pass already"):
         sheet.note(1, Failed("wrong"))

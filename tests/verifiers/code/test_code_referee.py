@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.code._pool import close_pool
 from grpo_verifiers.code._results import KINDS, Failed, Passed, Unseen, pack_results, unpack_results
+from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.proc import descendants
 
 TALKER = """
@@ -140,7 +140,7 @@ def test_a_referee_that_dies_is_replaced(fenced):
     tests = [{"stdin": "", "stdout": "1"}]
     assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
     for pid in descendants(os.getpid()):
-        if b"_refereeing" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"_referee_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(pid, signal.SIGKILL)
     assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
 

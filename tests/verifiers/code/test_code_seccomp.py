@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from grpo_verifiers.sandbox.inside import calls, seccomp
+from grpo_verifiers.sandbox.inside import seccomp, syscalls
 
 ALLOW, DENY, UNKNOWN = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -49,7 +49,7 @@ def build(machine, alone):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_call_gets_the_answer_of_its_list(machine, alone):
     arch, column, numbers, program = build(machine, alone)
-    looked = {pair[column] for pair in calls.LOOKED_INTO.values()}
+    looked = {pair[column] for pair in syscalls.LOOKED_INTO.values()}
     longest = 0
     for number in range(600):
         if number in looked:
@@ -63,7 +63,7 @@ def test_every_call_gets_the_answer_of_its_list(machine, alone):
     assert longest < 40, "the kernel walks it for every call there is whenever a program starts"
     watching = ("inotify_init1", "inotify_add_watch", "fanotify_init", "fanotify_mark", "cachestat", "statmount")
     for name in ("ptrace", "mount", "unshare", "kexec_load", "seccomp", "landlock_add_rule", *watching):
-        assert calls.DENIED[name][column] in numbers, name
+        assert syscalls.DENIED[name][column] in numbers, name
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -137,4 +137,4 @@ def test_calls_of_other_architectures_are_denied(machine):
 )
 def test_arguments_are_looked_into(machine, name, arguments, wanted):
     arch, column, _, program = build(machine, alone=True)
-    assert walk(program, arch, calls.LOOKED_INTO[name][column], arguments)[0] == wanted
+    assert walk(program, arch, syscalls.LOOKED_INTO[name][column], arguments)[0] == wanted

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code._compare import same_value
-from grpo_verifiers.code._judging import judge_value
+from grpo_verifiers.code._grade import grade_value
 from grpo_verifiers.code._results import spelled
-from grpo_verifiers.code._tests import CallTest
-from grpo_verifiers.sandbox.inside.raised import exception
-from grpo_verifiers.sandbox.inside.values import MAX_DEPTH, NoValueError, check, decode, dump, encode
+from grpo_verifiers.code.guest.raised import exception
+from grpo_verifiers.code.guest.values import MAX_DEPTH, NoValueError, check, decode, dump, encode
+from grpo_verifiers.code.tests import CallTest
 
 
 def _first(moment):
@@ -320,7 +320,7 @@ HOSTILE = st.recursive(
 @given(HOSTILE)
 def test_a_hostile_tree_never_passes_never_crashes_and_runs_nothing(tree):
     for wanted in (3, 0.5, "x", (1, 2), {1}, {"a": 1}, None, 0.0, 1j):
-        result = judge_value(0, CallTest("f", ["l"], ["d"], encode(wanted)), ["value", tree], 1e-6)
+        result = grade_value(0, CallTest("f", ["l"], ["d"], encode(wanted)), ["value", tree], 1e-6)
         assert result.kind == ("pass" if _means(tree, wanted) else "wrong")
     try:
         check(tree)
@@ -359,7 +359,7 @@ def test_a_tree_as_deep_as_any_is_refused_and_not_followed():
         tree = 1
         for _ in range(deep):
             tree = ["o", ["A", [], ["x"], True], tree]
-        assert judge_value(0, CallTest("f", ["l"], ["d"], 1), ["value", tree], 1e-6).kind == "wrong"
+        assert grade_value(0, CallTest("f", ["l"], ["d"], 1), ["value", tree], 1e-6).kind == "wrong"
 
 
 def test_a_namespace_and_a_path_keep_what_they_hold():

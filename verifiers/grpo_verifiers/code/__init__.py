@@ -11,18 +11,18 @@ from grpo_verifiers.text._options import OptionCheck
 
 if TYPE_CHECKING:
     from grpo_verifiers.code._code import code as code
-    from grpo_verifiers.code._levels import Findings as Findings
-    from grpo_verifiers.code._levels import SandboxError as SandboxError
-    from grpo_verifiers.code._levels import choose as choose
-    from grpo_verifiers.code._levels import probe as probe
     from grpo_verifiers.code._trials import trials as trials
+    from grpo_verifiers.code.levels import Findings as Findings
+    from grpo_verifiers.code.levels import SandboxError as SandboxError
+    from grpo_verifiers.code.levels import choose as choose
+    from grpo_verifiers.code.levels import probe as probe
 
 _NAMES = {
-    "Findings": f"{__name__}._levels",
-    "SandboxError": f"{__name__}._levels",
+    "Findings": f"{__name__}.levels",
+    "SandboxError": f"{__name__}.levels",
     "code": f"{__name__}._code",
-    "choose": f"{__name__}._levels",
-    "probe": f"{__name__}._levels",
+    "choose": f"{__name__}.levels",
+    "probe": f"{__name__}.levels",
     "trials": f"{__name__}._trials",
 }
 OPTIONS_CHECKS = {"code": OptionCheck(_NAMES["code"], "code")}

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from grpo_verifiers.code._judging import judged
-from grpo_verifiers.code._levels import LEVELS, SandboxError, choose, probe
-from grpo_verifiers.code._piston import Server, ServerError, execute, judge_remote
-from grpo_verifiers.code._pool import Pool, remote_pool, shared_pool
-from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._question import Question, pack, unpack_plan
-from grpo_verifiers.code._referee import Referee
+from grpo_verifiers.code._grade import grade_packed
+from grpo_verifiers.code._piston import Server, ServerError, execute, grade_remote
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
-from grpo_verifiers.code._slot import Slot
-from grpo_verifiers.code._tests import BadTestsError, read_tests
+from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.languages import Language, available, language_of
+from grpo_verifiers.code.levels import LEVELS, SandboxError, choose, probe
+from grpo_verifiers.code.pool import Pool, remote_pool, shared_pool
+from grpo_verifiers.code.question import Question, pack, unpack_kind
+from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.run import ProgramRun
+from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.sandbox.box import BoxError, Level, Plan
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
 from grpo_verifiers.verdict import Status, Verdict, blamed, excused
@@ -110,11 +110,11 @@ async def code(
 
     def work(referee: Referee) -> list[Result]:
         if piston is not None:
-            nowhere = Plan("none")  # boxes of this machine stay unused
+            nowhere = BoxKind("none")  # boxes of this machine stay unused
             question = Question(blocks, read, tongue, nowhere, limits, tolerance, in_process, whole, total)
-            return judge_remote(question, Server(piston))
-        plan = Plan(choose(lowest, highest), tuple(preload))
-        return judge(Question(blocks, read, tongue, plan, limits, tolerance, in_process, whole, total), referee)
+            return grade_remote(question, Server(piston))
+        plan = BoxKind(choose(lowest, highest), tuple(preload))
+        return ask_referee(Question(blocks, read, tongue, plan, limits, tolerance, in_process, whole, total), referee)
 
     pool = shared_pool() if piston is None else remote_pool(concurrency)
     try:
@@ -138,20 +138,20 @@ def _blocks(answer: str, tongue: Language, most: int) -> list[str]:
     return kept
 
 
-def judge(question: Question, referee: Referee) -> list[Result]:
+def ask_referee(question: Question, referee: Referee) -> list[Result]:
     """The outcome of each test, in order, from the process that runs and reads the program.
 
     Raises:
         BoxError: the box failed, or that process did.
         BadTestsError: a test that cannot be run, whatever the program.
     """
-    packed = referee.run(judged, pack(question), question.total + question.limits.wall)
+    packed = referee.run(grade_packed, pack(question), question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))
 
 
-def run_nothing(plan: dict[str, Any], slot: Slot) -> str:
+def run_nothing(plan: dict[str, Any], boxes: BoxSet) -> str:
     """How an empty program fails; empty where it does not."""
-    with Program(slot.box(unpack_plan(plan)), Limits(), [{"mode": "calls", "source": ""}]) as program:
+    with ProgramRun(boxes.box(unpack_kind(plan)), Limits(), [{"mode": "calls", "source": ""}]) as program:
         return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 
 
@@ -159,7 +159,7 @@ async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload
     """Whose doing it was that two boxes in a row failed on a program: a program that does nothing tells."""
 
     def try_nothing(referee: Referee) -> None:
-        if failed := referee.run(run_nothing, asdict(Plan(choose(lowest, highest), preload)), Limits().wall):
+        if failed := referee.run(run_nothing, asdict(BoxKind(choose(lowest, highest), preload)), Limits().wall):
             raise BoxError(failed)
 
     try:

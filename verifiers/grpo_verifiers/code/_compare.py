@@ -42,7 +42,7 @@ import re
 from decimal import Context, Decimal
 from typing import Any
 
-from grpo_verifiers.sandbox.inside.values import decode
+from grpo_verifiers.code.guest.values import decode
 
 _CLASS = {"l": "sequence", "t": "sequence", "s": "set", "z": "set"}
 _NOISE = 1e-13

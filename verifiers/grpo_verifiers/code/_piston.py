@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._compare import same_output
-from grpo_verifiers.code._judging import each_input, judge_value
-from grpo_verifiers.code._question import Question
-from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, said
-from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
+from grpo_verifiers.code._grade import each_input, grade_value
+from grpo_verifiers.code._results import Failed, Passed, Result, Results, said
+from grpo_verifiers.code.budget import TimeBudget
+from grpo_verifiers.code.guest import names, records, standard, values
 from grpo_verifiers.code.languages import Language
+from grpo_verifiers.code.question import Question
+from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.http import exchange
 from grpo_verifiers.judge._request import retry_after
-from grpo_verifiers.sandbox.inside import names, records, standard, values
 from grpo_verifiers.sandbox.limits import Limits
 
 _AGAIN = frozenset({408, 425, 429})
@@ -83,7 +83,7 @@ class ServerError(Exception):
     """The server did not run a program."""
 
 
-def judge_remote(question: Question, server: Server) -> list[Result]:
+def grade_remote(question: Question, server: Server) -> list[Result]:
     """The outcome of each test, in order.
 
     Raises:
@@ -95,12 +95,12 @@ def judge_remote(question: Question, server: Server) -> list[Result]:
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     if calls and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
-    sheet = Sheet(len(question.tests))
+    results = Results(len(question.tests))
     if calls:
-        _calls(question, server, sheet, calls)
-    clock = Clock(question.total)
-    each_input(question, sheet, clock, lambda at, test, limits: _stdio(question, server, at, test, limits))
-    return sheet.results(clock.why if clock.over() else "")
+        _calls(question, server, results, calls)
+    budget = TimeBudget(question.total)
+    each_input(question, results, budget, lambda at, test, limits: _stdio(question, server, at, test, limits))
+    return results.results(budget.why if budget.over() else "")
 
 
 def _stdio(question: Question, server: Server, at: int, test: StdioTest, limits: Limits) -> Result:
@@ -112,7 +112,7 @@ def _stdio(question: Question, server: Server, at: int, test: StdioTest, limits:
     return Failed("wrong", f"printed {said(output)}, expected {said(test.stdout)}")
 
 
-def _calls(question: Question, server: Server, sheet: Sheet, tests: list[tuple[int, CallTest]]) -> None:
+def _calls(question: Question, server: Server, results: Results, tests: list[tuple[int, CallTest]]) -> None:
     mark = secrets.token_hex(16)
     asked = {"mark": mark, "source": question.source, "calls": [[t.function, t.args, t.kwargs] for _, t in tests]}
     parts = (Path(str(part.__file__)).read_text(encoding="utf-8") for part in (names, standard, records, values))
@@ -127,10 +127,10 @@ def _calls(question: Question, server: Server, sheet: Sheet, tests: list[tuple[i
     if failed is None and (not isinstance(replies, list) or len(replies) != len(tests)):
         failed = Failed("ended", "ended before it answered")
     if failed is not None:
-        sheet.note(tests[0][0], failed)
+        results.note(tests[0][0], failed)
         return
     for (at, test), reply in zip(tests, replies, strict=True):
-        sheet.note(at, judge_value(at, test, reply, question.tolerance))
+        results.note(at, grade_value(at, test, reply, question.tolerance))
 
 
 def execute(server: Server, language: Language, source: str, stdin: str, limits: Limits) -> tuple[str, Failed | None]:

@@ -60,7 +60,7 @@ class Unseen:
 Result = Passed | Failed | Unseen
 
 
-class Sheet:
+class Results:
     """The outcome of each test: unseen until its own outcome is noted, once."""
 
     def __init__(self, tests: int) -> None:
@@ -99,13 +99,13 @@ def unpack_results(packed: Any, tests: int) -> list[Result]:
     """
     if not isinstance(packed, list) or len(packed) != tests:
         raise ValueError(f"outcomes of {tests} tests were expected: {show(packed, 200)}")
-    sheet = Sheet(tests)
+    results = Results(tests)
     for at, row in enumerate(packed):
         kind, why = row if isinstance(row, list) and len(row) == 2 else (None, None)
         if kind not in ("pass", "unseen", *KINDS) or not isinstance(why, str) or len(why) > _REASON:
             raise ValueError(f"no outcome of a test: {show(row, 200)}")
-        sheet.note(at, Passed(at) if kind == "pass" else Unseen(why) if kind == "unseen" else Failed(kind, why))
-    return sheet.results()
+        results.note(at, Passed(at) if kind == "pass" else Unseen(why) if kind == "unseen" else Failed(kind, why))
+    return results.results()
 
 
 def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdict:

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.languages import language_of
+from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.golds.trials import Trial
 from grpo_verifiers.reading.fences import last_block
-from grpo_verifiers.sandbox.inside.names import unknown_names
 
 _SILENT = {"python": "pass", "bash": ":"}
 _ECHO = {"python": "import sys\nsys.stdout.write(sys.stdin.read())", "bash": "cat"}

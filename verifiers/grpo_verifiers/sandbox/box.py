@@ -31,9 +31,11 @@ _ALTERNATIVES = "/etc/alternatives"
 """Links on the way to programs of ``/usr/bin``, ``awk`` among them: passed through, and not read."""
 _FIRST_UID, _UIDS = 1_900_000_000, 1 << 24
 _SMALL_UID, _SMALL_UIDS = 61_184, 4_000
+_GUEST = _FOLDER.parent / "code"
+"""The folder of the package ``guest``, which serves in the box."""
 _BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); import inside.zygote as z; "
-    "del sys.path[0]; z.main(int(sys.argv[2]), int(sys.argv[3]))"
+    "import sys; sys.path[:0] = sys.argv[1:3]; import inside.zygote as z, guest.program as g; "
+    "del sys.path[:2]; z.main(int(sys.argv[3]), int(sys.argv[4]), g.serve)"
 )
 
 
@@ -42,12 +44,12 @@ class BoxError(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What tells one kind of box from another.
+class BoxKind:
+    """A kind of box.
 
     Attributes:
-        level: how strongly programs are held.
-        preload: modules that are imported once, before programs are forked.
+        level: of confinement.
+        preload: modules to import once, before programs are forked.
     """
 
     level: Level
@@ -57,7 +59,7 @@ class Plan:
 class Box:
     """A started zygote; used by one thread at a time."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, kind: BoxKind) -> None:
         """Start it and wait until it is ready.
 
         Raises:
@@ -65,13 +67,13 @@ class Box:
         """
         if sys.platform != "linux":
             raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
-        self.plan = plan
+        self.kind = kind
         self.reached: dict[str, str] = {}
         self.zygote = 0
         """What forks the programs: ``pid`` itself, or, at level full, what that has started."""
         self._runs = 0
         self._uid_lock, uid = _claim_uid()
-        self._own = None if plan.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
+        self._own = None if kind.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
         self._tmp = self._own.path if self._own else ""
         self._process: subprocess.Popen[bytes] | None = None
         self.cgroup: cgroup.Cgroup | None = None
@@ -91,14 +93,14 @@ class Box:
     def _start(self, theirs: socket.socket, uid: int | None) -> None:
         if self._tmp and uid is not None:
             os.chmod(self._tmp, 0o711)  # noqa: PTH101, S103 - programs of another user pass through it
-        found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.plan.preload else ()
+        found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.kind.preload else ()
         packages = [os.path.realpath(path) for path in found]  # what the box has of a path with links in it
         readable = _whole([*_SYSTEM, sys.base_prefix, *packages])
         me = off_stdio(os.pidfd_open(os.getpid()))
         with tempfile.TemporaryFile() as log:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
-                    [*self._wrapping(readable), *_interpreter(self._inside(), theirs.fileno(), me)],
+                    [*self._wrapping(readable), *_interpreter(self._packages(), theirs.fileno(), me)],
                     stdin=subprocess.DEVNULL,
                     stdout=me,  # it has no position, like a program's pipe: the interpreter looks once, as it starts
                     stderr=log,
@@ -117,12 +119,12 @@ class Box:
                 )
                 theirs.close()
                 plan = {
-                    "level": self.plan.level,
+                    "level": self.kind.level,
                     "uid": uid,
                     "read": readable,
                     "tmp": self._tmp,
                     "path": list(dict.fromkeys(packages)),
-                    "preload": self.plan.preload,
+                    "preload": self.kind.preload,
                 }
                 with contextlib.suppress(OSError):  # it died already: the answer below says why
                     self.control.send(json.dumps(plan).encode())
@@ -151,12 +153,13 @@ class Box:
                 self.cgroup = None
         self.reached["memory"] = f"cgroup {self.cgroup.kind}" if self.cgroup else "polled"
 
-    def _inside(self) -> str:
-        return "/box" if self.plan.level == "full" else str(_FOLDER)
+    def _packages(self) -> tuple[str, str]:
+        """Folders of the packages ``inside`` and ``guest``, as the zygote sees them."""
+        return ("/box", "/box") if self.kind.level == "full" else (str(_FOLDER), str(_GUEST))
 
     def _wrapping(self, readable: Sequence[str]) -> list[str]:
         """The command line of bubblewrap, up to the program."""
-        if self.plan.level != "full":
+        if self.kind.level != "full":
             return []
         found = shutil.which("bwrap")
         if found is None:
@@ -174,7 +177,7 @@ class Box:
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
             *("--hostname", "box", *root, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *binds),
             *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp"),
-            *("--ro-bind", str(_FOLDER / "inside"), "/box/inside"),
+            *("--ro-bind", str(_FOLDER / "inside"), "/box/inside", "--ro-bind", str(_GUEST / "guest"), "/box/guest"),
             # Without a process of bubblewrap's own in between, which would be left for others to reap.
             *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
         ]
@@ -282,9 +285,9 @@ def _whole(paths: Sequence[str]) -> list[str]:
     return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
 
 
-def _interpreter(inside: str, control: int, parent: int) -> list[str]:
+def _interpreter(packages: Sequence[str], control: int, parent: int) -> list[str]:
     python = str(Path(sys.executable).resolve())
-    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, inside, str(control), str(parent)]
+    return [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, *packages, str(control), str(parent)]
 
 
 def _claim_uid() -> tuple[socket.socket | None, int | None]:

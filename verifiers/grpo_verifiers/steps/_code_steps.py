@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._code import _after_failure
-from grpo_verifiers.code._levels import LEVELS, SandboxError, choose
-from grpo_verifiers.code._pool import shared_pool
-from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._question import pack_tests, unpack_plan, unpack_tests
-from grpo_verifiers.code._referee import Referee
-from grpo_verifiers.code._slot import Slot
-from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.code.box_set import BoxSet
+from grpo_verifiers.code.budget import TimeBudget
+from grpo_verifiers.code.guest.names import unknown_names
+from grpo_verifiers.code.levels import LEVELS, SandboxError, choose
+from grpo_verifiers.code.pool import shared_pool
+from grpo_verifiers.code.question import pack_tests, unpack_kind, unpack_tests
+from grpo_verifiers.code.referee import Referee
+from grpo_verifiers.code.run import ProgramRun
+from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
-from grpo_verifiers.sandbox.box import BoxError, Level, Plan
-from grpo_verifiers.sandbox.inside.names import unknown_names
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
@@ -81,19 +81,19 @@ class _Case:
 
     Attributes:
         program: what is run.
-        plan: of the box.
+        box_kind: of its box.
         limits: of each run.
-        clock: of all runs.
+        budget: of all runs.
     """
 
     program: "_Program"
-    plan: Plan
+    box_kind: BoxKind
     limits: Limits
-    clock: Clock
+    budget: TimeBudget
 
     def bounds(self) -> Limits:
         """The bounds of a run that begins now."""
-        return self.clock.bounded(self.limits)
+        return self.budget.bounded(self.limits)
 
 
 async def code_steps(
@@ -150,7 +150,7 @@ async def code_steps(
 
     def work(referee: Referee) -> list[list[float | None]]:
         asked: dict[str, Any] = {"tests": pack_tests(read), "total": total, "program": asdict(program)}
-        asked |= {"plan": asdict(Plan(choose(level, highest))), "limits": asdict(limits)}
+        asked |= {"box_kind": asdict(BoxKind(choose(level, highest))), "limits": asdict(limits)}
         found: list[list[float | None]] = referee.run(step_rows, asked, total + limits.wall)
         return found
 
@@ -184,33 +184,36 @@ def _share(scores: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def step_rows(asked: dict[str, Any], slot: Slot) -> list[list[float | None]]:
+def step_rows(asked: dict[str, Any], boxes: BoxSet) -> list[list[float | None]]:
     """``_rows`` for another process, of what JSON has."""
     case = _Case(
-        _Program(**asked["program"]), unpack_plan(asked["plan"]), Limits(**asked["limits"]), Clock(asked["total"])
+        _Program(**asked["program"]),
+        unpack_kind(asked["box_kind"]),
+        Limits(**asked["limits"]),
+        TimeBudget(asked["total"]),
     )
-    return _rows(case, unpack_tests(asked["tests"]), slot)
+    return _rows(case, unpack_tests(asked["tests"]), boxes)
 
 
-def _rows(case: _Case, tests: Sequence[Test], slot: Slot) -> list[list[float | None]]:
+def _rows(case: _Case, tests: Sequence[Test], boxes: BoxSet) -> list[list[float | None]]:
     """For each test the score of every statement."""
     count = case.program.whole
     loaded: list[float | None] | None = None
     rows = []
     late = 0
     for test in tests:
-        if case.clock.over():
+        if case.budget.over():
             break
         if isinstance(test, StdioTest):
             if late < _PATIENCE:
-                row, timeouts = _search(count, _main(case, slot, test))
+                row, timeouts = _search(count, _main(case, boxes, test))
                 late += timeouts
                 rows.append(row)
             continue
         if loaded is None:
-            loaded, _ = _search(count, _load(case, slot))
+            loaded, _ = _search(count, _load(case, boxes))
         row = list(loaded)
-        if all(score == 1 for score in row) and (failed := _failed_call(case, slot, test)) is not None:
+        if all(score == 1 for score in row) and (failed := _failed_call(case, boxes, test)) is not None:
             row[failed] = 0.0
         rows.append(row)
     return rows
@@ -234,7 +237,7 @@ def _search(count: int, run: Callable[[int], Ran]) -> tuple[list[float | None], 
     return [1.0] * low + [None] * (high - low) + [own] + [None] * (count - high - 1), timeouts
 
 
-def _main(case: _Case, slot: Slot, test: StdioTest) -> Callable[[int], Ran]:
+def _main(case: _Case, boxes: BoxSet, test: StdioTest) -> Callable[[int], Ran]:
     stdin = test.stdin.encode("utf-8", "surrogatepass")
 
     def run(last: int) -> Ran:
@@ -242,7 +245,7 @@ def _main(case: _Case, slot: Slot, test: StdioTest) -> Callable[[int], Ran]:
         mark = f"\n{secrets.token_hex(16)}\n".encode()
         source = f"{case.program.source(last)}\n__import__('sys').stdout.flush(), __import__('os').write(1, {mark!r})"
         message = {"mode": "main", "source": source}
-        with Program(slot.box(case.plan), case.bounds(), [message], stdin=stdin, capture=True) as program:
+        with ProgramRun(boxes.box(case.box_kind), case.bounds(), [message], stdin=stdin, capture=True) as program:
             told = program.receive()
             program.wait()
         if program.end != "exit":
@@ -254,10 +257,10 @@ def _main(case: _Case, slot: Slot, test: StdioTest) -> Callable[[int], Ran]:
     return run
 
 
-def _load(case: _Case, slot: Slot) -> Callable[[int], Ran]:
+def _load(case: _Case, boxes: BoxSet) -> Callable[[int], Ran]:
     def run(last: int) -> Ran:
         messages = [{"mode": "calls", "source": case.program.source(last)}]
-        with Program(slot.box(case.plan), case.bounds(), messages, last=True) as program:
+        with ProgramRun(boxes.box(case.box_kind), case.bounds(), messages, last=True) as program:
             reply = program.receive()
         if reply == ["loaded"]:
             return "through"
@@ -266,7 +269,7 @@ def _load(case: _Case, slot: Slot) -> Callable[[int], Ran]:
     return run
 
 
-def _failed_call(case: _Case, slot: Slot, test: CallTest | CodeTest) -> int | None:
+def _failed_call(case: _Case, boxes: BoxSet, test: CallTest | CodeTest) -> int | None:
     """The statement that defines the function whose call raises, or never returns; None where none does."""
     if isinstance(test, CallTest):
         asked: dict[str, Any] = {"name": test.function, "args": test.args, "kwargs": test.kwargs}
@@ -275,7 +278,7 @@ def _failed_call(case: _Case, slot: Slot, test: CallTest | CodeTest) -> int | No
         asked = {"code": test.code}
         names = _names(test.code)
     messages = [{"mode": "calls", "source": case.program.source(case.program.whole - 1)}]
-    with Program(slot.box(case.plan), case.bounds(), messages, questions=[asked], last=True) as program:
+    with ProgramRun(boxes.box(case.box_kind), case.bounds(), messages, questions=[asked], last=True) as program:
         program.receive()
         reply = program.answer()
     failed = not isinstance(reply, list) or not reply or reply[0] == "raised"

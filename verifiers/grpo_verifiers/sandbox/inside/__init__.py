@@ -1,1 +1,1 @@
-"""What runs inside the box. Standard library only: the box sees this folder and no other package."""
+"""Confinement by the kernel, for boxes and for workers. Standard library only: the box sees no other package."""

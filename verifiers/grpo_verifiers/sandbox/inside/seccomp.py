@@ -6,7 +6,7 @@ import platform
 import struct
 from collections.abc import Callable, Sequence
 
-from .calls import CLONE3, DENIED, LOOKED_INTO, NEWEST, SHARED
+from .syscalls import CLONE3, DENIED, LOOKED_INTO, NEWEST, SHARED
 
 _ARCHES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06

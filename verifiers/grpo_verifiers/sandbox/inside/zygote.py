@@ -17,16 +17,22 @@ import site
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from . import program
-from .confine import Stage
+from .stage import Stage
 
 _READY = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
-def main(control_fd: int, parent_fd: int) -> None:
-    """Set the stage, then serve until the parent goes away."""
+def main(control_fd: int, parent_fd: int, guest: Callable[[socket.socket], None]) -> None:
+    """Set the stage, then serve until the parent goes away.
+
+    Args:
+        control_fd: the socket to the parent.
+        parent_fd: a pidfd of the parent.
+        guest: runs in each forked program, with its channel.
+    """
     os.dup2(0, 1)  # nowhere
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # what started this has a bound of its own
@@ -37,7 +43,7 @@ def main(control_fd: int, parent_fd: int) -> None:
         sys.path += plan["path"]
         for name in plan["preload"]:
             importlib.import_module(name)
-        sys.stdout.flush()  # or every program would say what a module said
+        sys.stdout.flush()  # before the fork, or every child prints the buffered output again
         stage.finish()
     except Exception as error:  # noqa: BLE001 - all of it is for the parent to report
         control.send(json.dumps({"failed": f"{type(error).__name__}: {error}"[:2000]}).encode())
@@ -49,10 +55,10 @@ def main(control_fd: int, parent_fd: int) -> None:
     gc.collect()
     gc.freeze()
     control.send(json.dumps({"ready": stage.reached}).encode())
-    _serve(control, parent_fd, stage)
+    _serve(control, parent_fd, stage, guest)
 
 
-def _serve(control: socket.socket, parent_fd: int, stage: Stage) -> None:
+def _serve(control: socket.socket, parent_fd: int, stage: Stage, guest: Callable[[socket.socket], None]) -> None:
     watch = select.poll()
     watch.register(control, _READY)
     watch.register(parent_fd, _READY)
@@ -66,7 +72,7 @@ def _serve(control: socket.socket, parent_fd: int, stage: Stage) -> None:
         if "run" not in job:  # a request to end a program that had ended by itself
             continue
         try:
-            ending = _run(job, fds, control, parent_fd, stage)
+            ending = _run(job, fds, control, parent_fd, stage, guest=guest)
         except OSError as error:
             ending = {"end": "failed", "why": f"{type(error).__name__}: {error}"}
         finally:
@@ -80,7 +86,13 @@ def _serve(control: socket.socket, parent_fd: int, stage: Stage) -> None:
 
 
 def _run(
-    job: dict[str, Any], fds: list[int], control: socket.socket, parent_fd: int, stage: Stage
+    job: dict[str, Any],
+    fds: list[int],
+    control: socket.socket,
+    parent_fd: int,
+    stage: Stage,
+    *,
+    guest: Callable[[socket.socket], None],
 ) -> dict[str, Any] | None:
     """Fork one program and see it to its end; None where the parent has gone."""
     started = time.monotonic()
@@ -88,7 +100,7 @@ def _run(
     pid = stage.fork()
     if pid == 0:
         try:
-            _become(job, fds, stage, folder)
+            guest(_become(job, fds, stage, folder))
         finally:
             os._exit(0)
     while fds:
@@ -131,8 +143,8 @@ def _run(
     return ending
 
 
-def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> None:
-    """In the forked child: take the program's place and run it."""
+def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> socket.socket:
+    """In the forked child: take the program's place; its channel."""
     roles = dict(zip(job["fds"], fds, strict=True))
     # Out of the way of the low descriptors before anything is put there.
     moved = {role: _high(fd) for role, fd in roles.items()}
@@ -159,7 +171,7 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> N
         os._exit(1)
     os.close(setup)  # from here on nobody can claim that the box had failed
     gc.enable()
-    program.serve(channel)
+    return channel
 
 
 def _high(fd: int) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_verifiers.code.guest.values import NoValueError, encode
 from grpo_verifiers.errors.messages import show
-from grpo_verifiers.sandbox.inside.values import NoValueError, encode
 
 _KEYS = ("stdin", "stdout", "function", "args", "args_repr", "kwargs", "expected", "expected_repr", "code")
 _SHAPES = (

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from grpo_verifiers.code._tests import CallTest, CodeTest, StdioTest, Test
+from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.languages import Language
-from grpo_verifiers.sandbox.box import Plan
-from grpo_verifiers.sandbox.inside.names import unknown_names
+from grpo_verifiers.code.tests import CallTest, CodeTest, StdioTest, Test
+from grpo_verifiers.sandbox.box import BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 
 _SHAPES: dict[str, type[Test]] = {"stdio": StdioTest, "call": CallTest, "code": CodeTest}
@@ -24,7 +24,7 @@ class Question:
     """Those of the completion that may be part of the program, the last one last."""
     tests: Sequence[Test]
     language: Language
-    plan: Plan
+    box_kind: BoxKind
     limits: Limits
     tolerance: float
     in_process: bool
@@ -66,14 +66,18 @@ def unpack_tests(packed: Sequence[Any]) -> list[Test]:
     return [_SHAPES[name](*fields) for name, *fields in packed]
 
 
-def unpack_plan(packed: dict[str, Any]) -> Plan:
+def unpack_kind(packed: dict[str, Any]) -> BoxKind:
     """A plan from its fields."""
-    return Plan(packed["level"], tuple(packed["preload"]))
+    return BoxKind(packed["level"], tuple(packed["preload"]))
 
 
 def pack(question: Question) -> dict[str, Any]:
     """A question as JSON has it."""
-    parts = {"language": asdict(question.language), "plan": asdict(question.plan), "limits": asdict(question.limits)}
+    parts = {
+        "language": asdict(question.language),
+        "box_kind": asdict(question.box_kind),
+        "limits": asdict(question.limits),
+    }
     return {**vars(question), **parts, "tests": pack_tests(question.tests)}
 
 
@@ -86,7 +90,7 @@ def unpack(packed: dict[str, Any]) -> Question:
             **packed,
             "tests": unpack_tests(packed["tests"]),
             "language": replace(language, names=tuple(language.names), commands=commands),
-            "plan": unpack_plan(packed["plan"]),
+            "box_kind": unpack_kind(packed["box_kind"]),
             "limits": Limits(**packed["limits"]),
         }
     )

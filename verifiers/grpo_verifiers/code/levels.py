@@ -5,9 +5,9 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from grpo_verifiers.code._program import Program
+from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.sandbox.box import Box, BoxError, Level, Plan
+from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Level
 from grpo_verifiers.sandbox.limits import Limits
 
 LEVELS: tuple[Level, ...] = ("none", "process", "full")
@@ -90,11 +90,11 @@ def _try(level: Level) -> str:
     if sys.platform != "linux" or not hasattr(socket, "send_fds"):
         return "needs Linux"
     try:
-        box = Box(Plan(level))
+        box = Box(BoxKind(level))
     except (BoxError, OSError) as error:
         return f"does not start: {error}"
     try:
-        with Program(box, Limits(), [{"mode": "calls", "source": _ESCAPES}]) as program:
+        with ProgramRun(box, Limits(), [{"mode": "calls", "source": _ESCAPES}]) as program:
             loaded = program.receive()
             reply = program.ask({"name": "escapes", "args": ["l"], "kwargs": ["d"]}) if loaded == ["loaded"] else loaded
     except BoxError as error:

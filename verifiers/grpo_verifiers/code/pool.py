@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from grpo_verifiers.code._referee import Referee
+from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.exec.runner import worker_count
 from grpo_verifiers.sandbox.box import BoxError
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grpo_verifiers.code._slot import Slot
+from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.exec.wire import pack_reply
 from grpo_verifiers.sandbox.confine import no_core_dumps
 
@@ -44,13 +44,13 @@ def main(connection_fd: int, trainer_fd: int) -> None:
     os.set_inheritable(trainer_fd, False)
     signal.signal(signal.SIGUSR1, _leave)
     signal.signal(signal.SIGPROF, lambda *_: _step_back(_BEHIND))
-    slot = Slot()
+    boxes = BoxSet()
     with contextlib.suppress(_GoneError):
         with contextlib.suppress(_GoneError):
             threading.Thread(target=_watch, args=(connection_fd, trainer_fd), daemon=True).start()
-            _serve(connection, slot)
+            _serve(connection, boxes)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    slot.close()
+    boxes.close()
     os._exit(0)
 
 
@@ -70,13 +70,13 @@ def _watch(connection_fd: int, trainer_fd: int) -> None:
     os._exit(1)
 
 
-def _serve(connection: socket.socket, slot: Slot) -> None:
+def _serve(connection: socket.socket, boxes: BoxSet) -> None:
     while (message := _receive(connection)) is not None:
         reply: dict[str, Any] = {"id": 0, "s": 0.0}
         signal.setitimer(signal.ITIMER_PROF, _LONG)
         try:
             module, name = message["job"]
-            reply["value"] = getattr(importlib.import_module(module), name)(message["question"], slot)
+            reply["value"] = getattr(importlib.import_module(module), name)(message["question"], boxes)
         except Exception as error:  # noqa: BLE001 - told to the trainer, which raises it
             reply |= {"error": type(error).__name__, "why": str(error)[:4000]}
         del message

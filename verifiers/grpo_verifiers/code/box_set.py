@@ -1,19 +1,19 @@
 """The boxes of one process that judges."""
 
-from grpo_verifiers.sandbox.box import Box, Plan
+from grpo_verifiers.sandbox.box import Box, BoxKind
 
 _RECYCLE = 20_000
 """Programs after which a box is replaced: whatever a long life gathers ends there."""
 
 
-class Slot:
+class BoxSet:
     """One box for programs, and, from its first use on, one for tests."""
 
     def __init__(self) -> None:
-        self._boxes: dict[tuple[Plan, str], Box] = {}
-        self._uses: dict[tuple[Plan, str], int] = {}
+        self._boxes: dict[tuple[BoxKind, str], Box] = {}
+        self._uses: dict[tuple[BoxKind, str], int] = {}
 
-    def box(self, plan: Plan, purpose: str = "programs") -> Box:
+    def box(self, plan: BoxKind, purpose: str = "programs") -> Box:
         """The box for a purpose, started where there is none."""
         key = (plan, purpose)
         self._uses[key] = self._uses.get(key, 0) + 1

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_verifiers.code._clock import Clock
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._levels import SandboxError
-from grpo_verifiers.code._program import Program
-from grpo_verifiers.code._question import Question, unpack
-from grpo_verifiers.code._results import Failed, Passed, Result, Sheet, Unseen, pack_results, said, spelled
-from grpo_verifiers.code._slot import Slot
-from grpo_verifiers.code._tests import BadTestsError, CallTest, CodeTest, StdioTest
+from grpo_verifiers.code._results import Failed, Passed, Result, Results, Unseen, pack_results, said, spelled
+from grpo_verifiers.code.box_set import BoxSet
+from grpo_verifiers.code.budget import TimeBudget
+from grpo_verifiers.code.guest.values import check, dump
+from grpo_verifiers.code.levels import SandboxError
+from grpo_verifiers.code.question import Question, unpack
+from grpo_verifiers.code.run import ProgramRun
+from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.sandbox.box import BoxError
-from grpo_verifiers.sandbox.inside.values import check, dump
 from grpo_verifiers.sandbox.limits import Limits
 
 _CALLS_IN_TESTS = 100_000
@@ -23,56 +23,58 @@ _HINT = "assert_mode='in_process' runs test code and program together, where the
 _PRELOAD = "modules beyond the standard library are there where preload names them"
 
 
-def judged(packed: dict[str, Any], slot: Slot) -> list[list[str]]:
-    """``judge`` for another process: question and outcomes as JSON has them."""
-    return pack_results(judge(unpack(packed), slot))
+def grade_packed(packed: dict[str, Any], boxes: BoxSet) -> list[list[str]]:
+    """``grade`` on JSON: question in, outcomes out."""
+    return pack_results(grade(unpack(packed), boxes))
 
 
-def judge(question: Question, slot: Slot) -> list[Result]:
+def grade(question: Question, boxes: BoxSet) -> list[Result]:
     """The outcome of each test, in order.
 
     Raises:
         BoxError: the box failed.
         BadTestsError: a test that cannot be run, whatever the program.
     """
-    sheet = Sheet(len(question.tests))
+    results = Results(len(question.tests))
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
         raise BadTestsError("programs of this language are tested with stdin and stdout only")
-    clock = Clock(question.total)
-    each_input(question, sheet, clock, lambda at, test, limits: _stdio(question, slot, at, test, limits))
-    if calls and not clock.over():
-        _calls(question, slot, sheet, calls, clock.bounded(question.limits))
-    if codes and not clock.over():
+    budget = TimeBudget(question.total)
+    each_input(question, results, budget, lambda at, test, limits: _stdio(question, boxes, at, test, limits))
+    if calls and not budget.over():
+        _calls(question, boxes, results, calls, budget.bounded(question.limits))
+    if codes and not budget.over():
         run = _in_process if question.in_process else _apart
-        run(question, slot, sheet, codes, clock.bounded(question.limits))
-    return sheet.results(clock.why if clock.over() else "")
+        run(question, boxes, results, codes, budget.bounded(question.limits))
+    return results.results(budget.why if budget.over() else "")
 
 
-def each_input(question: Question, sheet: Sheet, clock: Clock, run: Callable[[int, StdioTest, Limits], Result]) -> None:
+def each_input(
+    question: Question, results: Results, budget: TimeBudget, run: Callable[[int, StdioTest, Limits], Result]
+) -> None:
     """A run for each input, until runs that fail have taken too long, or all of them."""
     patience = question.limits.wall * (1 if question.whole else 3)
     for at, test in enumerate(question.tests):
         if not isinstance(test, StdioTest):
             continue
-        if clock.over():
+        if budget.over():
             return
         if patience <= 0:
-            sheet.note(at, Unseen("runs before them failed, and took long"))
+            results.note(at, Unseen("runs before them failed, and took long"))
             continue
         started = time.monotonic()
-        result = run(at, test, clock.bounded(question.limits))
-        if result.kind == "timeout" and clock.over():
-            result = Unseen(clock.why)
-        sheet.note(at, result)
+        result = run(at, test, budget.bounded(question.limits))
+        if result.kind == "timeout" and budget.over():
+            result = Unseen(budget.why)
+        results.note(at, result)
         if result.kind == "timeout":
             patience -= question.limits.wall
         elif result.kind != "pass" and question.whole:
             patience -= time.monotonic() - started
 
 
-def _stdio(question: Question, slot: Slot, at: int, test: StdioTest, limits: Limits) -> Result:
+def _stdio(question: Question, boxes: BoxSet, at: int, test: StdioTest, limits: Limits) -> Result:
     language = question.language
     message: dict[str, Any] = {"mode": "main", **question.program}
     if language.commands:
@@ -84,7 +86,7 @@ def _stdio(question: Question, slot: Slot, at: int, test: StdioTest, limits: Lim
     # Whatever is expected may be printed, and somewhat more: blanks, and digits within the tolerance.
     limits = replace(limits, output=max(limits.output, 2 * len(test.stdout.encode("utf-8", "surrogatepass"))))
     stdin = test.stdin.encode("utf-8", "surrogatepass")
-    with Program(slot.box(question.plan), limits, [message], stdin=stdin, capture=True) as program:
+    with ProgramRun(boxes.box(question.box_kind), limits, [message], stdin=stdin, capture=True) as program:
         told = program.receive()  # its words about itself: for people
         program.wait()
     if program.end != "exit":
@@ -107,7 +109,7 @@ def _words(reply: Any) -> str:
     return reply[-1] + (f"; {_PRELOAD}" if reply[-1].startswith("ModuleNotFoundError") else "")
 
 
-def _load(program: Program) -> Failed | None:
+def _load(program: ProgramRun) -> Failed | None:
     """How loading a program to be called failed; None where it is loaded."""
     reply = program.receive()
     if reply == ["loaded"]:
@@ -120,24 +122,26 @@ def _load(program: Program) -> Failed | None:
     return Failed("raised", f"raised when it was loaded ({said(words)})")
 
 
-def _calls(question: Question, slot: Slot, sheet: Sheet, tests: Sequence[tuple[int, CallTest]], limits: Limits) -> None:
+def _calls(
+    question: Question, boxes: BoxSet, results: Results, tests: Sequence[tuple[int, CallTest]], limits: Limits
+) -> None:
     asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
     sizes = [2 * len(dump(test.expected)) for _, test in tests]
     room = max(limits.message, *sizes)
     loading = [{"mode": "calls", **question.program, "room": room}]
     limits = replace(limits, message=room, sent=limits.sent + sum(sizes))
-    with Program(slot.box(question.plan), limits, loading, questions=asked, last=True) as program:
+    with ProgramRun(boxes.box(question.box_kind), limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
         for at, test in tests:
             reply = None if failed else program.answer()
             if reply is None:
-                sheet.note(at, failed or _ended(program))
+                results.note(at, failed or _ended(program))
                 return
-            sheet.note(at, judge_value(at, test, reply, question.tolerance))
+            results.note(at, grade_value(at, test, reply, question.tolerance))
 
 
-def judge_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result:
+def grade_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result:
     """What a program's answer to a call is worth; the answer may be anything."""
     value, problem, _ = _value(reply)
     if problem:
@@ -184,34 +188,36 @@ def _is_tree(value: Any) -> bool:
     return True
 
 
-def _ended(program: Program) -> Failed:
+def _ended(program: ProgramRun) -> Failed:
     if program.end == "timeout":
         return Failed("timeout", program.why)
     limits = {"memory", "processes", "disk", "output", "sent", "killed"}
     return Failed("limit" if program.end in limits else "ended", program.why)
 
 
-def _apart(question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits) -> None:
+def _apart(
+    question: Question, boxes: BoxSet, results: Results, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+) -> None:
     """Run test code in a second box, where the program's functions are stubs; every call passes through here."""
-    beside = slot.box(question.plan, "tests")  # before the program's time begins: it may have to be started
+    beside = boxes.box(question.box_kind, "tests")  # before the program's time begins: it may have to be started
     loading = [{"mode": "calls", **question.program}]
-    with Program(slot.box(question.plan), limits, loading) as program:
+    with ProgramRun(boxes.box(question.box_kind), limits, loading) as program:
         failed = _load(program)
         if failed is not None:
-            sheet.note(codes[0][0], failed)
+            results.note(codes[0][0], failed)
             return
         message = {"mode": "tests", "tests": [[at, test.code] for at, test in codes]}
         # Only the tests are bounded in time, not how much they say: no program speaks there.
         longer = replace(limits, wall=2 * limits.wall + 1, cpu=2 * limits.cpu + 1, sent=1 << 62)
-        with Program(beside, longer, [message]) as tests:
+        with ProgramRun(beside, longer, [message]) as tests:
             for at, _ in codes:
                 result = _ended(program) if program.end else _one_apart(at, tests, program)
-                sheet.note(at, result)
+                results.note(at, result)
                 if result.kind in {"ended", "timeout", "limit"}:
                     return
 
 
-def _one_apart(at: int, tests: Program, program: Program) -> Result:
+def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
     refused: Failed | None = None
     for _ in range(_CALLS_IN_TESTS):
         message = tests.receive()
@@ -257,16 +263,16 @@ def _outcome(at: int, kind: str, why: str) -> Result:
 
 
 def _in_process(
-    question: Question, slot: Slot, sheet: Sheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+    question: Question, boxes: BoxSet, results: Results, codes: Sequence[tuple[int, CodeTest]], limits: Limits
 ) -> None:
     """Run test code inside the program, and believe it."""
     loading = [{"mode": "calls", **question.program}]
     asked = [{"code": test.code} for _, test in codes]
-    with Program(slot.box(question.plan), limits, loading, questions=asked, last=True) as program:
+    with ProgramRun(boxes.box(question.box_kind), limits, loading, questions=asked, last=True) as program:
         failed = _load(program)
         for at, _ in codes:
             reply = None if failed else program.answer()
             if reply is None:
-                sheet.note(at, failed or _ended(program))
+                results.note(at, failed or _ended(program))
                 return
-            sheet.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({said(_words(reply))})"))
+            results.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({said(_words(reply))})"))

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Self
 
+from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.exec.process import socket_pair
 from grpo_verifiers.sandbox.box import Box, BoxError
-from grpo_verifiers.sandbox.inside.values import dump
 from grpo_verifiers.sandbox.leftovers import off_stdio
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch
@@ -41,7 +41,7 @@ _WHY = {
 }
 
 
-class Program:
+class ProgramRun:
     """A program running in a box. Use as a context: at its end nothing of the program is left."""
 
     def __init__(

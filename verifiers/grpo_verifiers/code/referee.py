@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.code._levels import SandboxError
-from grpo_verifiers.code._slot import Slot
-from grpo_verifiers.code._tests import BadTestsError
+from grpo_verifiers.code.box_set import BoxSet
+from grpo_verifiers.code.guest.values import dump
+from grpo_verifiers.code.levels import SandboxError
+from grpo_verifiers.code.tests import BadTestsError
 from grpo_verifiers.exec.process import socket_pair
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError
 from grpo_verifiers.sandbox import confine, proc
 from grpo_verifiers.sandbox.box import START_SECONDS, BoxError
-from grpo_verifiers.sandbox.inside.values import dump
 from grpo_verifiers.sandbox.leftovers import off_stdio
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _BOOT = (
-    "import sys; sys.path.append(sys.argv[1]); from grpo_verifiers.code._refereeing import main; "
+    "import sys; sys.path.append(sys.argv[1]); from grpo_verifiers.code._referee_process import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _CLOSING = 5.0
@@ -41,8 +41,8 @@ class Referee:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket | None = None
 
-    def run(self, job: Callable[[Any, Slot], Any], question: Any, seconds: float) -> Any:
-        """What ``job(question, slot)`` returns there; question and answer travel as JSON.
+    def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
+        """What ``job(question, boxes)`` returns there; question and answer travel as JSON.
 
         Args:
             job: a function of a module.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from grpo_verifiers.sandbox.limits import Limits
 
 
-class Clock:
+class TimeBudget:
     """The time that all runs of a program have together."""
 
     def __init__(self, seconds: float) -> None:
