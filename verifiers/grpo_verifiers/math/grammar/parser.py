@@ -6,21 +6,36 @@ The grammar takes the whole text or nothing: a text of which only a beginning ma
 import re
 from functools import lru_cache
 
-from grpo_verifiers.math.grammar.atoms import Atoms
-from grpo_verifiers.math.grammar.cursor import END
+from grpo_verifiers.math.grammar.cursor import END, Cursor, subscript_name
 from grpo_verifiers.math.grammar.numbers import based_number, plain_number
 from grpo_verifiers.math.grammar.relations import joined
 from grpo_verifiers.math.grammar.tokens import ParseError, Token, facing_inward, tokenize
-from grpo_verifiers.math.tree import STRUCTURES, Node, is_deeper, number, walk
+from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, is_deeper, number, walk
 from grpo_verifiers.math.words.units import unit_readings
-from grpo_verifiers.math.words.vocabulary import ATOM_COMMANDS, BASES, CONNECTIVES, RELATIONS, is_unit_word
+from grpo_verifiers.math.words.vocabulary import (
+    ACCENTS,
+    ATOM_COMMANDS,
+    BASES,
+    CONNECTIVES,
+    FUNCTIONS,
+    GREEK,
+    INVERSES,
+    LEADS,
+    MAX_DEPTH,
+    OTHERS,
+    RELATIONS,
+    SPELLINGS,
+    is_unit_word,
+    is_word,
+)
 
 MAX_TREE = 80
-
 _DEGREE = frozenset({("cmd", "circ"), ("word", "o"), ("text", "o")})
-
+_PERCENT = frozenset({"percent", "pct", "percentage"})
 _NOT = {"in": Token("cmd", "notin"), "=": Token("op", "!=")}
-
+_ALIGNED = frozenset({"aligned", "align", "gathered", "gather", "split"})
+# Letters before a bracket that multiply it; any other calls a function.
+_FACTORS = frozenset({"e", "i", "pi", "x", "y", "z", "n", "k", "a", "b", "c", "m", "r", "t"})
 _LEADS_UP = re.compile(
     r"(?:(?:the|final|only|correct|solution|solutions|answer|value|so|thus|hence) ){0,5}"
     r"(?:is|are|thus|hence|so|therefore)[:,]?",
@@ -35,354 +50,259 @@ def parse(text: str) -> Node:
     Raises:
         ParseError: not an answer of this grammar; the message says why.
     """
-    node = based_number(text) or _Parser(facing_inward(tokenize(text))).answer()
+    node = based_number(text) or Parser(facing_inward(tokenize(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
     return node
 
 
-class _Parser(Atoms):
+class Parser:
+    """The grammar, from a list of statements down to a single number or name.
+
+    Attributes:
+        tokens: what is read.
+        depth: open constructs.
+        bars: open absolute values; a bar closes one before it opens another.
+    """
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = Cursor(tokens)
+        self.depth = 0
+        self.bars = 0
+
     def answer(self) -> Node:
-        if not self.tokens:
+        """The tree of all tokens."""
+        every = self.tokens.tokens
+        if not every:
             raise ParseError("empty")
-        if self.tokens[-1][:2] == ("word", "min") and len(self.tokens) > 1:  # minutes: no minimum of nothing
-            self.tokens[-1] = Token("text", "min", True)
-        while len(self.tokens) > 1 and self.introduces(self.peek()):
-            self.at += 1
-        node = self.items()
-        if self.peek() is not END:
-            raise ParseError(f"unexpected {self.peek().text!r}")
+        if every[-1][:2] == ("word", "min") and len(every) > 1:  # minutes: no minimum of nothing
+            every[-1] = Token("text", "min", True)
+        while len(every) > 1 and _leads_up(self.tokens.peek()):
+            self.tokens.next()
+        node = self._items()
+        if self.tokens.peek() is not END:
+            raise ParseError(f"unexpected {self.tokens.peek().text!r}")
         return node
 
-    def introduces(self, token: Token) -> bool:
-        """Whether a token only leads up to the answer."""
-        if token.kind == "op":
-            return token.text in {"~=", "="}
-        if token.kind == "cmd":
-            return token.text in {"therefore", "implies", "Rightarrow"}
-        return token.kind == "text" and bool(_LEADS_UP.fullmatch(token.text.strip()))
+    def _deeper(self) -> None:
+        """Open one more construct."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ParseError(f"nested deeper than {MAX_DEPTH} levels")
 
-    def items(self) -> Node:
+    # Statements
+
+    def _items(self) -> Node:
         """Statements separated by commas, semicolons, "and", "or"."""
-        self.deeper()
-        found, joins = [self.statement()], []
+        self._deeper()
+        statements, joins = [self._statement()], []
         # "1 hour 30 minutes" has no separator
-        while (join := self.separator()) or (found[-1][0] == "unit" and self.peek().kind == "num"):
-            found.append(self.statement())
+        while (join := self.tokens.separator()) or (statements[-1][0] == "unit" and self.tokens.peek().kind == "num"):
+            statements.append(self._statement())
             joins.append(join or ",")
         self.depth -= 1
-        return joined(found, joins)
+        return joined(statements, joins)
 
-    def separator(self) -> str:
-        """Take what stands between two statements: ``","``, ``"and"`` or ``"or"``; empty where nothing does."""
-        seen = ""
-        while self.at < len(self.tokens):
-            token = self.peek()
-            word = token.text.strip().lower()
-            if token.kind == "op" and token.text in {",", ";"}:
-                seen = seen or ","
-                if self.peek(1).text in {"&", "\\"} or self.peek(1).kind == "end":  # behind a cell of a table
-                    self.at += 1
-                    return ""
-            elif token.kind in {"text", "word", "cmd"} and word in CONNECTIVES:
-                seen = "or" if "or" in word else "and" if word.strip(", ") in {"and", "&"} else seen or ","
-            elif token.kind == "cmd" and token.text in {"cup", "cap"} and self.relation_follows():
-                seen = "or" if token.text == "cup" else "and"
-            else:
+    def _statement(self) -> Node:
+        """A chain of relations, or a value alone."""
+        tokens = self.tokens
+        terms, ops = [self._sets()], []
+        while tokens.peek() is not END:
+            tokens.at += tokens.defines()
+            token = tokens.peek()
+            if token.text == "not" and token.kind == "cmd" and tokens.peek(1).text in _NOT:
+                tokens.next()
+                tokens.tokens[tokens.at] = token = _NOT[tokens.peek().text]
+            if token.kind == "cmd" and token.text in {"to", "Rightarrow", "implies"}:
+                raise ParseError(f"\\{token.text} in an answer")
+            if not (token.kind == "op" and token.text in RELATIONS) and not (
+                token.kind == "cmd" and token.text in {"in", "notin", "equiv"}
+            ):
                 break
-            self.at += 1
-        return seen
-
-    def relation_follows(self) -> bool:
-        """Whether a relation stands between the next sign of union or intersection and the one after it."""
-        for token in self.tokens[self.at + 1 :]:
-            if token.text in {"cup", "cap", ",", ";", ")", "]", "}", "\\}", "("} or token.kind == "text":
-                return False
-            if token.text in RELATIONS or token.text == "in":
-                return True
-        return False
-
-    def statement(self) -> Node:
-        terms, ops = [self.sets()], []
-        while self.at < len(self.tokens):
-            self.at += self.defines()
-            token = self.peek()
-            if token.text == "not" and token.kind == "cmd" and self.peek(1).text in _NOT:
-                self.at += 1
-                self.tokens[self.at] = token = _NOT[self.peek().text]
-            if token.kind == "op" and token.text in RELATIONS:
-                op = token.text
-            elif token.kind == "cmd" and token.text in {"in", "notin", "equiv", "to", "Rightarrow", "implies"}:
-                if token.text not in {"in", "notin", "equiv"}:
-                    raise ParseError(f"\\{token.text} in an answer")
-                op = token.text
-            else:
-                break
-            self.at += 1
-            ops.append(op)
-            terms.append(self.sets(related=True))
+            ops.append(tokens.next().text)
+            terms.append(self._sets(related=True))
         if "equiv" in ops and terms[-1][:2] == ("f", "mod"):
             ops = ["=" if op == "equiv" else op for op in ops]
         return ("rel", tuple(terms), " ".join(ops)) if ops else terms[0]
 
-    def defines(self) -> bool:
-        """Whether ``:=`` follows."""
-        return self.is_op(":") and self.peek(1).text == "="
-
-    def sets(self, *, related: bool = False) -> Node:
+    def _sets(self, *, related: bool = False) -> Node:
         """A union, intersection or difference; behind a relation, another relation ends it."""
-        node = self.ratio()
-        while self.peek().kind == "cmd" and self.peek().text in {"cup", "cap", "setminus", "backslash"}:
-            if related and self.relation_follows():
+        node = self._ratio()
+        while (token := self.tokens.peek()).kind == "cmd" and token.text in {"cup", "cap", "setminus", "backslash"}:
+            if related and self.tokens.relation_follows():
                 break
-            op = self.next().text
-            right = self.ratio()
-            if op in {"cup", "cap"}:
-                node = (*node, right) if node[0] == op else (op, node, right)
-            else:
-                node = ("minus", node, right)
+            op = self.tokens.next().text
+            right = self._ratio()
+            node = _flat(op, node, right) if op in {"cup", "cap"} else ("minus", node, right)
         return node
 
-    def ratio(self) -> Node:
-        parts = [self.sum()]
-        while not self.bars and not self.defines() and self.take(":"):
-            parts = [_no_words(part) for part in (*parts, self.sum())]
+    def _ratio(self) -> Node:
+        parts = [self._sum()]
+        while not self.bars and not self.tokens.defines() and self.tokens.take(":"):
+            parts = [_no_words(part) for part in (*parts, self._sum())]
         return parts[0] if len(parts) == 1 else ("ratio", *parts)
 
-    def sum(self) -> Node:
-        node = self.signed()
-        while self.at < len(self.tokens):
-            token = self.peek()
-            if self.is_op("+", "-"):
+    # Sums and products
+
+    def _sum(self) -> Node:
+        tokens = self.tokens
+        node = self._signed()
+        while (token := tokens.peek()) is not END:
+            if tokens.is_op("+", "-"):
                 _no_words(node)
-            if self.take("+"):
-                right = self.term()
-                node = (*node, right) if node[0] == "+" else ("+", node, right)
-            elif self.take("-"):
-                right = ("-", self.term())
-                node = (*node, right) if node[0] == "+" else ("+", node, right)
+            if tokens.take("+"):
+                node = _flat("+", node, self._term())
+            elif tokens.take("-"):
+                node = _flat("+", node, ("-", self._term()))
             elif token.kind == "cmd" and token.text in {"pm", "mp"}:
-                self.at += 1
-                node = ("pm", node, self.product())
+                tokens.next()
+                node = ("pm", node, self._product())
             elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
-                self.at += 1
-                node = ("f", "mod", (node, self.argument() if token.text == "pmod" else self.power()))
-            elif self.takes_modulus(0):
-                self.at += 1
-                node = ("f", "mod", (node, self.power()))
-            elif self.is_op("(") and self.takes_modulus(1):
-                self.at += 2
-                node = ("f", "mod", (node, self.sum()))
-                self.expect(")")
+                tokens.next()
+                node = ("f", "mod", (node, self._argument() if token.text == "pmod" else self._power()))
+            elif tokens.says_mod(0):
+                tokens.next()
+                node = ("f", "mod", (node, self._power()))
+            elif tokens.is_op("(") and tokens.says_mod(1):
+                tokens.at += 2
+                node = ("f", "mod", (node, self._sum()))
+                tokens.expect(")")
             else:
                 break
         return _measured(node) if node[0] == "+" else node
 
-    def takes_modulus(self, ahead: int) -> bool:
-        """Whether the word "mod" stands there."""
-        return self.peek(ahead).kind in {"text", "word", "cmd"} and self.peek(ahead).text.strip().lower() == "mod"
-
-    def term(self) -> Node:
+    def _term(self) -> Node:
         """A product after a plus or minus; it may carry a sign of its own."""
-        return ("-", self.product()) if self.take("-") else self.product()
+        return ("-", self._product()) if self.tokens.take("-") else self._product()
 
-    def signed(self) -> Node:
-        token = self.peek()
-        if self.take("-"):
-            self.deeper()
-            node: Node = ("-", self.signed())
+    def _signed(self) -> Node:
+        """The first term of a sum."""
+        token = self.tokens.peek()
+        if self.tokens.take("-"):
+            self._deeper()
+            node: Node = ("-", self._signed())
             self.depth -= 1
             return node
-        if self.take("+"):
-            return self.product()
         if token.kind == "cmd" and token.text in {"pm", "mp"}:
-            self.at += 1
-            return ("pm", None, self.product())
-        return self.product()
+            self.tokens.next()
+            return ("pm", None, self._product())
+        self.tokens.take("+")
+        return self._product()
 
-    def product(self) -> Node:
-        factors = [self.power()]
-        while not self.product_ends():
-            token = self.peek()
-            if self.take("*"):
-                factors.append(self.factor())
-            elif self.take("/"):
-                left = factors[0] if len(factors) == 1 else ("*", *factors)
-                factors = [("/", left, self.factor())]
-            elif token.text == "\\{" or self.takes_modulus(self.is_op("(")):
+    def _product(self) -> Node:
+        tokens = self.tokens
+        factors = [self._power()]
+        while not tokens.ends_product():
+            token = tokens.peek()
+            if tokens.take("*"):
+                factors.append(self._factor())
+            elif tokens.take("/"):
+                factors = [("/", _product_of(factors), self._factor())]
+            elif token.text == "\\{" or tokens.says_mod(tokens.is_op("(")):
                 break
-            elif self.starts_plain_fraction(factors[-1]):
-                top, _, bottom = (self.next() for _ in range(3))
+            elif tokens.starts_fraction(factors[-1]):
+                top, _, bottom = (tokens.next() for _ in range(3))
                 factors[-1] = ("mixed", factors[-1], ("/", plain_number(top.text), plain_number(bottom.text)))
-            elif token.kind == "cmd" and token.text == "frac" and self.starts_unit():
-                node = factors[0] if len(factors) == 1 else ("*", *factors)
-                return ("unit", _no_words(node), self.unit())
-            elif self.starts_factor(token):
-                adjoining = self.tokens[self.at - 1]
-                right = self.power()
-                before = factors[-1]
-                sign, inner = (right[0], right[1]) if right[0] in {"%", "deg"} else ("", right)
-                if _is_mixed(before, inner, self.tokens, self.at):
-                    factors[-1] = (sign, ("mixed", before, inner)) if sign else ("mixed", before, inner)
-                elif token.kind == "num" and adjoining.text not in {")", "]", "}", "!"}:
-                    raise ParseError("a number right after another factor")
-                else:
-                    factors.append(right)
+            elif token.kind == "cmd" and token.text == "frac" and tokens.starts_unit():
+                return ("unit", _no_words(_product_of(factors)), tokens.unit())
+            elif self._starts_factor(token):
+                self._attach(factors, token)
             elif token.kind == "text" or (token.kind == "word" and is_unit_word(token.text)):
                 if token.text.strip().lower() in CONNECTIVES:
                     break
-                node = factors[0] if len(factors) == 1 else ("*", *factors)
-                return ("unit", _no_words(node), self.unit())
+                return ("unit", _no_words(_product_of(factors)), tokens.unit())
             else:
                 break
         return factors[0] if len(factors) == 1 else ("*", *(_no_words(part) for part in factors))
 
-    def starts_plain_fraction(self, before: Node) -> bool:
-        """Whether ``4/5`` follows the integer of a mixed number such as ``3 4/5``."""
-        if before[0] != "n" or before[2] is not None or self.peek().kind != "num":
-            return False
-        top, slash, bottom = (self.peek(ahead) for ahead in range(3))
-        return (
-            bottom.kind == "num" and top.spaced
-            and slash.text == "/" and top.text.isdigit() and bottom.text.isdigit() and len(bottom.text) <= 6
-            and 0 < int(top.text) < int(bottom.text)
-        )  # fmt: skip
+    def _attach(self, factors: list[Node], token: Token) -> None:
+        """Read a factor without a sign before it: one more, or the fraction of a mixed number."""
+        adjoining = self.tokens.tokens[self.tokens.at - 1]
+        right = self._power()
+        sign, inner = (right[0], right[1]) if right[0] in {"%", "deg"} else ("", right)
+        if _is_mixed(factors[-1], inner, self.tokens.peek()):
+            mixed = ("mixed", factors[-1], inner)
+            factors[-1] = (sign, mixed) if sign else mixed
+        elif token.kind == "num" and adjoining.text not in {")", "]", "}", "!"}:
+            raise ParseError("a number right after another factor")
+        else:
+            factors.append(right)
 
-    def unit(self) -> str:
-        """Words after a value, with exponents, quotients and products of units, as one string."""
-        words = []
-        while self.starts_unit():
-            if self.is_op("*", "/", "(", ")"):
-                words.append(self.next().text.replace("*", " "))
-                continue
-            if self.peek().text == "frac":
-                words.append(self.unit_fraction())
-                continue
-            word = self.next().text.strip()
-            if self.take("^"):
-                word += "^" + self.exponent_digits()
-            words.append(word)
-        if self.take("."):
-            words.append("")
-        return " ".join(words).strip()
-
-    def starts_unit(self) -> bool:
-        """Whether the next token goes on with a unit."""
-        token, ahead = self.peek(), 0
-        if token.kind == "op" and token.text in {"*", "/", "("}:
-            ahead, token = 1, self.peek(1)
-            if token.kind == "op" and token.text == "(":
-                ahead, token = 2, self.peek(2)
-        elif token.kind == "op" and token.text == ")":
-            return self.open_in_unit()
-        if token.kind == "cmd" and token.text == "frac":
-            return self.peek(ahead + 1).text == "{" and self.peek(ahead + 2).kind == "text"
-        return (token.kind == "text" or (token.kind == "word" and (is_unit_word(token.text) or ahead > 0))) and (
-            token.text.strip().lower() not in CONNECTIVES
-        )
-
-    def open_in_unit(self) -> bool:
-        """Whether a bracket was opened among the words of this unit."""
-        at, level = self.at - 1, 1
-        while at >= 0 and level and self.tokens[at].kind in {"text", "word", "num", "op"}:
-            level += (self.tokens[at].text == ")") - (self.tokens[at].text == "(")
-            at -= 1
-        return level == 0 and self.tokens[at].text in {"/", "*"}
-
-    def unit_fraction(self) -> str:
-        r"""``\\frac{\\text{m}}{\\text{s}^2}`` as ``(m)/(s^2)``."""
-        self.at += 1
-        parts = []
-        for _ in range(2):
-            self.expect("{")
-            parts.append(f"({self.unit()})")
-            self.expect("}")
-        return "/".join(parts)
-
-    def exponent_digits(self) -> str:
-        sign = ""
-        braced = self.take("{")
-        if self.take("-"):
-            sign = "-"
-        token = self.next()
-        if token.kind != "num":
-            raise ParseError("a unit to a power that is no number")
-        if braced:
-            self.expect("}")
-        return sign + token.text
-
-    def starts_factor(self, token: Token) -> bool:
-        if token.kind == "num":
-            return True
+    def _starts_factor(self, token: Token) -> bool:
         if token.kind == "word":
             return token.text.lower() not in CONNECTIVES and not is_unit_word(token.text)
         if token.kind == "cmd":
             return token.text in ATOM_COMMANDS
-        if token.kind == "begin":
-            return True
-        return token.kind == "op" and (token.text in {"(", "[", "{"} or (token.text == "|" and not self.bars))
+        if token.kind == "op":
+            return token.text in {"(", "[", "{"} or (token.text == "|" and not self.bars)
+        return token.kind in {"num", "begin"}
 
-    def factor(self) -> Node:
+    def _factor(self) -> Node:
         """A factor after an explicit operator: it may carry a sign."""
-        if self.take("-"):
-            return ("-", self.power())
-        if self.take("+"):
-            return self.power()
-        return self.power()
+        if self.tokens.take("-"):
+            return ("-", self._power())
+        self.tokens.take("+")
+        return self._power()
 
-    def power(self) -> Node:
-        node = self.atom()
-        while not self.product_ends():
-            token = self.peek()
-            if self.take("^"):
-                node = self.raised(node)
-            elif self.is_op("_") and node[0] in {"n", "big"}:
-                self.at += 1
-                node = self.based(node)
-            elif token.kind == "op" and token.text == "!" and not self.followed_by_equals():
-                self.at += 1
-                if node[0] == "!" and self.tokens[self.at - 2].text == "!":
+    def _power(self) -> Node:
+        """An atom with what is attached to it: exponents, bases, factorials, percent and degree signs."""
+        tokens = self.tokens
+        node = self._atom()
+        while not tokens.ends_product():
+            token = tokens.peek()
+            if tokens.take("^"):
+                node = self._raised(node)
+            elif tokens.is_op("_") and node[0] in {"n", "big"}:
+                tokens.next()
+                node = self._based(node)
+            elif token.kind == "op" and token.text == "!" and not tokens.equals_follows():
+                tokens.next()
+                if node[0] == "!" and tokens.tokens[tokens.at - 2].text == "!":
                     raise ParseError("a double factorial")
                 node = ("!", node)
-            elif self.take("%"):
+            elif tokens.take("%"):
                 node = _marked("%", node)
             elif token.kind == "cmd" and token.text == "circ":
-                self.at += 1
+                tokens.next()
                 node = _marked("deg", node)
-            elif token.kind in {"text", "word"} and token.text.strip().lower() in {"percent", "pct", "percentage"}:
-                self.at += 1
+            elif token.kind in {"text", "word"} and token.text.strip().lower() in _PERCENT:
+                tokens.next()
                 node = _marked("%", node)
             else:
                 break
         return node
 
-    def followed_by_equals(self) -> bool:
-        return self.peek(1).kind == "op" and self.peek(1).text == "=" and not self.peek(1).spaced
-
-    def raised(self, node: Node) -> Node:
-        token = self.peek()
+    def _raised(self, node: Node) -> Node:
+        """What follows ``^``: an exponent or a degree sign."""
+        tokens = self.tokens
+        token = tokens.peek()
         if token[:2] in _DEGREE:
-            self.at += 1
+            tokens.next()
             return _marked("deg", node)
-        if self.is_op("{") and self.peek(1)[:2] in _DEGREE and self.peek(2).text == "}":
-            self.at += 3
-            return _marked("deg", node)
-        if token.text == "prime" or (self.is_op("{") and self.peek(1).text in {"'", "prime"}):
+        if tokens.is_op("{"):
+            first = tokens.peek(1)
+            if first[:2] in _DEGREE and tokens.peek(2).text == "}":
+                tokens.at += 3
+                return _marked("deg", node)
+            if first.text in {"'", "prime"}:
+                raise ParseError("a derivative")
+            if first.text in {"(", "["} and tokens.peek(3).text in {")", "]"} and node[0] != "n":
+                raise ParseError("an exponent in brackets, which may say which derivative it is")
+        if token.text == "prime":
             raise ParseError("a derivative")
-        if self.is_op("{") and self.peek(1).text in {"(", "["} and self.peek(3).text in {")", "]"} and node[0] != "n":
-            raise ParseError("an exponent in brackets, which may say which derivative it is")
         # x^10 typesets as x to the 1 times 0, but whoever writes it means 10
-        exponent = self.atom() if self.peek().kind == "num" else self.argument()
-        return ("^", node, exponent)
+        return ("^", node, self._atom() if token.kind == "num" else self._argument())
 
-    def based(self, node: Node) -> Node:
-        if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
-            self.at += 1
-            self.tokens[self.at] = Token("op", "{")
-        if self.is_op("{") and self.peek(1).text in BASES and self.peek(2).text == "}":
-            self.tokens[self.at + 1] = Token("num", str(BASES[self.peek(1).text]))
-        base = self.argument()
+    def _based(self, node: Node) -> Node:
+        """What follows ``_`` after a number: its base."""
+        tokens = self.tokens
+        if tokens.is_op("{") and tokens.peek(1).text.strip().lower() == "base":
+            tokens.next()
+            tokens.tokens[tokens.at] = Token("op", "{")
+        if tokens.is_op("{") and tokens.peek(1).text in BASES and tokens.peek(2).text == "}":
+            tokens.tokens[tokens.at + 1] = Token("num", str(BASES[tokens.peek(1).text]))
+        base = self._argument()
         if base[0] == "text" and base[1].lower() in BASES:
             base = number(BASES[base[1].lower()])
         if base[0] != "n" or base[2] is not None or not 2 <= base[1] <= 36:
@@ -393,6 +313,335 @@ class _Parser(Atoms):
         if any(int(digit) >= base[1] for digit in digits):
             raise ParseError(f"the digits {digits[:20]} do not exist in base {base[1]}")
         return ("base", digits, int(base[1]))
+
+    # Numbers, names, words
+
+    def _argument(self) -> Node:
+        """What a command or ``^`` applies to: a group, one digit, one letter or one command."""
+        self._deeper()
+        tokens = self.tokens
+        token = tokens.peek()
+        if tokens.take("{"):
+            node = self._group()
+        elif token.kind == "num" and len(token.text) > 1 and token.text.isdigit():
+            node = number(int(tokens.take_character()))
+        elif token.kind == "word" and len(token.text) > 1:
+            node = ("v", tokens.take_character())
+        elif tokens.take("-"):
+            node = ("-", self._argument())
+        else:
+            node = self._atom()
+        self.depth -= 1
+        return node
+
+    def _atom(self) -> Node:
+        """A number, a name, something in brackets, or a command."""
+        self._deeper()
+        node = self._bare_atom()
+        self.depth -= 1
+        return node
+
+    def _bare_atom(self) -> Node:
+        kind, text, _ = token = self.tokens.next()
+        if kind == "num":
+            return self.tokens.repeating(text) or plain_number(text)
+        if kind == "word":
+            return self._word(token)
+        if kind == "text":
+            return self._quoted(token)
+        if kind == "begin":
+            return self._matrix(text)
+        if kind == "cmd":
+            return self._command(text)
+        if kind == "op":
+            if text == "{":
+                return self._group()
+            if text in {"(", "["}:
+                return self._bracketed(text)
+            if text == "\\{":
+                return self._system() if self.tokens.peek().kind == "begin" else self._braced_set()
+            if text == "|":
+                return self._absolute()
+            if text == "$":
+                return ("currency", self._power())
+        raise ParseError(f"unexpected {text or 'end'!r}")
+
+    def _word(self, token: Token) -> Node:
+        """Bare letters: a function, a word, or variables side by side."""
+        text = token.text
+        if text.lower() in CONNECTIVES:
+            raise ParseError(f"unexpected {text!r}")
+        if text in FUNCTIONS or text in {"log", "sqrt"}:
+            return self._command(text)
+        if text.lower() in {"infinity", "inf", "oo"}:
+            return ("v", "inf")
+        if text == "pi":
+            return ("v", "pi")
+        every = self.tokens.tokens
+        if len(text) >= 4 or (len(every) == 1 and is_word(text)):
+            return ("text", text)
+        if len(text) > 1 and _is_prose(self.tokens.peek()):
+            raise ParseError("words among mathematics")
+        if len(text) > 1:
+            every[self.tokens.at - 1] = token._replace(text=text[0])
+            every.insert(self.tokens.at, token._replace(text=text[1:], spaced=False))
+        return self._variable(text[0])
+
+    def _quoted(self, token: Token) -> Node:
+        """The content of a text command: a letter, a function, or words."""
+        text = token.text.strip()
+        letter = text.strip("().:*")
+        if len(letter) == 1 and letter.isalpha() and (self.tokens.at == 1 or len(text) == 1):
+            return self._variable(letter)
+        if text in FUNCTIONS:
+            return self._command(text)
+        if text.lower() == "infinity":
+            return ("v", "inf")
+        words = [text]
+        while self.tokens.peek().kind in {"text", "word"} and len(words) < 40:
+            words.append(self.tokens.next().text.strip())
+        return ("text", " ".join(word for word in words if word))
+
+    def _variable(self, name: str) -> Node:
+        """A name with its subscript, or a call of an unknown function."""
+        tokens = self.tokens
+        while True:
+            if tokens.take("_"):
+                name += "_" + subscript_name(tokens.subscript())
+            elif primes := tokens.primes():
+                name += "'" * primes
+            else:
+                break
+        if name in _FACTORS or not name[0].isalpha():
+            return ("v", name)
+        if tokens.spells("^", "{", "-", "1", "}", "("):
+            tokens.at += 5
+            name += "^{-1}"
+        if not tokens.is_op("(") or tokens.peek().spaced:
+            return ("v", name)
+        tokens.next()
+        return ("f", name, (tokens.condition() or self._bracketed("("),))
+
+    # Commands
+
+    def _command(self, name: str) -> Node:
+        """A command with its arguments."""
+        tokens = self.tokens
+        if name == "frac":
+            return ("/", self._argument(), self._argument())
+        if name == "sqrt":
+            return self._root()
+        if name == "underline":
+            return self._argument()
+        if name == "binom":
+            return ("binom", self._argument(), self._argument())
+        if name in {"pi", "infty"}:
+            return ("v", "inf" if name == "infty" else name)
+        if name == "emptyset":
+            return ("set",)
+        if name in GREEK:
+            return self._variable(name)
+        if name == "Pr":
+            return self._variable("P")
+        if name in ACCENTS:
+            below = tokens.accented()
+            return ("v", f"{SPELLINGS.get(name, name)} {below}{tokens.sign_restriction() if name == 'mathbb' else ''}")
+        if name in {"log", "lg"}:
+            base = number(10) if name == "lg" else None
+            if tokens.take("_"):
+                base = self._argument()
+            return ("log", base, self._operand())
+        if name in {"lfloor", "lceil", "langle"}:
+            inner = self._items()
+            if tokens.next().text != "r" + name[1:]:
+                raise ParseError(f"\\{name} is not closed")
+            return ("paren", *_parts(inner)) if name == "langle" else ("f", name[1:], (inner,))
+        if name in {"euro", "pounds", "yen"}:
+            return ("currency", self._power(), name)
+        if name in {"angle", "triangle"}:
+            return ("v", f"{name} {tokens.accented()}")
+        if name in FUNCTIONS:
+            return self._call(SPELLINGS.get(name, name))
+        raise ParseError(f"\\{name} in an answer")
+
+    def _call(self, name: str) -> Node:
+        """A function with its exponent and arguments."""
+        power = self._argument() if self.tokens.take("^") else None
+        if power == ("-", number(1)):
+            if name not in INVERSES:
+                raise ParseError(f"\\{name}^{{-1}}, which may be an inverse or a reciprocal")
+            name, power = INVERSES[name], None
+        args = self._operand()
+        call: Node = ("f", name, args[1:] if args[0] == "paren" else (args,))
+        return call if power is None else ("^", call, power)
+
+    def _root(self) -> Node:
+        """A root; round brackets are taken for braces."""
+        degree = number(2)
+        if self.tokens.take("["):
+            degree = self._items()
+            self.tokens.expect("]")
+        return ("root", self._bracketed("(") if self.tokens.take("(") else self._argument(), degree)
+
+    def _operand(self) -> Node:
+        """What a function applies to: brackets, or the product that follows without them."""
+        if self.tokens.take("("):
+            return self._bracketed("(")
+        if self.tokens.is_op("{"):
+            return self._argument()
+        if self.tokens.take("-"):
+            return ("-", self._operand())
+        factors = [self._power()]
+        while _is_operand(self.tokens.peek()):
+            factors.append(self._power())
+        return _product_of(factors)
+
+    # Brackets
+
+    def _group(self) -> Node:
+        """What follows an opening brace."""
+        node = self._items()
+        self.tokens.expect("}")
+        return node
+
+    def _bracketed(self, opener: str) -> Node:
+        """What follows an opening bracket: a group, a tuple or an interval."""
+        if self.tokens.is_op(")", "]"):
+            raise ParseError("empty brackets")
+        bars, self.bars = self.bars, 0
+        inner = self._items()
+        self.bars = bars
+        token = self.tokens.next()
+        if token.kind != "op" or token.text not in {")", "]"}:
+            raise ParseError(f"{opener!r} is not closed")
+        parts = _parts(inner)
+        round_ones = opener == "(" and token.text == ")"
+        if len(parts) == 2 and not round_ones:
+            return ("span", opener, parts[0], parts[1], token.text)
+        if round_ones or (opener == "[" and token.text == "]"):
+            return inner if len(parts) == 1 else ("paren", *parts)
+        raise ParseError("an interval needs two ends")
+
+    def _braced_set(self) -> Node:
+        """A set by its elements or by its property."""
+        tokens = self.tokens
+        if tokens.take("\\}"):
+            return ("set",)
+        bars, self.bars = self.bars, 1
+        inner = self._items()
+        self.bars = bars
+        if not (tokens.take("|") or tokens.take(":")):
+            tokens.expect("\\}")
+            return ("set", *_parts(inner))
+        condition = self._items()
+        tokens.expect("\\}")
+        if condition[0] == "list":
+            condition = ("and", *condition[1:])
+        statements = (condition,) if condition[0] == "rel" else (condition, *condition[1:])
+        if any(part[0] not in {"rel", "and", "or"} for part in statements) or inner[0] in {"list", "text"}:
+            raise ParseError("a set by a property that is no relation")
+        return ("builder", inner, condition)
+
+    def _system(self) -> Node:
+        r"""Equations behind one brace: ``\left\{ \begin{array}{l} ... \end{array} \right.``."""
+        node = self._matrix(self.tokens.next().text)
+        self.tokens.take("\\}")
+        return ("cases", *node[1:]) if node[0] == "matrix" else node
+
+    def _absolute(self) -> Node:
+        """What follows an opening bar."""
+        self.bars += 1
+        if self.bars > 4:
+            raise ParseError("too many bars")
+        inner = self._sum()
+        self.tokens.expect("|")
+        self.bars -= 1
+        return ("abs", inner)
+
+    def _matrix(self, kind: str) -> Node:
+        """What follows the beginning of an environment."""
+        tokens = self.tokens
+        aligned = kind.rstrip("*") in _ALIGNED
+        if kind == "array":
+            if tokens.is_op("{"):
+                while tokens.next().text not in {"}", ""}:  # how its columns are set
+                    pass
+        elif aligned:
+            every = tokens.tokens
+            end = next((at for at in range(tokens.at, len(every)) if every[at].kind == "end"), tokens.at)
+            every[tokens.at : end] = [token for token in every[tokens.at : end] if token.text != "&"]
+        elif kind != "cases" and not kind.endswith("matrix"):
+            raise ParseError(f"the environment {kind}")
+        rows: list[list[Node]] = [[]]
+        while tokens.peek()[:2] != ("end", kind):
+            rows[-1].append(self._case() if kind == "cases" and rows[-1] else self._items())
+            if tokens.is_op(",", ".", ";"):
+                tokens.next()
+            token = tokens.peek()
+            if token.text == "\\":
+                rows.append([])
+            elif token[:2] == ("end", kind):
+                break
+            elif token.text != "&":
+                raise ParseError("a matrix that is not closed")
+            tokens.next()
+        tokens.next()
+        kept = tuple(("row", *row) for row in rows if row)
+        if not kept or len({len(row) for row in kept}) != 1:
+            raise ParseError("a matrix with ragged rows")
+        if kind == "cases" or aligned:
+            return ("cases", *kept)
+        return ("f", "det", (("matrix", *kept),)) if kind in {"vmatrix", "Vmatrix"} else ("matrix", *kept)
+
+    def _case(self) -> Node:
+        """The condition of a case, its "if" left out."""
+        while self.tokens.peek().kind in {"text", "word"}:
+            word = self.tokens.peek().text.strip(" ,.").lower()
+            if word not in LEADS | OTHERS:
+                break
+            self.tokens.next()
+            if word in OTHERS:
+                return OTHERWISE
+        return self._items()
+
+
+def _leads_up(token: Token) -> bool:
+    """Whether a token only leads up to the answer."""
+    if token.kind == "op":
+        return token.text in {"~=", "="}
+    if token.kind == "cmd":
+        return token.text in {"therefore", "implies", "Rightarrow"}
+    return token.kind == "text" and bool(_LEADS_UP.fullmatch(token.text.strip()))
+
+
+def _is_prose(token: Token) -> bool:
+    """Whether a token behind a short word is another short word: "it is" is no product of variables."""
+    return (
+        token.kind == "word" and token.spaced and len(token.text) > 1
+        and token.text not in FUNCTIONS | {"log", "sqrt"} and token.text.lower() not in CONNECTIVES
+        and not is_unit_word(token.text)
+    )  # fmt: skip
+
+
+def _is_operand(token: Token) -> bool:
+    """Whether a token goes on with the product that a function applies to."""
+    if token.kind == "word":
+        return not (token.text in FUNCTIONS or is_unit_word(token.text) or len(token.text) > 3)
+    return token.kind == "num" or (token.kind == "cmd" and token.text in {"pi", "frac", "sqrt"} | GREEK)
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    """The items of a list; any other node alone."""
+    return node[1:] if node[0] == "list" else (node,)
+
+
+def _flat(kind: str, left: Node, right: Node) -> Node:
+    """Two operands of a sum, union or intersection as one node without nesting."""
+    return (*left, right) if left[0] == kind else (kind, left, right)
+
+
+def _product_of(factors: list[Node]) -> Node:
+    return factors[0] if len(factors) == 1 else ("*", *factors)
 
 
 def _no_words(node: Node) -> Node:
@@ -418,12 +667,9 @@ def _marked(kind: str, node: Node) -> Node:
     return (kind, node)
 
 
-def _is_mixed(whole: Node, fraction: Node, tokens: list[Token], end: int) -> bool:
+def _is_mixed(whole: Node, fraction: Node, following: Token) -> bool:
     """Whether two neighbours are a mixed number: an integer and a proper fraction of integers."""
-    if whole[0] != "n" or whole[2] is not None or fraction[0] != "/":
+    if whole[0] != "n" or whole[2] is not None or fraction[0] != "/" or following[:2] == ("op", "^"):
         return False
     top, bottom = fraction[1], fraction[2]
-    following = tokens[end] if end < len(tokens) else END
-    if following.kind == "op" and following.text == "^":
-        return False
     return all(part[0] == "n" and part[2] is None for part in (top, bottom)) and 0 < top[1] < bottom[1]
