@@ -1,4 +1,4 @@
-"""Measure what a card needs on top of the planner's parts, and keep it."""
+"""``plan --calibrate``: measure the memory that a card needs beyond the planner's parts, and store it."""
 
 import argparse
 import importlib.util
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def calibrate_here(options: argparse.Namespace, asked: "Settings", config: Any, shape: "ModelShape") -> "Calibration":
-    """Measure on the present card, and keep it."""
+    """Measure on the current card, and store the result."""
     import torch
 
-    from grpo_plus.cli._measure import CudaMeter
+    from grpo_plus.cli._memory_probe import CudaMeter
     from grpo_plus.memory.estimate import GIB
 
     if not torch.cuda.is_available():
@@ -49,19 +49,19 @@ def calibrate(
     card: str,
     meter: Any,
 ) -> "Calibration":
-    """Measure the settings that fit the card, keep the correction, and print what it rests on.
+    """Measure the settings that fit the card, store the correction, and print the measurements.
 
     Args:
-        asked: the settings as wished for; ``rollout_rows`` is the generation batch.
-        config: of the model.
-        shape: of the model.
+        asked: the requested settings; ``rollout_rows`` is the generation batch.
+        config: config of the model.
+        shape: shape of the model.
         generations: completions of a prompt.
-        capacity: of the card, in bytes.
-        device: where the steps run.
-        card: its name.
-        meter: where memory is read off.
+        capacity: memory of the card, in bytes.
+        device: device of the steps.
+        card: name of the card.
+        meter: reads the memory.
     """
-    from grpo_plus.cli._measure import measure
+    from grpo_plus.cli._memory_probe import measure
     from grpo_plus.memory.calibration import Calibration, CalibrationError, corrected, store, versions
     from grpo_plus.memory.estimate import GIB
     from grpo_plus.memory.fit import DoesNotFitError, fit
@@ -82,6 +82,6 @@ def calibrate(
     print(f"  CUDA beside PyTorch: {outside / GIB:.3f} GiB")
     try:
         print(f"Kept in {store(found)} for {found.key}.\n")
-    except OSError as error:  # what took minutes to measure is still good for this once
+    except OSError as error:  # the measurement took minutes and still serves this table
         print(f"Not kept, so used for this table only: {error}. Set XDG_CACHE_HOME to a folder that can be written.\n")
     return found

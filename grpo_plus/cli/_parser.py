@@ -15,15 +15,18 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **keywords})
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """As in argparse; a mistyped option is named before one that is missing because of it."""
+        """As in argparse; underscores in an option are dashes, and a mistyped option is named before a missing one."""
         given = list(args or ())
-        options = given[: given.index("--")] if "--" in given else given
         known = self._option_string_actions
-        for word in options:
-            name = word.partition("=")[0]
-            if word.startswith("--") and name not in known:
+        for at, word in enumerate(given[: given.index("--")] if "--" in given else given):
+            if not word.startswith("--"):
+                continue
+            name, equals, value = word.partition("=")
+            option = name.replace("_", "-")
+            if option not in known:
                 close = nearest(name, known)
                 self.error(f"unknown option {name}" + (f", did you mean {close}?" if close else ""))
+            given[at] = f"{option}{equals}{value}"
         return super().parse_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
@@ -54,8 +55,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    # Options are written with dashes here and with underscores in configs: both work.
-    given = [_dashed(argument) for argument in arguments]
     parser = Parser(prog=PROG, description=__doc__)
     parser.add_argument("model", help="a folder or a name on the hub; a folder with an adapter brings its base along")
     data = parser.add_argument_group("data")
@@ -69,10 +68,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
     judge = parser.add_argument_group("verifier")
     judge.add_argument("--verifier", action="append", required=True, help="by name or reference; several may be given")
-    judge.add_argument("--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands")
-    judge.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
-    judge.add_argument("--plugin", "--plugins", action="append", default=[], help="module or ./file.py to import first")
-    judge.add_argument("--timeout", type=float, help="seconds for one completion")
+    add_verifier_options(judge)
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
     draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
@@ -91,15 +87,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); an unfinished one is gone on with")
     parser.add_argument("--overwrite", action="store_true", help="throw away what --out holds")
-    options: argparse.Namespace = parser.parse_args(given)
+    options: argparse.Namespace = parser.parse_args(arguments)
     return options
-
-
-def _dashed(argument: str) -> str:
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def _ks(given: str | None, n: int) -> list[int]:
@@ -118,7 +107,7 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
     from grpo_plus.evaluation.store import Store
     from grpo_plus.evaluation.tables import results_table
 
-    verifiers = _verifiers(options)
+    verifiers = make_verifiers(options.verifier, options)
     rows = _rows(options)
     base, adapter = _base_and_adapter(options)
     _require(verifiers, rows, options)
@@ -167,26 +156,6 @@ def _print_notes(found: "Evaluation", ks: Sequence[int]) -> None:
             print(f"{label} has no majority@k: it does not say which wrong answers are the same.")
 
 
-def _verifiers(options: argparse.Namespace) -> "list[Verifier]":
-    from grpo_plus.cli.verify import literal, pair
-    from grpo_verifiers import get_verifier
-    from grpo_verifiers.verifying import load_plugins
-
-    plugins = load_plugins(options.plugin)
-    columns = dict(pair(text, "--column") for text in options.column)
-    keywords = {key: literal(value) for key, value in (pair(text, "--option") for text in options.option)}
-    if len(options.verifier) > 1 and (columns or keywords):
-        raise UserError("--column and --option belong to one verifier: give one --verifier with them.")
-    made = [
-        get_verifier(name, columns=columns, plugins=plugins, timeout=options.timeout, **keywords)
-        for name in dict.fromkeys(options.verifier)
-    ]
-    problems = [problem for verifier in made for problem in verifier.check()]
-    if problems:
-        raise UserError(" ".join(problems))
-    return made
-
-
 def _rows(options: argparse.Namespace) -> Any:
     from grpo_plus.cli._data import load_rows, pick_split
 
@@ -218,10 +187,9 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
         raise UserError(" ".join(problems))
     check_columns(rows, _prompt(options), f"--split {options.split}")
     missing = [
-        f"{verifier.label} needs {parameter}: {unknown('column', column, rows.column_names)}"
+        f"{verifier.label} needs {sentence}"
         for verifier in verifiers
-        for parameter, column in verifier.required_columns.items()
-        if column not in rows.column_names
+        for sentence in missing_columns(verifier.required_columns, rows.column_names)
     ]
     if missing:
         raise UserError(

@@ -77,7 +77,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=["bfloat16", "float16", "float32"], help="of the merged model (bfloat16)")
     parser.add_argument(
         "--compare-4bit",
-        "--compare_4bit",
         dest="compare",
         action="store_true",
         help="also load the base in 4 bits, and say how far the merged model is from what was trained",

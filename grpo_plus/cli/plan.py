@@ -82,8 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="grpo-plus plan", description=__doc__)
 
     def option(name: str, kind: type, default: object, text: str) -> None:
-        flags = dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}"))
-        parser.add_argument(*flags, type=kind, default=default, help=text)
+        parser.add_argument(f"--{name}", type=kind, default=default, help=text)
 
     parser.add_argument("--model", required=True, help="a folder, a name on the hub, or a config.json")
     option("vram", float, None, "the card's memory in GiB: also prints the settings that fit it, as YAML")
@@ -94,14 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     option("micro-batch", int, None, "completions of a forward and backward pass (default: 1, or what fits)")
     option("lora-r", int, 16, "rank of the adapters (default 16)")
     option("optim", str, "paged_adamw_8bit", "the optimizer (default paged_adamw_8bit)")
-    parser.add_argument("--no-4bit", "--no_4bit", action="store_true", help="a 16-bit base")
+    parser.add_argument("--no-4bit", action="store_true", help="a 16-bit base")
     parser.add_argument("--8bit", dest="eight_bit", action="store_true", help="a base in 8 bits (load_in_8bit)")
-    parser.add_argument(
-        "--no-gradient-checkpointing", "--no_gradient_checkpointing", action="store_true", help="keep all activations"
-    )
-    parser.add_argument(
-        "--trust-remote-code", "--trust_remote_code", action="store_true", help="run the model's own code"
-    )
+    parser.add_argument("--no-gradient-checkpointing", action="store_true", help="keep all activations")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument(
         "--calibrate",
         action="store_true",

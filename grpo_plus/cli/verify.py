@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.errors.messages import readable, unknown
+from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL
@@ -29,24 +30,12 @@ def run(arguments: Sequence[str]) -> int:
     import datasets
 
     from grpo_plus.cli._data import load_rows, pick_split
-    from grpo_verifiers import get_verifier
     from grpo_verifiers.exec.runner import close_shared_runners
-    from grpo_verifiers.verifying import load_plugins
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
-        plugins = load_plugins(options.plugin)
-        verifier = get_verifier(
-            options.verifier,
-            columns=dict(pair(given, "--column") for given in options.column),
-            plugins=plugins,
-            **({"timeout": options.timeout} if options.timeout is not None else {}),
-            **{key: literal(value) for key, value in (pair(given, "--option") for given in options.option)},
-        )
-        problems = verifier.check()
-        if problems:
-            raise UserError(" ".join(problems))
+        (verifier,) = make_verifiers([options.verifier], options)
         rows = pick_split(load_rows(options.data, options.config), options.split, "--split")
         _require(verifier, rows.column_names, options)
         if options.check_golds:
@@ -64,14 +53,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--verifier", required=True, help="a verifier by name or reference")
     parser.add_argument("--completion-column", default="completion", help="column of the completions")
     parser.add_argument("--prompt-column", help="column of the prompts, for verifiers that read them")
-    parser.add_argument(
-        "--column", action="append", default=[], metavar="PARAMETER=COLUMN", help="where a value stands"
-    )
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="keyword of the verifier")
-    parser.add_argument(
-        "--plugin", "--plugins", action="append", default=[], help="module or ./file.py to import first"
-    )
-    parser.add_argument("--timeout", type=float, help="seconds for one completion")
+    add_verifier_options(parser)
     parser.add_argument("--split", default="train", help="split of the dataset")
     parser.add_argument("--config", help="configuration of a hub dataset")
     parser.add_argument("--out", type=Path, help="results file (.jsonl); default: beside the data")
@@ -88,12 +70,7 @@ def _require(verifier: "Verifier", columns: Sequence[str], options: argparse.Nam
         needed["completion"] = options.completion_column
     if options.prompt_column:
         needed["prompt"] = options.prompt_column
-    missing = [
-        f"{parameter}: {unknown('column', column, columns)}"
-        for parameter, column in needed.items()
-        if column not in columns
-    ]
-    if missing:
+    if missing := missing_columns(needed, columns):
         raise UserError(
             f"the data lacks columns of the verifier {verifier.label!r}. {' '.join(missing)} "
             "Say where a value stands with --completion-column or --column PARAMETER=COLUMN."
@@ -169,18 +146,3 @@ def _print_summary(counts: Counter[str], mean: float | None) -> None:
 def _beside(data: str) -> Path:
     path = Path(data)
     return path.with_suffix(".verdicts.jsonl") if path.is_file() else Path(f"{path.name}.verdicts.jsonl")
-
-
-def pair(text: str, flag: str) -> tuple[str, str]:
-    """``KEY=VALUE`` in two."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UserError(f"{flag} is {text!r}, expected KEY=VALUE.")
-    return key, value
-
-
-def literal(text: str) -> Any:
-    """A value as YAML reads it."""
-    import yaml
-
-    return yaml.safe_load(text)

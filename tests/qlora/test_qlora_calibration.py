@@ -11,7 +11,7 @@ from transformers import AutoConfig
 
 from grpo_plus.cli import UserError, main
 from grpo_plus.cli._calibrate import calibrate
-from grpo_plus.cli._measure import Peak, depths, measure
+from grpo_plus.cli._memory_probe import Peak, depths, measure
 from grpo_plus.memory import calibration
 from grpo_plus.memory.advice import shortage
 from grpo_plus.memory.calibration import Calibration, CalibrationError, Point, corrected, store, stored_for, versions

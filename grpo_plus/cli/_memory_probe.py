@@ -1,4 +1,4 @@
-"""Run the planner's settings for real on random weights of a model's shape, at two depths, and note the peaks."""
+"""Train with the planner's settings on random weights of a model's shape, at two depths, and read the memory peaks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,23 +11,23 @@ from grpo_plus.memory.shape import shape_of
 from grpo_verifiers.folders import temporary_folder
 
 STEPS = 2
-"""The optimizer's state comes into being in the first step, so the second one is the worst."""
+"""The first step allocates the optimizer's state, so the second one has the peak."""
 MOST_OUTSIDE = 2.0 * GIB
 """CUDA's context and libraries take a few hundred MiB; more is another program."""
 
 
 class Peak(NamedTuple):
-    """The most memory since the last reset, in bytes: held by PyTorch, and in use of that."""
+    """The most memory since the last reset, in bytes: reserved by PyTorch, and the allocated part of it."""
 
     reserved: float
     allocated: float
 
 
 class Meter(Protocol):
-    """Where memory is read off."""
+    """A source of memory readings."""
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset the peak."""
 
     def peak(self) -> Peak:
         """The most since then."""
@@ -44,7 +44,7 @@ class CudaMeter:
         self._device = device
 
     def reset(self) -> None:
-        """Give unused blocks back, and begin anew."""
+        """Free unused blocks and reset the peak."""
         import torch
 
         torch.cuda.synchronize(self._device)
@@ -60,10 +60,10 @@ class CudaMeter:
         return Peak(float(reserved), float(torch.cuda.max_memory_allocated(self._device)))
 
     def outside(self) -> float:
-        """What is taken of the card beside PyTorch's own blocks: CUDA's context, libraries, other programs.
+        """Bytes in use on the card outside PyTorch: CUDA's context, libraries, other programs.
 
         Raises:
-            CalibrationError: it is so much that another program must be among them.
+            CalibrationError: another program must be using the card.
         """
         import torch
 
@@ -78,7 +78,7 @@ class CudaMeter:
 
 
 def depths(layers: int) -> tuple[int, int]:
-    """A quarter and a half of the layers: far enough apart to tell their part, and quick."""
+    """A quarter and a half of the layers: far enough apart to measure one layer's share, and quick."""
     first = max(1, layers // 4)
     return first, max(first + 1, layers // 2)
 
@@ -96,13 +96,13 @@ def measure(
     """The peaks of an update and a rollout at two depths.
 
     Args:
-        config: of the model whose shape is measured.
-        settings: of the run; they must fit the card at half the depth.
+        config: config of the model.
+        settings: settings of the run; they must fit the card at half the depth.
         batch: completions of a generation batch.
         generations: completions of a prompt.
-        device: where it runs.
-        meter: where memory is read off.
-        say: is told what is running.
+        device: device of the runs.
+        meter: reads the memory.
+        say: receives a line for each run.
 
     Raises:
         CalibrationError: memory ran out.
@@ -169,7 +169,7 @@ def _probe(
             per_device_train_batch_size=settings.micro_batch,
             gradient_accumulation_steps=batch // settings.micro_batch,
             max_completion_length=settings.completion_length,
-            # Every row padded to the longest: what the formula counts, and the most that a run may meet.
+            # Every row is padded to the longest, as in the formula and in the worst batch of a run.
             engine="stock", rollout="auto", rollout_rows=settings.rollout_rows,
             gradient_checkpointing=settings.checkpointing, gradient_checkpointing_kwargs={"use_reentrant": False},
             learning_rate=2e-5, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
@@ -188,7 +188,7 @@ def _probe(
 
 
 class _Metered:
-    """Rollouts that are read off the meter."""
+    """Rollouts whose peak memory is read."""
 
     def __init__(self, rollouts: Any, meter: Meter) -> None:
         self.last = Peak(0.0, 0.0)
@@ -217,5 +217,5 @@ class _Metered:
 
 
 def _reward(completion_ids: Sequence[Sequence[int]], **_: object) -> list[float]:
-    """Anything that differs within a group, so that there is a gradient."""
+    """Rewards that differ within a group, so that there is a gradient."""
     return [sum(ids) % 7 / 7 for ids in completion_ids]
