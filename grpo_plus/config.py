@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,24 +13,16 @@ _trl.check_version()
 
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
-from grpo_plus.advantages import anchor_parts  # noqa: E402 - same
-from grpo_plus.recipe.entries import anchored_entry  # noqa: E402 - same
-from grpo_plus.recipe.options import dotted_flags, mapping  # noqa: E402 - same
+from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
+from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
+from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
-from grpo_plus.recipe.paths import absolute, absolute_pieces, config_folder  # noqa: E402 - same
-from grpo_plus.recipe.processes import planned_processes  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
-from grpo_verifiers.errors import (  # noqa: E402 - same
-    ConfigError,
-    PluginError,
-    Problem,
-    raise_all,
-)
+from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
 from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
-from grpo_verifiers.verifying import load_plugins  # noqa: E402 - same
 
 ADVANTAGE_FLAGS = (
     *("aggregate", "band", "credit", "ddof", "eps", "k", "outcome_weight", "parts", "scale", "steps_from"),
@@ -147,7 +138,7 @@ class GRPOPlusConfig(GRPOConfig):
         """Normalise, resolve and check everything, before any model loads."""
         redact(vars(self))  # remembers secrets, for whatever is said from here on
         wrong_values = self._judge_values()
-        problems: list[Problem] = [*wrong_values.values(), *self._normalise()]
+        problems: list[Problem] = [*wrong_values.values(), *normalise(self, config_folder())]
         self._accept_consistent_batch_sizes()
         recipe, wrong_parts = read_recipe(self)
         problems += [*wrong_parts, *unread_problems(self)]
@@ -167,7 +158,7 @@ class GRPOPlusConfig(GRPOConfig):
         held: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
         if held is not None and held[0] == self._made_of():
             return held[1]
-        problems = self._normalise()
+        problems = normalise(self, config_folder())
         recipe, wrong_parts = read_recipe(self)
         raise_all([*problems, *wrong_parts])
         self._hold(recipe)
@@ -182,33 +173,6 @@ class GRPOPlusConfig(GRPOConfig):
     def __getstate__(self) -> dict[str, Any]:
         """The fields without the recipe: it holds live verifiers, and is read from the fields where it is needed."""
         return {name: value for name, value in vars(self).items() if name != _RECIPE}
-
-    def _normalise(self) -> list[Problem]:
-        """Put our fields into one form each, with absolute paths, and import the plug-ins; returns what is wrong."""
-        problems: list[Problem] = []
-        for name in MAPPINGS:
-            try:
-                setattr(self, name, mapping(name, getattr(self, name)))
-            except ValueError as error:
-                problems.append(str(error))
-                setattr(self, name, {})
-        self.plugins = [absolute(plugin) for plugin in _listed("plugins", self.plugins, problems)]
-        for name in ("verifiers", "eval_verifiers"):
-            setattr(self, name, [anchored_entry(item) for item in _listed(name, getattr(self, name), problems)])
-        for name in ("advantage", "objective"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                setattr(self, name, None if value.lower() in ("", "none", "null") else absolute(value))
-        keywords = mapping("advantage_kwargs", self.advantage_kwargs)
-        if isinstance(keywords.get("parts"), dict):
-            self.advantage_kwargs = anchor_parts(keywords, config_folder())
-        self.objective_kwargs = absolute_pieces(mapping("objective_kwargs", self.objective_kwargs))
-        for plugin in self.plugins:
-            try:
-                load_plugins([plugin])
-            except PluginError as error:
-                problems.append(error)
-        return problems
 
     def _judge_values(self) -> Mapping[str, str]:
         """Problems of types and ranges, by field. Defaults replace wrong values, so that all else is checked."""
@@ -242,8 +206,7 @@ class GRPOPlusConfig(GRPOConfig):
         """Let a config be built from its own values: TRL fills in both of these and then refuses to be given both."""
         whole: int | None = self.generation_batch_size
         steps: int | None = self.steps_per_generation
-        world = planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
-        if steps is not None and whole == self.per_device_train_batch_size * world * steps:
+        if steps is not None and whole == self.per_device_train_batch_size * process_count() * steps:
             self.generation_batch_size: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -260,7 +223,7 @@ class GRPOPlusConfig(GRPOConfig):
     def without_secrets(self) -> "GRPOPlusConfig":
         """A copy to be stored beside a model, in which secrets are replaced by `grpo_verifiers.redaction.HIDDEN`."""
         twin = copy.copy(self)
-        for name, value in vars(self).items():
+        for name, value in list(vars(twin).items()):
             if isinstance(value, str | list | tuple | dict):
                 object.__setattr__(twin, name, redact(value, name))
         return twin
@@ -292,17 +255,3 @@ class GRPOPlusConfig(GRPOConfig):
         if values.get("steps_per_generation") is not None:
             values["generation_batch_size"] = None  # follows from the number of processes, which may differ by now
         return cls(**values)
-
-
-def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
-    if value is None:
-        return []
-    if isinstance(value, str) or (isinstance(value, dict) and name != "plugins"):
-        return [value]
-    if not isinstance(value, list | tuple):
-        problems.append(f"{name} is {value!r}, expected a list.")
-        return []
-    if name == "plugins" and not all(isinstance(item, str) for item in value):
-        problems.append(f"plugins is {value!r}, expected a list of module names and file paths.")
-        return []
-    return list(value)

@@ -17,9 +17,8 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, fill_parser
+from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, read_yaml
-from grpo_plus.recipe.paths import anchored
-from grpo_plus.recipe.processes import planned
 from grpo_plus.recipe.ranges import entry_problems, judge
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
 from grpo_verifiers.errors.messages import nearest
@@ -137,7 +136,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
         launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
         # The process that only launches others must not wake the card up to ask what it is.
         filled = fill_parser(parser, rest, file.keys) if is_rank() or not launch else []
-        with anchored(folder), planned(None if is_rank() else processes):
+        with launching(folder, None if is_rank() else processes):
             training, script, model, mixture, _ = parser.parse_args_into_dataclasses(
                 rest, return_remaining_strings=True, look_for_args_file=False
             )

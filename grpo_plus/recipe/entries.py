@@ -3,12 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from grpo_plus.recipe.options import mapping
-from grpo_plus.recipe.paths import absolute
 from grpo_plus.recipe.recipe import Entry, Recipe, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, unknown
-from grpo_verifiers.options import numbers
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
@@ -44,26 +41,6 @@ def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[E
         if labels.count(label) > 1
     ]
     return entries, problems
-
-
-def anchored_entry(item: Any) -> Any:
-    """An item of the config's ``verifiers`` or ``eval_verifiers`` with the path of a file reference made absolute.
-
-    The text of a mapping, which is how a command line gives one, is read.
-    """
-    if isinstance(item, str) and item.lstrip().startswith("{"):
-        try:
-            item = mapping("verifiers", item)
-        except ValueError:
-            return item  # no such verifier, as the check of entries will say
-    if isinstance(item, str):
-        return absolute(item)
-    if isinstance(item, Mapping) and isinstance(item.get("name"), str):
-        kwargs = item.get("kwargs")
-        if isinstance(kwargs, Mapping) and isinstance(kwargs.get("steps"), str):  # a segmenter may be a reference, too
-            item = {**item, "kwargs": {**kwargs, "steps": absolute(kwargs["steps"])}}
-        return numbers({**item, "name": absolute(item["name"])})
-    return item
 
 
 def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], list[Problem], list[Problem]]:

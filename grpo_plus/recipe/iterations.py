@@ -1,9 +1,8 @@
 """Micro-batches, inner iterations and optimizer steps on a generation batch, as a config sets them."""
 
-import os
 from typing import Any
 
-from grpo_plus.recipe.processes import planned_processes
+from grpo_plus.recipe.launch import process_count
 
 
 def steps_per_generation(config: Any) -> int:
@@ -12,8 +11,8 @@ def steps_per_generation(config: Any) -> int:
         return _at_least_1(config.steps_per_generation)
     if config.generation_batch_size is None:
         return _at_least_1(config.gradient_accumulation_steps)
-    world = planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
-    return _at_least_1(config.generation_batch_size // (_at_least_1(config.per_device_train_batch_size) * world))
+    rows = _at_least_1(config.per_device_train_batch_size) * process_count()
+    return _at_least_1(config.generation_batch_size // rows)
 
 
 def moves_within_batch(config: Any) -> bool:

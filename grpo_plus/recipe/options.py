@@ -131,6 +131,11 @@ def _default(spec: Any) -> Any:
     return spec.default if spec.default is not MISSING else spec.default_factory()
 
 
+def sets_parts(config: Any) -> bool:
+    """Whether a config sets an estimator, an objective or verifiers of ours: the run then keeps a record."""
+    return config.advantage is not None or config.objective is not None or bool(config.verifiers)
+
+
 def unread_keywords(owner: str, keywords: Any) -> list[str]:
     """Keywords whose owner is unset would be read by nobody."""
     if not keywords:

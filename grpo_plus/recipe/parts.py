@@ -17,6 +17,7 @@ from grpo_plus.recipe.advantage import (
 from grpo_plus.recipe.built import built_problems
 from grpo_plus.recipe.entries import build_verifiers, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
+from grpo_plus.recipe.options import sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_verifiers.errors import Problem
 
@@ -58,7 +59,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         engine_tokens_per_pass=config.engine_tokens_per_pass,
         rollout=config.rollout,
         rollout_rows=config.rollout_rows,
-        records=_sets_parts(config) if config.record is None else config.record,
+        records=sets_parts(config) if config.record is None else config.record,
     )
     known = config.advantage is None or not wrong_advantage  # otherwise nobody knows what would run
     return recipe, [
@@ -80,10 +81,6 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *_weight_problems(config, recipe),
         *built_problems(config),
     ]
-
-
-def _sets_parts(config: Any) -> bool:
-    return config.advantage is not None or config.objective is not None or bool(config.verifiers)
 
 
 def refresh_problems(config: Any) -> list[str]:

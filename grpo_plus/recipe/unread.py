@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.recipe.iterations import moves_within_batch
-from grpo_plus.recipe.options import changed_fields, mapping
-from grpo_plus.recipe.processes import planned_processes
+from grpo_plus.recipe.launch import process_count
+from grpo_plus.recipe.options import changed_fields, mapping, sets_parts
 
 Condition = Callable[[Any], bool]
 
@@ -67,10 +67,6 @@ def _deepspeed(config: Any) -> bool:
 
 def _fsdp(config: Any) -> bool:
     return bool(config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
-
-
-def _processes(config: Any) -> int:  # noqa: ARG001 - a condition's form
-    return planned_processes() or int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _trackers(config: Any) -> set[str]:
@@ -256,7 +252,7 @@ NOTES: tuple[Unread, ...] = (
             *("ddp_find_unused_parameters", "ddp_bucket_cap_mb", "ddp_broadcast_buffers", "ddp_static_graph"),
             "ddp_timeout",
         ),
-        lambda c: _processes(c) == 1,
+        lambda _: process_count() == 1,
         "there is one process",
     ),
     # saving, logging, the hub
@@ -315,13 +311,13 @@ PROBLEMS: tuple[Unread, ...] = (
     ),
     Unread(
         ("engine_tokens_per_pass",),
-        lambda c: _processes(c) > 1 or _fsdp(c),
+        lambda c: process_count() > 1 or _fsdp(c),
         "it works on a single device only, where no other process waits for a pass",
         "leave it unset, or train in one process",
     ),
     Unread(
         ("report_steps",),
-        lambda c: bool(c.report_steps) and c.record is None and not _records(c),
+        lambda c: bool(c.report_steps) and c.record is None and not sets_parts(c),
         "a report needs the record, which is kept where advantage, objective or verifiers are set",
         "set record: true, or remove report_steps",
     ),
@@ -351,10 +347,6 @@ MODEL_NOTES: tuple[Unread, ...] = (
     ),
 )
 """The same for the model's options of a command line."""
-
-
-def _records(config: Any) -> bool:
-    return config.advantage is not None or config.objective is not None or bool(config.verifiers)
 
 
 def unread_notes(config: Any, rows: Iterable[Unread] = NOTES) -> list[str]:

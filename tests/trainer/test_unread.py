@@ -9,8 +9,8 @@ from trl import GRPOConfig, ModelConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import register_advantage, unread_weights
 from grpo_plus.advantages.registry import advantages
+from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.notes import config_notes, weight_notes
-from grpo_plus.recipe.processes import planned
 from grpo_plus.recipe.unread import MODEL_NOTES, NOTES, PROBLEMS, unread_notes, unread_problems
 from grpo_verifiers.errors import ConfigError
 
@@ -206,7 +206,7 @@ def test_a_plain_config_has_no_remarks(tmp_path):
 
 
 def test_several_processes_read_the_settings_of_several(tmp_path):
-    with planned(2):
+    with launching(processes=2):
         assert not said(made(tmp_path, ddp_timeout=9), "ddp_timeout")
         with pytest.raises(ConfigError, match=r"engine_tokens_per_pass \(64\).* single device"):
             made(tmp_path, engine_tokens_per_pass=64)

@@ -1,0 +1,67 @@
+"""Our fields of a config in one form each: lists, mappings, names, absolute paths."""
+
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.advantages import anchor_parts
+from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_pieces
+from grpo_verifiers.errors import PluginError, Problem
+from grpo_verifiers.options import numbers
+from grpo_verifiers.verifying import load_plugins
+
+
+def normalise(config: Any, base: Path) -> list[Problem]:
+    """Put our fields into one form each and import the plug-ins; returns what has no such form.
+
+    Args:
+        config: whose fields are set.
+        base: folder that relative paths start from.
+    """
+    problems: list[Problem] = []
+    for name in ("advantage_kwargs", "objective_kwargs"):
+        try:
+            setattr(config, name, mapping(name, getattr(config, name)))
+        except ValueError as error:
+            problems.append(str(error))
+            setattr(config, name, {})
+    config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
+    config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)
+    config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
+    for name in ("verifiers", "eval_verifiers"):
+        items = _listed(name, getattr(config, name), problems)
+        setattr(config, name, [absolute_entry(_entry(item), base) for item in items])
+    for name in ("advantage", "objective"):
+        value = getattr(config, name)
+        if isinstance(value, str):
+            setattr(config, name, None if value.lower() in ("", "none", "null") else absolute(value, base))
+    for plugin in config.plugins:
+        try:
+            load_plugins([plugin])
+        except PluginError as error:
+            problems.append(error)
+    return problems
+
+
+def _entry(item: Any) -> Any:
+    """An item of ``verifiers``; the text of a mapping, which is how a command line gives one, is read."""
+    if isinstance(item, str) and item.lstrip().startswith("{"):
+        try:
+            return mapping("verifiers", item)
+        except ValueError:
+            return item  # no such verifier, as the check of entries says
+    return numbers(item) if isinstance(item, dict) else item
+
+
+def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, str) or (isinstance(value, dict) and name != "plugins"):
+        return [value]
+    if not isinstance(value, list | tuple):
+        problems.append(f"{name} is {value!r}, expected a list.")
+        return []
+    if name == "plugins" and not all(isinstance(item, str) for item in value):
+        problems.append(f"plugins is {value!r}, expected a list of module names and file paths.")
+        return []
+    return list(value)

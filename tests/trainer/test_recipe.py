@@ -1,0 +1,167 @@
+"""The recipe of a config: parts resolved once, frozen, never written down, anew where a field changed."""
+
+import copy
+import dataclasses
+import pickle
+from collections import Counter
+
+import pytest
+from datasets import Dataset
+from trl import GRPOConfig
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.objectives import Objective, objectives
+from grpo_plus.recipe.recipe import Recipe, recipe_of
+from grpo_verifiers import verifying
+from grpo_verifiers.errors import ConfigError
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+
+PARTS = {
+    "advantage": "mix",
+    "advantage_kwargs": {"parts": {"rloo": 1.0, "process": 0.5}},
+    "objective": "dapo",
+    "beta": 0.01,
+    "verifiers": ["math", {"name": "math_steps", "weight": 0}],
+    "eval_verifiers": [{"name": "exact", "weight": 2.0}],
+}
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """How often an objective was composed and each verifier built, by name."""
+    counts = Counter()
+
+    def counted(owner, name, key):
+        before = getattr(owner, name)
+
+        def wrapper(self, *arguments, **keywords):
+            counts[key(*arguments, **keywords)] += 1
+            return before(self, *arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, wrapper)
+
+    counted(Objective, "__init__", lambda *_, **__: "objective")
+    looked_up = type(objectives).get
+
+    def get(registry, name, **keywords):
+        counts[registry.kind, name] += 1
+        return looked_up(registry, name, **keywords)
+
+    monkeypatch.setattr(type(objectives), "get", get)
+    return counts
+
+
+def config(**settings):
+    return GRPOPlusConfig(**{**BASE, **settings})
+
+
+def test_the_recipe_holds_the_resolved_parts():
+    recipe = config(**PARTS, verifier_column="kind", reward_weights=None).recipe
+    assert recipe.advantage.estimator.name == "mix"
+    assert [part.name for part, _ in recipe.estimator_parts] == ["rloo", "process"]
+    assert recipe.advantage_per == "step"
+    assert recipe.objective.name == "dapo"
+    assert [(part.label, part.weight) for part in recipe.verifiers] == [("math", None), ("math_steps", 0)]
+    assert [(part.label, part.weight) for part in recipe.eval_verifiers] == [("exact", 2.0)]
+    assert recipe.step_givers == {"math": False, "math_steps": True}
+    assert recipe.step_sources == (None,)
+    assert recipe.verifier_column == "kind"
+    assert recipe.records
+
+
+def test_a_plain_config_has_the_stock_recipe():
+    assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
+    assert Recipe.stock().engine == Recipe.stock().rollout == "stock"
+
+
+def test_a_config_with_nothing_set_differs_from_it_by_the_engine_alone():
+    assert config().recipe == dataclasses.replace(Recipe.stock(), engine="auto")
+
+
+def test_divergence_in_the_reward_brings_the_estimator_that_the_hosts_fields_amount_to():
+    kl = {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}}
+    recipe = config(**kl, scale_rewards="none").recipe
+    assert recipe.advantage.estimator.name == "center"
+    assert config(objective="grpo").recipe.advantage is None
+
+
+def test_the_recipe_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config().recipe.engine = "stock"
+
+
+def test_it_is_the_same_object_until_a_field_changes():
+    made = config(**PARTS)
+    before = made.recipe
+    assert made.recipe is before
+    made.beta = 0.5
+    assert before.objective.beta == 0.01
+    assert made.recipe.objective.beta == 0.5
+    made.advantage_kwargs["parts"]["rloo"] = 2.0
+    assert made.recipe.advantage.keywords["parts"]["rloo"] == 2.0
+    made.verifiers = "math_steps"
+    assert [part.label for part in made.recipe.verifiers] == ["math_steps"]
+
+
+def test_problems_of_a_field_that_was_set_later_are_reported():
+    made = config(objective="dapo")
+    made.objective = "dapoo"
+    made.verifiers = ["maths"]
+    with pytest.raises(ConfigError) as refusal:
+        _ = made.recipe
+    assert ["dapoo" in problem or "maths" in problem for problem in map(str, refusal.value.problems)] == [True, True]
+    made.objective, made.verifiers = "dapo", ["math"]
+    assert made.recipe.objective.name == "dapo"
+
+
+def test_a_trainer_runs_with_what_was_set_later(build):
+    def changed(**settings):
+        made = GRPOPlusConfig(**settings)
+        made.advantage = "sign"
+        return made
+
+    trainer = build(GRPOPlusTrainer, changed, advantage="rloo")
+    assert trainer.estimator[0].name == "sign"
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_copy_has_no_live_verifiers_and_builds_its_own(twin):
+    made = config(**PARTS)
+    other = twin(made)
+    assert not any(isinstance(value, Recipe | tuple) for value in vars(other).values())
+    assert other == made
+    assert other.recipe.verifiers[0].verifier is not made.recipe.verifiers[0].verifier
+    assert [part.label for part in other.recipe.verifiers] == ["math", "math_steps"]
+
+
+def test_what_is_stored_beside_a_model_holds_no_recipe():
+    made = config(**PARTS)
+    for stored in (made.without_secrets(), pickle.loads(pickle.dumps(made.as_written()))):
+        assert not any(isinstance(value, Recipe | tuple) for value in vars(stored).values())
+    assert made.as_written().recipe is made.recipe
+
+
+def test_the_recipe_is_no_field(tmp_path):
+    made = config(**PARTS)
+    assert not [name for name in made.to_dict() if "recipe" in name]
+    made.save(tmp_path / "config.json")
+    assert GRPOPlusConfig.load(tmp_path / "config.json") == made
+    assert dataclasses.replace(made, beta=0.0).recipe.objective.beta == 0
+
+
+def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(build, count):
+    rows = Dataset.from_list([{"prompt": f"one and {number}?", "answer": str(number + 1)} for number in range(8)])
+    trainer = build(
+        GRPOPlusTrainer, trainer={"train_dataset": rows, "reward_funcs": None}, max_steps=2, record=True, **PARTS
+    )
+    trainer.train()
+    trainer.create_model_card()
+    assert count["objective"] == 1
+    assert count["objective", "dapo"] == 1
+    kind = verifying.REGISTRY.kind
+    assert {name: count[kind, name] for name in ("math", "math_steps", "exact")} == {
+        "math": 1,
+        "math_steps": 1,
+        "exact": 1,
+    }
