@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.registry import lazy_names
+from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import register_advantage as register_advantage

@@ -2,7 +2,7 @@
 
 Samples that the verifier calls right say what the gold answer says, so they vote together. Wrong ones are put together
 by asking the verifier: one sample's stated answer is taken for the gold, and whoever it accepts says the same. Only
-verifiers that compare a stated answer with a gold one can be asked; for others there is no vote.
+verifiers with a `reader` of stated answers can be asked; for others there is no vote.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +21,6 @@ RIGHT = 0
 _NO_ANSWER = (Status.UNPARSABLE, Status.TIMEOUT, Status.ERROR, Status.NOT_APPLICABLE)
 
 
-def reader_of(verifier: "Verifier") -> Reader | None:
-    """What reads the answer that a completion states, as a gold answer for that verifier; None where none can."""
-    from grpo_verifiers.function import FunctionVerifier
-
-    if not isinstance(verifier, FunctionVerifier) or not verifier.settings.builtin:
-        return None
-    make = _READERS.get(verifier.name)
-    return None if make is None or "answer" not in verifier.required_columns else make(verifier)
-
-
 def vote_classes(
     verifier: "Verifier", reader: Reader, texts: Sequence[str], verdicts: Sequence[Verdict | Mapping[str, Any]]
 ) -> list[int]:
@@ -38,7 +28,7 @@ def vote_classes(
 
     Args:
         verifier: decides which answers are equal.
-        reader: from `reader_of`.
+        reader: the verifier's own.
         texts: the completions.
         verdicts: theirs, or mappings with the keys score and status.
     """
@@ -79,57 +69,3 @@ def _of(verdict: Verdict | Mapping[str, Any]) -> tuple[float | None, Status]:
     if isinstance(verdict, Verdict):
         return verdict.score, verdict.status
     return verdict["score"], Status(verdict["status"])
-
-
-def _math(verifier: Any) -> Reader:
-    from grpo_verifiers.math.extract import extract
-    from grpo_verifiers.math.options import options_of
-
-    options = options_of(**verifier.options)
-
-    def read(text: str) -> str | None:
-        answers = extract(text, options).answers
-        return answers[0] if len(answers) == 1 else None
-
-    return read
-
-
-def _numeric(verifier: Any) -> Reader:
-    from grpo_verifiers.text._numeric import parse_number, stated
-
-    options = {name: verifier.options[name] for name in ("source", "think") if name in verifier.options}
-
-    def read(text: str) -> str | None:
-        found, _ = stated(text, **options)
-        values = {parse_number(part) for part in found}
-        return found[-1].strip() if len(values) == 1 and None not in values else None
-
-    return read
-
-
-def _exact(verifier: Any) -> Reader:
-    from grpo_verifiers.text._exact import stated
-
-    options = {name: verifier.options[name] for name in ("tag", "think") if name in verifier.options}
-
-    def read(text: str) -> str | None:
-        found = stated(text, **options)
-        return found[0] if len(found) == 1 and found[0].strip() else None
-
-    return read
-
-
-def _choice(verifier: Any) -> Reader:
-    letters = verifier.options.get("letters", "ABCDE")
-    column = verifier.required_columns["answer"]
-
-    def read(text: str) -> str | None:
-        for letter in letters:
-            if verifier.verify(text, **{column: letter}).status is Status.CORRECT:
-                return str(letter)
-        return None
-
-    return read
-
-
-_READERS: dict[str, Callable[[Any], Reader]] = {"math": _math, "numeric": _numeric, "exact": _exact, "choice": _choice}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.answers import RIGHT, SILENT, reader_of, vote_classes
+from grpo_plus.evaluation.answers import RIGHT, SILENT, vote_classes
 from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
 from grpo_plus.evaluation.intervals import Estimate, mean, share
 
@@ -174,7 +174,7 @@ def _results(verifier: "Verifier", samples: Sequence[Sample], ks: Sequence[int])
 
 
 def _votes(verifier: "Verifier", rows: Mapping[int, Sequence[Sample]]) -> dict[int, list[int]] | None:
-    reader = reader_of(verifier)
+    reader = verifier.reader
     if reader is None:
         return None
     return {

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.registry import lazy_names
+from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
     from grpo_plus.testing.advantages import advantage_checks as advantage_checks

@@ -9,7 +9,7 @@ from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
 from grpo_verifiers.errors.messages import readable, type_name
 from grpo_verifiers.exec.failure import told
-from grpo_verifiers.function import HOPELESS
+from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from grpo_plus.evaluation.answers import reader_of, vote_classes
+from grpo_plus.evaluation.answers import vote_classes
 from grpo_verifiers import get_verifier, verifier
 
 
 def votes(name, texts, answer, **options):
     judge = get_verifier(name, **options)
     verdicts = judge.verify_batch(None, texts, answer=[answer] * len(texts))
-    return vote_classes(judge, reader_of(judge), texts, verdicts)
+    return vote_classes(judge, judge.reader, texts, verdicts)
 
 
 def box(text):
@@ -45,5 +45,5 @@ def test_verifiers_without_equal_answers_have_no_vote():
     from grpo_verifiers.verifying import REGISTRY
 
     REGISTRY.unregister("votes_test_length")
-    assert reader_of(length) is None
-    assert reader_of(get_verifier("code")) is None
+    assert length.reader is None
+    assert get_verifier("code").reader is None

@@ -176,7 +176,8 @@ def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
         assert option_problems("f", fn, {"value": value}) == []
     for value in bad:
         problems = option_problems("f", fn, {"value": value}, bare=True)
-        assert problems == [f"f: value is {value!r}, expected {words}."]
+        assert len(problems) == 1
+        assert problems[0].endswith(f" is {value!r}, expected {words}.")
 
 
 def test_other_constraints_stand_in_the_same_place():
@@ -197,7 +198,7 @@ def test_other_constraints_stand_in_the_same_place():
     assert option_problems("f", fn, good) == []
     problems = option_problems("f", fn, bad, bare=True)
     starts = ["n is 3, expected an even number", "tag is '<a>', expected a tag", "tags[1] is '<b>', expected a tag"]
-    starts.append("pattern is 'ab', expected a regular expression with 1 group, not 0.")
+    starts.append("pattern is 'ab', expected a pattern with 1 group, not 0.")
     assert len(problems) == 4
     assert all(problem.startswith(f"f: {start}") for problem, start in zip(problems, starts, strict=True))
-    assert "expected a regular expression (" in option_problems("f", fn, {"pattern": "(a"}, bare=True)[0]
+    assert "expected a pattern (no regular expression: " in option_problems("f", fn, {"pattern": "(a"}, bare=True)[0]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.evaluation.answers import reader_of
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.judge._score import read_score
@@ -128,7 +127,7 @@ def test_programs_that_run_are_those_of_the_answer_part():
     [("math", "\\boxed{42}", "\\boxed{41}"), ("numeric", "\\boxed{42}", "\\boxed{41}"), ("exact", "42", "41")],
 )
 def test_a_vote_is_cast_for_the_answer_that_the_verifier_reads(name, right, other):
-    read = reader_of(get_verifier(name))
+    read = get_verifier(name).reader
     assert [case for case in FOUND if (read(filled(case, right, other)) or "").strip() != "42"] == []
     assert [case for case in NOT_FOUND if (read(filled(case, right, other)) or "").strip() == "42"] == []
 
@@ -163,7 +162,7 @@ def test_every_verifier_of_answers_takes_the_option_think(name):
 
 
 def test_a_vote_of_math_leaves_out_the_tag_of_ones_own():
-    assert reader_of(get_verifier("math", think="plan"))("<plan>\\boxed{41}</plan>\\boxed{42}") == "42"
+    assert get_verifier("math", think="plan").reader("<plan>\\boxed{41}</plan>\\boxed{42}") == "42"
 
 
 def test_a_tag_of_ones_own_joins_the_known_ones_and_none_takes_the_text_as_it_is():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grpo_verifiers import Status, Step, Verdict, all_of, any_of, gated, get_verifier, verifier, weighted
 from grpo_verifiers.compose import Route
 from grpo_verifiers.errors import KeywordError, UnavailableError, VerifierFailedError
-from grpo_verifiers.function import HOPELESS
+from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.verdict import FAULTS, LARGEST, MAX_DETAIL, Fault, blamed, excused, kind_of, score_of
 from grpo_verifiers.verifying import REGISTRY
 

@@ -16,12 +16,13 @@ import pytest
 from grpo_verifiers import get_verifier
 from grpo_verifiers import http as http_client
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.judge import OPTIONS_CHECKS, JudgeConfigurationError, judge
+from grpo_verifiers.judge import JudgeConfigurationError, judge
 from grpo_verifiers.judge import _request as request_module
 from grpo_verifiers.judge._prompt import messages, shorten
 from grpo_verifiers.judge._request import JudgeRefusalError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.verdict import Status
+from grpo_verifiers.verifying import REGISTRY
 
 
 class Server:
@@ -517,7 +518,9 @@ def test_a_refusal_without_content_is_one(serve):
 
 
 def test_options_are_checked_all_together_and_a_pasted_key_is_not_repeated():
-    check = OPTIONS_CHECKS["judge"]
+    def check(**options):
+        return REGISTRY.get("judge").derive(options=options).check()
+
     assert check(base_url="https://api.example.com/v1", model="m") == []
     problems = check(
         base_url="ftp://x", model=" ", api_key_env="sk-abc123", low=5, high=5, score_pattern="(a)(b)", retries=-1,

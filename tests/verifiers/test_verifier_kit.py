@@ -7,9 +7,8 @@ import pytest
 
 from grpo_verifiers import Status, Verdict, Verifier, all_of, gated, get_verifier, verifier, weighted
 from grpo_verifiers.base import Pending
-from grpo_verifiers.builtins import BUILTINS
 from grpo_verifiers.testing import CHECKS, check_verifier, contract_of, parametrize_with_checks
-from grpo_verifiers.verifying import REGISTRY
+from grpo_verifiers.verifying import BUILTINS, REGISTRY
 
 FOUR, FIVE = {"answer": "4"}, {"answer": "5"}
 SHORT, LONG = {"prompt": "p", "completion_ids": [1] * 5}, {"prompt": "p", "completion_ids": [1] * 100}

@@ -1,6 +1,7 @@
 """The decorator, get_verifier, and what a verifier does with columns, failures, logs and pickles."""
 
 import asyncio
+import importlib
 import os
 import pickle
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from grpo_verifiers import Status, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, KeywordError, UnknownNameError, VerifierFailedError
-from grpo_verifiers.function import HOPELESS
+from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.verifying import REGISTRY
 
 
@@ -579,7 +580,7 @@ def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
 
     plain = get_verifier(check, log=str(log))
     pure = plain.derive()
-    pure.settings = replace(plain.settings, pure=True)
+    pure.traits = replace(plain.traits, pure=True)
     assert pure(None, ["1", "2", "1", "1", "2"]) == [1.0, 2.0, 1.0, 1.0, 2.0]
     assert log.read_text() == "xx"
     assert pure(None, ["2", "3"]) == [2.0, 3.0]
@@ -603,7 +604,8 @@ def test_a_shortcut_decides_shortens_or_leaves_it_to_the_worker(tmp_path, monkey
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     made = get_verifier("short_cuts:check")
-    made.settings = replace(made.settings, fast="short_cuts:fast", pure=True)
+    fast = importlib.import_module("short_cuts").fast
+    made.traits = replace(made.traits, fast=fast, pure=True)
     asked = ["quick", "long" + "x" * 99, "long y", "broken", "other"]
     found = made.verify_batch(None, asked, answer=[1, 2, 2, 4, 5])
     assert [v.detail for v in found] == ["here", "short 4 GRPO", "short 4 GRPO", "broken 4 GRPO", "other 5 GRPO"]

@@ -8,6 +8,7 @@ column.
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_verifiers.base import Verifier
@@ -15,7 +16,8 @@ from grpo_verifiers.errors import KeywordError, VerifierError
 from grpo_verifiers.exec.form import form_of
 from grpo_verifiers.exec.samples import rows_by_prompt
 from grpo_verifiers.exec.spec import by_value
-from grpo_verifiers.function import FunctionVerifier, Settings
+from grpo_verifiers.function import FunctionVerifier
+from grpo_verifiers.traits import Settings, traits_of
 from grpo_verifiers.verdict import Status, Verdict
 
 _ACCEPTED = (
@@ -49,7 +51,7 @@ def adopt(name: str, value: Any) -> Verifier:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise KeywordError(f"verifier {name!r} is a {kind}; {_ACCEPTED}.")
     form = form_of(name, value)
-    return FunctionVerifier(value, name, Settings(raw=form.batch and form.open))
+    return FunctionVerifier(value, name, replace(traits_of(value).settings, raw=form.batch and form.open))
 
 
 def _is_rubric(value: Any) -> bool:

@@ -98,6 +98,11 @@ class Verifier(ABC):
         """Whether its verdicts have steps; None where only running it can tell."""
         return None
 
+    @property
+    def reader(self) -> Callable[[str], str | None] | None:
+        """What reads the answer that a completion states, as a gold answer; None where none can, so that none votes."""
+        return None
+
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that it failed on: 0 and an error, unless it has a policy of its own."""
         return blamed(reason)

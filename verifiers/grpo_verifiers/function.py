@@ -1,122 +1,34 @@
 """A verifier made from one check function: where it runs, what it is given, and what its failures mean."""
 
 import functools
-import importlib
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.errors import ColumnError, VerifierError, VerifierFailedError
-from grpo_verifiers.errors.messages import readable, short, unknown
+from grpo_verifiers.errors import ColumnError, VerifierError
+from grpo_verifiers.errors.messages import short, type_name, unknown
 from grpo_verifiers.exec.form import Form, arguments, form_of
-from grpo_verifiers.exec.outcome import MARK, Outcome, Refused
+from grpo_verifiers.exec.outcome import MARK, Outcome
+from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.golds import GoldReport
 from grpo_verifiers.golds.trials import Trial, check_trials
 from grpo_verifiers.options import option_problems
-from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.verdict import FAULTS, MAX_DETAIL, Fault, Status, Verdict, blamed, excused
+from grpo_verifiers.traits import Isolation, OnError, Settings, declared_problems, traits_of
+from grpo_verifiers.verdict import FAULTS, Fault, Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers.exec.calls import Place
 
-HOPELESS = 32
-"""So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
 GOLD = "answer"
 """The parameter that holds gold answers."""
-BATCH_FAILURE = 8
-"""How many failures one failed call of a batch function counts for: one bad completion may fail them all."""
 DEFAULT_TIMEOUT = 10.0
 DEFAULT_BATCH_TIMEOUT = 60.0
 DEFAULT_ASYNC_TIMEOUT = 120.0
-
-Isolation = Literal["process", "inline"]
-OnError = Literal["null", "zero", "raise"]
-
-_log = get_logger("grpo_verifiers")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a check is run.
-
-    Attributes:
-        timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
-        isolation: in a worker process that can be killed, or in the trainer; None: processes, but for async functions.
-        on_error: what it means that the check raises, or returns what is no verdict: ``"zero"`` scores the completion
-            0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
-            the run, too.
-        max_concurrency: how many calls of an async check run at a time.
-        memory: GiB of address space of a worker, 0 for no cap; None for the default.
-        env: environment variables that workers of this check may see although they look like secrets.
-        home: where a check of this package runs unless told otherwise; a timeout moves it to a worker process.
-        builtin: comes with this package: its workers are confined, unless ``confined`` says otherwise.
-        confined: False for a check that builds a sandbox of its own, which confinement would forbid.
-        raw: wants the completions as TRL has them: chats as lists of messages.
-        by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
-        fast: see ``builtins``.
-        golds: see ``builtins``.
-        trials: see ``builtins``.
-        gold_columns: see ``builtins``.
-        gold_sample: see ``builtins``.
-        option_checks: see ``builtins``.
-        pure: see ``builtins``.
-        steps: see ``builtins``.
-        plugins: modules that workers import first.
-    """
-
-    timeout: float | None = None
-    isolation: Isolation | None = None
-    on_error: OnError | None = None
-    max_concurrency: int = 32
-    memory: float | None = None
-    env: tuple[str, ...] = ()
-    home: Isolation | None = None
-    builtin: bool = False
-    confined: bool = True
-    raw: bool = False
-    by_prompt: bool = False
-    fast: str | None = None
-    option_checks: str | None = None
-    golds: str | None = None
-    trials: str | None = None
-    gold_columns: tuple[str, ...] = ()
-    gold_sample: int | None = None
-    pure: bool = False
-    steps: bool = False
-    plugins: tuple[str, ...] = ()
-
-    def problems(self, what: str) -> list[str]:
-        """Values that mean nothing."""
-        found = []
-        if self.timeout is not None and not (_is_number(self.timeout) and 0 < self.timeout < 1e9):
-            found.append(f"{what}: timeout is {short(self.timeout)}, expected seconds greater than 0.")
-        if self.isolation not in {None, "process", "inline"}:
-            found.append(f"{what}: {unknown('isolation', self.isolation, ['process', 'inline'])}")
-        if self.on_error not in {None, "null", "zero", "raise"}:
-            found.append(f"{what}: {unknown('on_error', self.on_error, ['null', 'zero', 'raise'])}")
-        if (
-            not isinstance(self.max_concurrency, int)
-            or isinstance(self.max_concurrency, bool)
-            or self.max_concurrency < 1
-        ):
-            found.append(f"{what}: max_concurrency is {self.max_concurrency!r}, expected a whole number of at least 1.")
-        if self.memory is not None and not (_is_number(self.memory) and 0 <= self.memory < 1 << 20):
-            found.append(f"{what}: memory is {self.memory!r}, expected GiB (0: no cap).")
-        return found
-
-
-@dataclass
-class _Health:
-    """Failures in a row, across steps."""
-
-    failures: int = 0
-    late: int = 0
-    warned: set[str] = field(default_factory=set)
 
 
 class FunctionVerifier(Verifier):
@@ -148,8 +60,10 @@ class FunctionVerifier(Verifier):
         self.settings = settings
         self.columns = dict(columns or {})
         self.options = dict(options or {})
+        self.traits = traits_of(fn)
         self.form: Form = form_of(name, fn)
-        self._health = _Health()
+        source = None if settings.builtin else fn
+        self._policy = Policy(self.label, source, settings.on_error, self.timeout, batch=self.form.batch)
         self.__doc__ = fn.__doc__
         self.__module__ = getattr(fn, "__module__", __name__)
 
@@ -184,7 +98,27 @@ class FunctionVerifier(Verifier):
     @property
     def gives_steps(self) -> bool | None:
         """Whether its verdicts have steps; None where only running it can tell."""
-        return self.settings.steps if self.settings.builtin else None
+        return False if self.traits.steps is None and self.settings.builtin else self.traits.steps
+
+    @property
+    def reader(self) -> Callable[[str], str | None] | None:
+        """What reads the answer that a completion states, as a gold answer; None where the check declares nothing."""
+        stated, options = self.traits.stated, self._only_options()
+        if stated is None or GOLD not in self.required_columns:
+            return None
+
+        def read(completion: str) -> str | None:
+            try:
+                answer: Any = stated(completion, **options)
+            except Exception as error:  # noqa: BLE001 - a sample without a vote, not the end of an evaluation
+                self._policy.unreadable(f"raised {type_name(type(error))}: {short(error)}")
+                return None
+            if answer is None or isinstance(answer, str):
+                return answer
+            self._policy.unreadable(f"gave {short(answer)}")
+            return None
+
+        return read
 
     @property
     def required_columns(self) -> dict[str, str]:
@@ -197,7 +131,7 @@ class FunctionVerifier(Verifier):
     @property
     def gold_columns(self) -> dict[str, str]:
         """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
-        return self.required_columns | {name: self.columns.get(name, name) for name in self.settings.gold_columns}
+        return self.required_columns | {name: self.columns.get(name, name) for name in self.traits.gold_columns}
 
     @property
     def named_columns(self) -> dict[str, str]:
@@ -207,7 +141,7 @@ class FunctionVerifier(Verifier):
     @property
     def gold_sample(self) -> int | None:
         """How many rows its check of golds looks at when training starts; None: all."""
-        return self.settings.gold_sample
+        return self.traits.gold_sample
 
     @property
     def optional_columns(self) -> dict[str, str]:
@@ -248,16 +182,14 @@ class FunctionVerifier(Verifier):
             *form.logs,
             *(name for name in form.columns if name not in self.options),
         }
-        found += option_problems(what, self.fn, self.options, skip=skip, where="option")
-        checks = _imported(self.settings.option_checks) if not found else None
-        if checks is not None and self.name in checks:
-            found += [f"{what}: {problem}" for problem in checks[self.name](**self._only_options())]
+        found += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
+        found += [f"{what}: {problem}" for problem in declared_problems(self.fn, self._only_options())]
         taken = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
         mapped: Mapping[str, Any] = self.columns  # from a config, so anything
         for parameter, column in mapped.items():
             if parameter in taken:
                 found.append(f"{what}: columns maps {parameter!r}, which is not filled from the dataset.")
-            elif parameter not in (known := [*form.columns, *settings.gold_columns]) and not form.open:
+            elif parameter not in (known := [*form.columns, *self.traits.gold_columns]) and not form.open:
                 found.append(f"{what}: columns: {unknown('parameter', parameter, known)}")
             elif not isinstance(column, str):
                 found.append(
@@ -286,10 +218,9 @@ class FunctionVerifier(Verifier):
 
     def check_golds(self, rows: Any) -> GoldReport | None:
         """Whether the gold answers of a dataset can be used; None where there are none to check."""
-        if self.settings.trials is not None:
-            return self._try_rows(rows, _imported(self.settings.trials))
-        judge = _imported(self.settings.golds)
-        if judge is None:
+        if self.traits.trials is not None:
+            return self._try_rows(rows, self.traits.trials)
+        if self.traits.golds is None:
             return None
         options = self._only_options()
         if GOLD in self.options:
@@ -300,7 +231,7 @@ class FunctionVerifier(Verifier):
             if column not in names:
                 raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
             answers = rows[column]
-        report: GoldReport = judge(answers, **options)
+        report: GoldReport = self.traits.golds(answers, **options)
         return report
 
     def _try_rows(self, rows: Any, trials: Callable[..., Sequence[Trial]]) -> GoldReport:
@@ -347,8 +278,8 @@ class FunctionVerifier(Verifier):
 
         memory = self.settings.memory
         cap = default_memory() if memory is None else int(memory * (1 << 30)) or None
-        confined = self.settings.builtin and self.settings.confined
-        return make_spec(self.fn, confined=confined, memory=cap, env=self.settings.env, plugins=self.settings.plugins)
+        settings = self.settings
+        return make_spec(self.fn, confined=settings.builtin, memory=cap, env=settings.env, plugins=settings.plugins)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from grpo_verifiers.exec.spec import make_spec
@@ -388,7 +319,7 @@ class FunctionVerifier(Verifier):
             judged: dict[int, list[Verdict]] = {}  # equal questions share an outcome, and a failure counts once
             for rows, outcome in asked:
                 if id(outcome) not in judged:
-                    judged[id(outcome)] = self._judge(outcome, len(rows))
+                    judged[id(outcome)] = self._policy.verdicts(outcome, len(rows))
                 found.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
             return [found[row][0] for row in everything], [found[row][1] for row in everything]
 
@@ -440,8 +371,8 @@ class FunctionVerifier(Verifier):
                 self.spec,
                 self.timeout or 0.0,
                 first=self.form.first,
-                pure=self.settings.pure,
-                fast=_imported(self.settings.fast),
+                pure=self.traits.pure,
+                fast=self.traits.fast,
             )
         if self.form.is_async and self.isolation == "inline":
             return EventLoop(self.fn, self.timeout or 0.0, self.settings.max_concurrency)
@@ -449,76 +380,10 @@ class FunctionVerifier(Verifier):
 
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that the check failed on, by policy."""
-        if self.on_error == "raise":
-            raise VerifierFailedError(f"verifier {self.label!r} failed, and on_error is 'raise': {reason}")
-        return excused(reason) if self.on_error == "null" else blamed(reason)
-
-    def _judge(self, outcome: Outcome, rows: int) -> list[Verdict]:
-        """The verdicts of one outcome, by policy."""
-        health = self._health
-        if outcome.kind == "value":
-            health.failures = health.late = 0
-            return [self._row(verdict) for verdict in outcome.verdicts]
-        if outcome.kind == "timeout":
-            health.late += rows
-            if health.late >= HOPELESS and "late" not in health.warned:
-                health.warned.add("late")
-                _log.warning(
-                    "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, "
-                    "or the timeout too short?",
-                    self.label,
-                    health.late,
-                    self.timeout,
-                )
-            return [blamed(outcome.message, Status.TIMEOUT)] * rows
-        if FAULTS[outcome.kind] is Fault.VERIFIER:
-            raise VerifierFailedError(self._story("cannot run", outcome))
-        self._warn(outcome)
-        if outcome.kind != "died" and self.on_error == "raise":
-            raise VerifierFailedError(self._story("failed, and on_error is 'raise'", outcome))
-        health.failures += min(rows, BATCH_FAILURE) if self.form.batch else 1
-        if health.failures >= HOPELESS and self.settings.on_error != "zero":
-            counted, health.failures = health.failures, 0
-            raise VerifierFailedError(
-                self._story(
-                    f"failed on all of the last {counted} completions; repair it, or set on_error: zero", outcome
-                )
-            )
-        if FAULTS[outcome.kind] is Fault.OUTSIDE:
-            return [excused(outcome.message)] * rows
-        return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
-
-    def _row(self, verdict: Verdict | Refused) -> Verdict:
-        """One result of a call that gave verdicts."""
-        if isinstance(verdict, Verdict):
-            return verdict
-        self._warn(Outcome("raised", message=verdict.reason))
-        return self.failed(verdict.reason)
-
-    def _warn(self, outcome: Outcome) -> None:
-        """Show the first failure, with its traceback."""
-        if "failed" not in self._health.warned:
-            self._health.warned.add("failed")
-            _log.warning("%s", self._story("failed on a completion", outcome))
-
-    def _story(self, what: str, outcome: Outcome) -> str:
-        where = f" ({source_of(self.fn)})" if not self.settings.builtin else ""
-        trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
-        return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
+        return self._policy.failed(reason)
 
 
 def _rebuild(  # noqa: PLR0917 - what __reduce__ saved
     spec: Any, name: str, settings: dict[str, Any], label: str, columns: dict[str, str], options: dict[str, Any]
 ) -> FunctionVerifier:
     return FunctionVerifier(spec.load(), name, Settings(**settings), label=label, columns=columns, options=options)
-
-
-def _imported(reference: str | None) -> Any:
-    if reference is None:
-        return None
-    module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -126,10 +126,10 @@ class IsPattern:
         try:
             groups = re.compile(value).groups
         except (re.error, OverflowError, RecursionError) as error:
-            return f"a regular expression ({error})"
+            return f"a pattern (no regular expression: {error})"
         if self.groups is None or groups == self.groups:
             return None
-        return f"a regular expression with {self.groups} group{'' if self.groups == 1 else 's'}, not {groups}"
+        return f"a pattern with {self.groups} group{'' if self.groups == 1 else 's'}, not {groups}"
 
 
 TagName = Annotated[
@@ -167,15 +167,16 @@ def option_problems(
         given: options from a config.
         skip: parameters that the caller fills itself.
         where: the word for one option in messages ("advantage_kwargs").
-        bare: messages about values start with the option's name, without the word.
+        bare: messages about ranges start with the option's name, without the word.
     """
     allowed = keywords_of(fn, skip)
     hints = hints_of(fn)
     problems = []
     for name, value in given.items():
         if name in allowed:
-            spelled = name if bare else f"{where} {name!r}"
-            problems += [f"{what}: {problem}" for problem in value_problems(spelled, value, hints.get(name, Any))]
+            hint = hints.get(name, Any)
+            spelled = name if bare and has_type(value, hint) else f"{where} {name!r}"
+            problems += [f"{what}: {problem}" for problem in value_problems(spelled, value, hint)]
         elif not takes_any_keyword(fn) or name in skip:
             problems.append(f"{what}: {unknown(where, name, allowed)}")
     missing = [name for name, p in allowed.items() if p.default is p.empty and name not in given]
@@ -277,6 +278,18 @@ def fits(value: Any, hint: Any) -> bool:
     return _items_fit(value, origin, args)
 
 
+def has_type(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotation's type, within its range or not."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return has_type(value, args[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(has_type(value, arg) for arg in args)
+    if origin in (list, Sequence) and args and fits(value, origin):
+        return not isinstance(value, str | bytes) and all(has_type(item, args[0]) for item in value)
+    return fits(value, hint)
+
+
 def _items_fit(value: Any, origin: type, args: tuple[Any, ...]) -> bool:
     """Whether the items of a collection fit the arguments of its annotation."""
     if issubclass(origin, Mapping) and len(args) == 2:
@@ -305,6 +318,8 @@ def spell(hint: Any) -> str:
 def _spell(kind: Any, marks: Collection[Constraint]) -> str:
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(repr(arg) for arg in typing.get_args(kind))
+    if typing.get_origin(kind) in (list, Sequence) and typing.get_origin(typing.get_args(kind)[0]) is Annotated:
+        return f"a list, each item {spell(typing.get_args(kind)[0])}"
     names = {float: "a number", int: "an integer", bool: "true or false", str: "a string", type(None): "nothing"}
     name = names.get(kind, str(kind).replace("typing.", "").replace("collections.abc.", ""))
     for mark in marks:

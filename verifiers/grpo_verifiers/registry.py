@@ -325,24 +325,3 @@ def _a(kind: str) -> str:
 
 def _distribution(point: "EntryPoint") -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
-
-
-def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Build a package's ``__getattr__`` and ``__dir__`` from a mapping of public name to module.
-
-    Args:
-        package: ``__name__`` of the package.
-        where: public name to the module that defines it.
-    """
-
-    def __getattr__(name: str) -> Any:  # noqa: N807 - becomes the module's own hook
-        if name not in where:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(where[name]), name)
-        setattr(importlib.import_module(package), name, value)
-        return value
-
-    def __dir__() -> list[str]:  # noqa: N807 - becomes the module's own hook
-        return sorted(where)
-
-    return __getattr__, __dir__

@@ -2,25 +2,49 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.builtins import BUILTINS, TRAITS
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
-from grpo_verifiers.function import FunctionVerifier, Isolation, OnError, Settings
+from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
+from grpo_verifiers.traits import Isolation, OnError, Traits, traits_of
 
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
+
+
+BUILTINS = {
+    "choice": "grpo_verifiers.text:choice",
+    "code": "grpo_verifiers.code:code",
+    "code_steps": "grpo_verifiers.steps:code_steps",
+    "exact": "grpo_verifiers.text:exact",
+    "json_schema": "grpo_verifiers.text:json_schema",
+    "judge": "grpo_verifiers.judge:judge",
+    "language": "grpo_verifiers.text:language",
+    "length_cosine": "grpo_verifiers.text:length_cosine",
+    "length_kimi": "grpo_verifiers.text:length_kimi",
+    "length_overlong": "grpo_verifiers.text:length_overlong",
+    "math": "grpo_verifiers.math:math",
+    "math_steps": "grpo_verifiers.steps:math_steps",
+    "numeric": "grpo_verifiers.text:numeric",
+    "prm": "grpo_verifiers.steps:prm",
+    "regex": "grpo_verifiers.text:regex",
+    "repetition": "grpo_verifiers.text:repetition",
+    "tag_count": "grpo_verifiers.text:tag_count",
+    "think_format": "grpo_verifiers.text:think_format",
+}
+"""The verifiers of this package, and where each is defined; imported on first use."""
 
 
 def _adopt(name: str, value: Any) -> Verifier:
     if isinstance(value, Verifier):
         return value
     if name in BUILTINS:
-        return FunctionVerifier(value, name, Settings(builtin=True, **TRAITS.get(name, {})))
+        return FunctionVerifier(value, name, replace(traits_of(value).settings, builtin=True))
     from grpo_verifiers.adapters import adopt
 
     return adopt(name.rpartition(":")[2] if is_reference(name) else name, value)
@@ -34,10 +58,20 @@ def verifier(
     *,
     timeout: float | None = None,
     isolation: Isolation | None = None,
+    home: Isolation | None = None,
     on_error: OnError | None = None,
     max_concurrency: int = 32,
     memory: float | None = None,
     env: Sequence[str] = (),
+    pure: bool = False,
+    steps: bool | None = None,
+    fast: Callable[..., Any] | None = None,
+    option_problems: Callable[..., list[str]] | None = None,
+    golds: Callable[..., Any] | None = None,
+    trials: Callable[..., Any] | None = None,
+    gold_columns: Sequence[str] = (),
+    gold_sample: int | None = None,
+    stated: Callable[..., str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionVerifier]:
     """Register a check function under a name.
 
@@ -46,25 +80,49 @@ def verifier(
     ``completion_ids`` and ``completion_text`` are filled on request. It returns a number, True or False, None (does not
     apply) or a ``Verdict``; for a batch a list of them. ``async def`` functions run concurrently in the trainer.
 
+    >>> @verifier("doc_ends_with", isolation="inline", stated=lambda completion, **_: completion.split()[-1])
+    ... def ends_with(completion, answer, *, ignore_case: bool = False):
+    ...     text, wanted = (t.lower() if ignore_case else t for t in (completion, answer))
+    ...     return text.endswith(wanted)
+    >>> get_verifier("doc_ends_with", ignore_case=True).verify("It is Four", answer="four")
+    Verdict(score=1.0, status=<Status.CORRECT: 'correct'>, detail='', steps=())
+    >>> REGISTRY.unregister("doc_ends_with")
+
     Args:
         name: its name in configs.
         timeout: seconds that one call may take.
         isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the
             trainer, for functions that are quick and cannot hang (the default for async functions).
+        home: like ``isolation``, but a timeout that a user sets moves an inline check to a worker.
         on_error: what it means that the function raises, or returns what is no verdict: ``"zero"`` scores the
             completion 0, ``"null"`` leaves it out, ``"raise"`` stops the run. Unset: zero, and the run stops where it
             does nothing else. Where something outside fails (a server), raise ``UnavailableError``: that leaves out.
         max_concurrency: how many calls of an async function run at a time.
         memory: GiB of address space of a worker; 0 for no cap, 2 unless given.
         env: environment variables that its workers keep although they look like secrets.
+        pure: its verdicts depend on its arguments only: equal questions are asked once.
+        steps: whether it gives scores of steps; None: only running it can tell.
+        fast: a function of the same arguments for the trainer's process, in bounded time: it returns a verdict, or None
+            to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
+        option_problems: takes the options and returns what is wrong with them beyond what the signature says.
+        golds: takes gold answers and options, and returns a report on those that cannot be used.
+        trials: takes the values of a row and options, and returns completions whose verdicts are known beforehand.
+        gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, beside the check's own.
+        gold_sample: rows that are looked at when training starts; None: all.
+        stated: takes a completion and options, and returns the answer that it states, as the column ``answer`` would
+            hold it, or None: with it samples can vote (maj@k).
     """
     if not isinstance(name, str):
         raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')
-    settings = Settings(timeout, isolation, on_error, max_concurrency, memory, tuple(env))
+    traits = Traits(
+        timeout, isolation, on_error, max_concurrency, memory, tuple(env), home, pure=pure, steps=steps, fast=fast,
+        option_problems=option_problems, golds=golds, trials=trials, gold_columns=tuple(gold_columns),
+        gold_sample=gold_sample, stated=stated,
+    )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
-        made = FunctionVerifier(fn, name, settings)
-        problems = settings.problems(f"verifier {name!r}")
+        made = FunctionVerifier(traits.attach(fn), name, traits.settings)
+        problems = traits.problems(f"verifier {name!r}")
         if made.isolation == "inline" and timeout is not None and not made.form.is_async:
             problems += [issue for issue in made.check() if issue not in problems]
         if problems:

@@ -4,8 +4,9 @@ import inspect
 
 import pytest
 
-from grpo_verifiers.math import OPTIONS_CHECKS, fast, math
+from grpo_verifiers.math import fast, math
 from grpo_verifiers.math.options import Options
+from grpo_verifiers.options import option_problems
 
 SWITCHED = [
     # option, value, gold, completion, verdict by default, verdict with the option
@@ -71,7 +72,8 @@ def test_every_option_is_switched_here_and_has_the_same_default_everywhere():
 def test_bad_options_are_named_with_what_is_allowed(options, words):
     with pytest.raises((ValueError, TypeError)) as raised:
         fast("", "42", **options)
-    problems = OPTIONS_CHECKS["math"](**options)
+    skip = ("completion", "answer")
+    problems = option_problems("math", math, options, skip=skip, where="option", bare=True)
     assert problems == [str(raised.value)]
     assert all(word in problems[0] for word in words)
-    assert OPTIONS_CHECKS["math"]() == []
+    assert option_problems("math", math, {}, skip=skip) == []

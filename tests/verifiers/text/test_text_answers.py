@@ -289,8 +289,9 @@ def test_references_work_inside_the_schema_and_are_never_fetched():
 def test_without_jsonschema_the_extra_is_named():
     code = (
         "import sys; sys.modules['jsonschema'] = None\n"
-        "from grpo_verifiers.text import OPTIONS_CHECKS, json_schema\n"
-        "print(OPTIONS_CHECKS['json_schema'](schema={}))\n"
+        "from grpo_verifiers.text import json_schema\n"
+        "from grpo_verifiers.verifying import REGISTRY\n"
+        "print(REGISTRY.get('json_schema').derive(options={'schema': {}}).check())\n"
         "json_schema('1', schema={})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import grpo_verifiers.text as text_checks
-from grpo_verifiers.text import OPTIONS_CHECKS
+from grpo_verifiers import get_verifier
 from grpo_verifiers.verdict import Verdict
+from grpo_verifiers.verifying import REGISTRY
 
 CALLS = {
     "choice": {"answer": "A"},
@@ -104,14 +105,14 @@ GOOD_OPTIONS = {
 
 
 def test_every_check_has_its_options_checked():
-    assert set(OPTIONS_CHECKS) == set(BAD_OPTIONS) == set(text_checks.__all__) - {"OPTIONS_CHECKS"}
-    for name in OPTIONS_CHECKS:
-        assert OPTIONS_CHECKS[name](**GOOD_OPTIONS.get(name, {})) == []
+    assert set(BAD_OPTIONS) == set(text_checks.__all__)
+    for name in BAD_OPTIONS:
+        assert get_verifier(name, **GOOD_OPTIONS.get(name, {})).check() == []
 
 
 @pytest.mark.parametrize(("name", "options"), [(name, bad) for name, all_bad in BAD_OPTIONS.items() for bad in all_bad])
 def test_bad_options_are_named_with_their_value(name, options):
-    problems = OPTIONS_CHECKS[name](**options)
+    problems = REGISTRY.get(name).derive(options=GOOD_OPTIONS.get(name, {}) | options).check()
     assert len(problems) == 1
     assert list(options)[-1] in problems[0]
     fn = getattr(text_checks, name)
@@ -126,10 +127,10 @@ def test_bad_options_are_named_with_their_value(name, options):
     assert str(caught.value).startswith(f"{name}: ")
 
 
-def test_problems_of_type_are_left_to_the_keyword_check_and_values_reported_together():
-    assert OPTIONS_CHECKS["repetition"](n="three") == []
-    assert OPTIONS_CHECKS["regex"]() == []
-    assert len(OPTIONS_CHECKS["numeric"](rel_tol=2, abs_tol=-1, think="<t>")) == 3
+def test_every_option_is_reported_once_and_all_together():
+    for name, options in (("repetition", {"n": "three"}), ("regex", {})):
+        assert len(REGISTRY.get(name).derive(options=options).check()) == 1
+    assert len(REGISTRY.get("numeric").derive(options={"rel_tol": 2, "abs_tol": -1, "think": "<t>"}).check()) == 3
     with pytest.raises(ValueError, match="n is 'three'"):
         text_checks.repetition("a", n="three")
     with pytest.raises(ValueError, match="part is 'all'"):
@@ -140,6 +141,10 @@ def test_nothing_is_imported_before_it_is_used():
     import subprocess
     import sys
 
-    code = "import sys, grpo_verifiers.text, grpo_verifiers.judge as j; j.OPTIONS_CHECKS; print([m for m in sys.modules if 'text._' in m or 'judge._' in m or m in ('torch', 'ssl', 'jsonschema')])"
+    code = (
+        "import sys, grpo_verifiers.text, grpo_verifiers.judge, grpo_verifiers.verifying as v; v.REGISTRY.names()\n"
+        "heavy = ('torch', 'ssl', 'jsonschema')\n"
+        "print([m for m in sys.modules if 'text._' in m or 'judge._' in m or m in heavy])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "['grpo_verifiers.text._options']"
+    assert done.stdout.strip() == "[]"

@@ -6,8 +6,7 @@ whole outputs; no exit code, no marker and nothing that the program printed else
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.registry import lazy_names
-from grpo_verifiers.text._options import OptionCheck
+from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
     from grpo_verifiers.code._code import code as code
@@ -25,8 +24,5 @@ _NAMES = {
     "probe": f"{__name__}.levels",
     "trials": f"{__name__}._trials",
 }
-OPTIONS_CHECKS = {"code": OptionCheck(_NAMES["code"], "code")}
-"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""
-
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = ["OPTIONS_CHECKS", *_NAMES]  # noqa: PLE0604 - one list of names, not two
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

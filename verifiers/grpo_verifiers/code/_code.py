@@ -1,53 +1,73 @@
 """The verifier: extraction, the box, the verdict."""
 
 import asyncio
-import urllib.parse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from grpo_verifiers.code._grade import grade_packed
 from grpo_verifiers.code._piston import Server, ServerError, execute, grade_remote
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
+from grpo_verifiers.code._trials import trials
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.languages import Language, available, language_of
-from grpo_verifiers.code.levels import LEVELS, SandboxError, choose, probe
+from grpo_verifiers.code.levels import SandboxError, choose, level_problems, probe
 from grpo_verifiers.code.pool import Pool, remote_pool, shared_pool
 from grpo_verifiers.code.question import Question, pack, unpack_kind
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, read_tests
+from grpo_verifiers.options import Matches, Range, TagName
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
 from grpo_verifiers.sandbox.limits import Limits
-from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, blamed, excused
 
+ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]
+_ADDRESS = "an address such as http://localhost:2000/api/v2"
 _RUNS = 20
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
 
 
+def _option_problems(*, language: str, level: Level, highest: Level, piston: str | None, **_: Any) -> list[str]:
+    words = ", ".join(map(repr, available()))
+    unknown = [] if language in available() else [f"language is {language!r}, expected one of {words}."]
+    return unknown + level_problems(level, highest, here=piston is None)
+
+
+# Programs run in boxes of their own, each with its own time limit; here only their answers are compared.
+@Traits(
+    isolation="inline",
+    timeout=3600.0,
+    max_concurrency=4096,
+    pure=True,
+    option_problems=_option_problems,
+    trials=trials,
+    gold_columns=("solution",),
+    gold_sample=12,
+)
 async def code(
     completion: str,
     tests: Any,
     *,
     language: str = "python",
     scoring: Literal["all", "share"] = "all",
-    time_limit: float = 5.0,
-    total_limit: float | None = None,
-    memory: float = 1.0,
-    processes: int = 32,
-    disk: int = 64,
-    float_tolerance: float = 1e-6,
+    time_limit: Annotated[float, Range(0.01, 3600)] = 5.0,
+    total_limit: Annotated[float, Range(0.01, 86_400)] | None = None,
+    memory: Annotated[float, Range(0.05, 1024)] = 1.0,
+    processes: Annotated[int, Range(1, 4096)] = 32,
+    disk: Annotated[int, Range(1, 1 << 20)] = 64,
+    float_tolerance: Annotated[float, Range(0, 1)] = 1e-6,
     assert_mode: Literal["apart", "in_process"] = "apart",
-    level: Literal["full", "process", "none"] = "process",
-    highest: Literal["full", "process", "none"] = "full",
-    preload: Sequence[str] = (),
-    max_source: int = 100_000,
-    think: str | None = "think",
-    piston: str | None = None,
-    concurrency: int = 16,
+    level: Level = "process",
+    highest: Level = "full",
+    preload: Sequence[ModuleName] = (),
+    max_source: Annotated[int, Range(1, 1 << 20)] = 100_000,
+    think: TagName | None = "think",
+    piston: Annotated[str, Matches(r"(?is)https?:.*", _ADDRESS)] | None = None,
+    concurrency: Annotated[int, Range(1, 1024)] = 16,
 ) -> Verdict:
     """Run the fenced program of a completion against the tests of its row: its last block, or what that belongs to.
 
@@ -79,8 +99,6 @@ async def code(
             machine; ``level``, ``processes``, ``disk`` and ``preload`` are that server's to set.
         concurrency: requests to the server at a time.
     """
-    options = {name: value for name, value in locals().items() if name not in {"completion", "tests"}}
-    require("code", _value_problems(**options))
     try:
         read = read_tests(tests)
     except BadTestsError as error:
@@ -180,51 +198,3 @@ async def _after_server_failure(error: ServerError, url: str, tongue: Language, 
     except ServerError as again:
         raise SandboxError(f"code: the Piston server does not work: {again}") from again
     return blamed(f"broke its server: {error}"[:400])
-
-
-def check_options(**options: Any) -> list[str]:
-    """The problems with these values, and with what this machine offers for them."""
-    problems = _value_problems(**options)
-    if not problems and options["piston"] is None:
-        try:
-            choose(options["level"], options["highest"])
-        except SandboxError as error:
-            problems.append(str(error))
-    return problems
-
-
-def _value_problems(
-    *,
-    language: str,
-    scoring: str,
-    time_limit: float,
-    total_limit: float | None,
-    memory: float,
-    processes: int,
-    disk: int,
-    float_tolerance: float,
-    assert_mode: str,
-    level: Level,
-    highest: Level,
-    preload: Sequence[str],
-    max_source: int,
-    think: str | None,
-    piston: str | None,
-    concurrency: int,
-) -> list[str]:
-    problems = one_of("language", language, tuple(available())) + one_of("scoring", scoring, ("all", "share"))
-    problems += number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
-    problems += [] if total_limit is None else number("total_limit", total_limit, 0.01, 86_400)
-    problems += integer("processes", processes, 1, 4096) + integer("disk", disk, 1, 1 << 20)
-    problems += number("float_tolerance", float_tolerance, 0, 1) + integer("max_source", max_source, 1, 1 << 20)
-    problems += one_of("assert_mode", assert_mode, ("apart", "in_process"))
-    ranks = one_of("level", level, LEVELS) + one_of("highest", highest, LEVELS)
-    if not ranks and LEVELS.index(highest) < LEVELS.index(level):
-        ranks = [f"highest ({highest!r}) is below level ({level!r})."]
-    problems += ranks
-    bad = [name for name in preload if not all(part.isidentifier() for part in name.split("."))]
-    problems += [f"preload holds {name!r}, expected names of modules." for name in bad]
-    problems += integer("concurrency", concurrency, 1, 1024)
-    if piston is not None and urllib.parse.urlsplit(piston).scheme not in {"http", "https"}:
-        problems.append(f"piston is {piston!r}, expected an address such as http://localhost:2000/api/v2.")
-    return problems + ([] if think is None else tag_name("think", think))

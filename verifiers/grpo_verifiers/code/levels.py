@@ -86,6 +86,19 @@ def choose(lowest: Level, highest: Level = "full") -> Level:
     return best
 
 
+def level_problems(level: Level, highest: Level, *, here: bool = True) -> list[str]:
+    """What is wrong with two levels as options.
+
+    Raises:
+        SandboxError: they are fine, but programs are to run ``here``, and this machine offers none of them.
+    """
+    if LEVELS.index(highest) < LEVELS.index(level):
+        return [f"highest ({highest!r}) is below level ({level!r})."]
+    if here:
+        choose(level, highest)
+    return []
+
+
 def _try(level: Level) -> str:
     if sys.platform != "linux" or not hasattr(socket, "send_fds"):
         return "needs Linux"

@@ -8,7 +8,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.judge._pool import pool_of
@@ -21,8 +21,9 @@ from grpo_verifiers.judge._request import (
     ask,
 )
 from grpo_verifiers.judge._score import read_score
+from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.text._options import integer, number, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 # Capitals only: what people paste here by mistake is the key itself, and that must not reach a message.
@@ -30,6 +31,65 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _OURS = ("max_tokens", "messages", "model", "n", "stream", "temperature")
 
 
+def _option_problems(
+    *,
+    base_url: str,
+    model: str,
+    rubric: str,
+    api_key_env: str | None,
+    low: float,
+    high: float,
+    extra_body: Mapping[str, Any] | None,
+    **_: Any,
+) -> list[str]:
+    problems = _url_problems(base_url)
+    problems += [f"{name} is empty." for name, text in (("model", model), ("rubric", rubric)) if not text.strip()]
+    if api_key_env is not None and not _VARIABLE.fullmatch(api_key_env):
+        problems.append(
+            "api_key_env must be the name of an environment variable in capitals (such as OPENAI_API_KEY), never the "
+            "key itself; its value is not shown here in case it is one."
+        )
+    problems += [] if low < high else [f"low ({low:g}) must be below high ({high:g})."]
+    return problems + _body_problems(extra_body or {})
+
+
+def _url_problems(base_url: str) -> list[str]:
+    expected = "expected the API's address up to /chat/completions, such as http://localhost:8000/v1"
+    try:
+        parts = urllib.parse.urlsplit(base_url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        return [f"base_url is no address ({error}), {expected}."]
+    if parts.username is not None or parts.password is not None:
+        return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
+    if (
+        parts.scheme not in {"http", "https"}
+        or not named
+        or parts.query
+        or parts.fragment
+        or not base_url.isprintable()
+    ):
+        return [f"base_url is {show(base_url)}, {expected}."]
+    if parts.path.rstrip("/").endswith("/completions"):
+        return [f"base_url is {show(base_url)}, and /chat/completions is added to it: {expected}."]
+    return []
+
+
+def _body_problems(body: Mapping[str, Any]) -> list[str]:
+    problems = [
+        f"extra_body sets {name!r}, which the judge sets itself or from its option of that name."
+        for name in _OURS
+        if name in body
+    ]
+    try:
+        json.dumps(body)
+    except (TypeError, ValueError) as error:
+        problems.append(f"extra_body is no JSON: {error}.")
+    return problems
+
+
+# It bounds and repeats its requests itself; what waits for its turn there must not be called late here.
+@Traits(home="inline", timeout=3600.0, max_concurrency=4096, option_problems=_option_problems)
 async def judge(
     completion: str,
     prompt: Any = None,
@@ -39,20 +99,20 @@ async def judge(
     model: str,
     rubric: str = DEFAULT_RUBRIC,
     api_key_env: str | None = None,
-    low: float = 0.0,
-    high: float = 10.0,
-    score_pattern: str | None = None,
-    temperature: float | None = 0.0,
-    max_tokens: int | None = 1024,
+    low: Annotated[float, Range(finite=True)] = 0.0,
+    high: Annotated[float, Range(finite=True)] = 10.0,
+    score_pattern: Annotated[str, IsPattern(groups=1)] | None = None,
+    temperature: Annotated[float, Range(0, finite=True)] | None = 0.0,
+    max_tokens: Annotated[int, Range(1)] | None = 1024,
     extra_body: Mapping[str, Any] | None = None,
-    concurrency: int = 16,
-    request_timeout: float = 60.0,
-    retries: int = 4,
-    backoff: float = 1.0,
-    give_up_after: float = 300.0,
-    cache_size: int = 4096,
-    max_characters: int = 60_000,
-    think: str | None = "think",
+    concurrency: Annotated[int, Range(1, 1024)] = 16,
+    request_timeout: Annotated[float, Range(0.01, 3600)] = 60.0,
+    retries: Annotated[int, Range(0, 20)] = 4,
+    backoff: Annotated[float, Range(0, 60)] = 1.0,
+    give_up_after: Annotated[float, Range(0.01, 3000)] = 300.0,
+    cache_size: Annotated[int, Range(0)] = 4096,
+    max_characters: Annotated[int, Range(2)] = 60_000,
+    think: TagName | None = "think",
 ) -> Verdict:
     r"""Score what a language model says about the completion, from 0 (``low``) to 1 (``high``).
 
@@ -90,8 +150,6 @@ async def judge(
         max_characters: of each text; more is left out of its middle, and said to be.
         think: tag of the thinking section that is not shown to the judge; None shows everything.
     """
-    options = {name: value for name, value in locals().items() if name not in {"completion", "prompt", "answer"}}
-    require("judge", check_options(**options))
     endpoint = Endpoint(
         f"{base_url.rstrip('/')}/chat/completions", _key(api_key_env), float(request_timeout), retries, float(backoff)
     )
@@ -143,90 +201,3 @@ def _key(variable: str | None) -> str | None:
     if not key.isascii() or not key.isprintable():
         raise JudgeConfigurationError(f"judge: the environment variable {variable} holds characters that no key has.")
     return key
-
-
-def check_options(
-    *,
-    base_url: str,
-    model: str,
-    rubric: str,
-    api_key_env: str | None,
-    low: float,
-    high: float,
-    score_pattern: str | None,
-    temperature: float | None,
-    max_tokens: int | None,
-    extra_body: Mapping[str, Any] | None,
-    concurrency: int,
-    request_timeout: float,
-    retries: int,
-    backoff: float,
-    give_up_after: float,
-    cache_size: int,
-    max_characters: int,
-    think: str | None,
-) -> list[str]:
-    """The problems with these values."""
-    problems = _url_problems(base_url)
-    problems += [f"{name} is empty." for name, text in (("model", model), ("rubric", rubric)) if not text.strip()]
-    if api_key_env is not None and not _VARIABLE.fullmatch(api_key_env):
-        problems.append(
-            "api_key_env must be the name of an environment variable in capitals (such as OPENAI_API_KEY), never the "
-            "key itself; its value is not shown here in case it is one."
-        )
-    bounds = number("low", low) + number("high", high)
-    problems += bounds or ([] if low < high else [f"low ({low:g}) must be below high ({high:g})."])
-    problems += _pattern_problems(score_pattern)
-    problems += [] if temperature is None else number("temperature", temperature, 0)
-    problems += [] if max_tokens is None else integer("max_tokens", max_tokens, 1)
-    problems += _body_problems(extra_body or {})
-    problems += integer("concurrency", concurrency, 1, 1024) + number("request_timeout", request_timeout, 0.01, 3600)
-    problems += integer("retries", retries, 0, 20) + number("backoff", backoff, 0, 60)
-    problems += number("give_up_after", give_up_after, 0.01, 3000)
-    problems += integer("cache_size", cache_size, 0) + integer("max_characters", max_characters, 2)
-    return problems + ([] if think is None else tag_name("think", think))
-
-
-def _url_problems(base_url: str) -> list[str]:
-    expected = "expected the API's address up to /chat/completions, such as http://localhost:8000/v1"
-    try:
-        parts = urllib.parse.urlsplit(base_url)
-        named = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        return [f"base_url is no address ({error}), {expected}."]
-    if parts.username is not None or parts.password is not None:
-        return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
-    if (
-        parts.scheme not in {"http", "https"}
-        or not named
-        or parts.query
-        or parts.fragment
-        or not base_url.isprintable()
-    ):
-        return [f"base_url is {show(base_url)}, {expected}."]
-    if parts.path.rstrip("/").endswith("/completions"):
-        return [f"base_url is {show(base_url)}, and /chat/completions is added to it: {expected}."]
-    return []
-
-
-def _pattern_problems(pattern: str | None) -> list[str]:
-    if pattern is None:
-        return []
-    try:
-        groups = re.compile(pattern).groups
-    except (re.error, OverflowError, RecursionError) as error:
-        return [f"score_pattern {show(pattern)} is no regular expression: {error}."]
-    return [] if groups == 1 else [f"score_pattern {show(pattern)} has {groups} groups, expected 1: the score."]
-
-
-def _body_problems(body: Mapping[str, Any]) -> list[str]:
-    problems = [
-        f"extra_body sets {name!r}, which the judge sets itself or from its option of that name."
-        for name in _OURS
-        if name in body
-    ]
-    try:
-        json.dumps(body)
-    except (TypeError, ValueError) as error:
-        problems.append(f"extra_body is no JSON: {error}.")
-    return problems

@@ -83,31 +83,67 @@ math-verify; nothing of a completion is ever evaluated as code.
 
 from typing import TYPE_CHECKING, Any
 
+from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Percent, options_of
+from grpo_verifiers.options import TagName
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from grpo_verifiers.golds.report import ColumnReport, GoldProblem
-    from grpo_verifiers.math.options import Conflicts, Matching, Percent
-
-__all__ = ["OPTIONS_CHECKS", "check_gold", "check_golds", "fast", "math"]
+__all__ = ["check_gold", "check_golds", "fast", "math"]
 
 
+def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str, str] | None":
+    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input.
+
+    Returns:
+        The verdict; or, where an algebra system has to look, arguments for :func:`math` that ask the same question in
+        fewer characters; or None where there are no shorter ones.
+    """
+    from grpo_verifiers.math.judge import judge_or_shorten
+
+    return judge_or_shorten(completion, answer, options_of(**options))
+
+
+def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
+    """What is wrong with a gold answer; None when it accepts itself. Takes the options of :func:`math`."""
+    from grpo_verifiers.math.golds import problem_of
+
+    return problem_of(answer, options_of(**options))
+
+
+def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
+    """Check a column of gold answers: each must be readable and accept itself. Takes the options of :func:`math`."""
+    from grpo_verifiers.math.golds import check_answers
+
+    return check_answers(answers, options_of(**options))
+
+
+def stated(completion: str, **options: Any) -> str | None:
+    """The answer that a completion states; None where there is none, or several. Takes the options of :func:`math`."""
+    from grpo_verifiers.math.extract import extract
+
+    answers = extract(completion, options_of(**options)).answers
+    return answers[0] if len(answers) == 1 else None
+
+
+@Traits(home="process", timeout=5.0, pure=True, fast=fast, golds=check_golds, stated=stated)
 def math(
     completion: str,
     answer: str,
     *,
-    conflicts: "Conflicts" = "reject",
+    conflicts: Conflicts = "reject",
     last_number: bool = False,
     evaluated: bool = True,
     reduced: bool = True,
-    units: "Matching" = "match",
-    bases: "Matching" = "match",
-    percent: "Percent" = "either",
-    decimals: int = 4,
+    units: Matching = "match",
+    bases: Matching = "match",
+    percent: Percent = "either",
+    decimals: Decimals = 4,
     decimal_comma: bool = True,
-    think: str | None = "think",
+    think: TagName | None = "think",
 ) -> Verdict:
     """Whether the completion's final answer is the gold answer.
 
@@ -130,52 +166,8 @@ def math(
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     from grpo_verifiers.math.judge import judge_fully
-    from grpo_verifiers.math.options import options_of
 
     options = options_of(
         conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think
     )
     return judge_fully(completion, answer, options)
-
-
-def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str, str] | None":
-    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input.
-
-    Returns:
-        The verdict; or, where an algebra system has to look, arguments for :func:`math` that ask the same question in
-        fewer characters; or None where there are no shorter ones.
-    """
-    from grpo_verifiers.math.judge import judge_or_shorten
-    from grpo_verifiers.math.options import options_of
-
-    return judge_or_shorten(completion, answer, options_of(**options))
-
-
-def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
-    """What is wrong with a gold answer; None when it accepts itself. Takes the options of :func:`math`."""
-    from grpo_verifiers.math.golds import problem_of
-    from grpo_verifiers.math.options import options_of
-
-    return problem_of(answer, options_of(**options))
-
-
-def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
-    """Check a column of gold answers: each must be readable and accept itself. Takes the options of :func:`math`."""
-    from grpo_verifiers.math.golds import check_answers
-    from grpo_verifiers.math.options import options_of
-
-    return check_answers(answers, options_of(**options))
-
-
-def _option_problems(**options: Any) -> list[str]:
-    from grpo_verifiers.math.options import options_of
-
-    try:
-        options_of(**options)
-    except (TypeError, ValueError) as error:
-        return [str(error)]
-    return []
-
-
-OPTIONS_CHECKS = {"math": _option_problems}
-"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.text._options import tag_name
+from grpo_verifiers.options import Range, TagName, option_problems
 
 Conflicts = Literal["reject", "last"]
 
 Matching = Literal["match", "ignore"]
 
 Percent = Literal["either", "value"]
+Decimals = Annotated[int, Range(0, 15)]
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,13 @@ class Options:
     units: Matching = "match"
     bases: Matching = "match"
     percent: Percent = "either"
-    decimals: int = 4
+    decimals: Decimals = 4
     decimal_comma: bool = True
-    think: str | None = "think"
-
-    def __post_init__(self) -> None:
-        for name, kind in (("conflicts", Conflicts), ("units", Matching), ("bases", Matching), ("percent", Percent)):
-            value, allowed = getattr(self, name), get_args(kind)
-            if value not in allowed:
-                raise ValueError(f"math: {name}={value!r}, expected one of {', '.join(map(repr, allowed))}.")
-        for name in ("last_number", "evaluated", "reduced", "decimal_comma"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"math: {name}={getattr(self, name)!r}, expected true or false.")
-        if not isinstance(self.decimals, int) or isinstance(self.decimals, bool) or not 0 <= self.decimals <= 15:
-            raise ValueError(f"math: decimals={self.decimals!r}, expected an integer from 0 (exact only) to 15.")
-        if self.think is not None and (problems := tag_name("think", self.think)):
-            raise ValueError(f"math: {problems[0]}")
+    think: TagName | None = "think"
 
 
 DEFAULTS = Options()
+_NAMES = [field.name for field in fields(Options)]
 
 
 def options_of(*values: Any, **given: Any) -> Options:
@@ -73,11 +61,10 @@ def options_of(*values: Any, **given: Any) -> Options:
 
 
 def _made(*values: Any, **given: Any) -> Options:
-    known = [field.name for field in fields(Options)]
-    for name in given:
-        if name not in known:
-            raise TypeError(f"math: {unknown('option', name, known)}")
-    return Options(*values, **given)
+    named = dict(zip(_NAMES, values, strict=False)) | given
+    if problems := option_problems("math", Options, named, where="option", bare=True):
+        raise ValueError("\n".join(problems))
+    return Options(**named)
 
 
 _kept = lru_cache(maxsize=256, typed=True)(_made)  # typed: 1 is no option where True is

@@ -6,8 +6,7 @@ own returns ``Verdict(score, steps=(Step(start, end, score), ...))``; `step_verd
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.registry import lazy_names
-from grpo_verifiers.text._options import OptionCheck
+from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
     from grpo_verifiers.steps._code_steps import code_steps as code_steps
@@ -27,8 +26,5 @@ _NAMES = {
     "segment": f"{__name__}.segments",
     "step_verdict": f"{__name__}.aggregate",
 }
-OPTIONS_CHECKS = {name: OptionCheck(_NAMES[name], name) for name in ("code_steps", "math_steps", "prm")}
-"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""
-
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = ["OPTIONS_CHECKS", *_NAMES]  # noqa: PLE0604 - one list of names, not two
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

@@ -11,18 +11,19 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from grpo_verifiers.code._code import _after_failure
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.names import unknown_names
-from grpo_verifiers.code.levels import LEVELS, SandboxError, choose
+from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import shared_pool
 from grpo_verifiers.code.question import pack_tests, unpack_kind, unpack_tests
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
+from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.fences import dedented, last_block_at
 from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
@@ -30,7 +31,7 @@ from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
-from grpo_verifiers.text._options import integer, number, one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _IDLE = re.compile(
@@ -96,18 +97,25 @@ class _Case:
         return self.budget.bounded(self.limits)
 
 
+def _option_problems(*, level: Level, highest: Level, **_: Any) -> list[str]:
+    return level_problems(level, highest)
+
+
+@Traits(
+    isolation="inline", timeout=3600.0, max_concurrency=4096, pure=True, steps=True, option_problems=_option_problems
+)
 async def code_steps(
     completion: str,
     completion_text: str,
     tests: Any,
     *,
     aggregate: Aggregate = "min",
-    time_limit: float = 5.0,
-    memory: float = 1.0,
-    max_source: int = 100_000,
-    level: Literal["full", "process", "none"] = "process",
-    highest: Literal["full", "process", "none"] = "full",
-    think: str | None = "think",
+    time_limit: Annotated[float, Range(0.01, 3600)] = 5.0,
+    memory: Annotated[float, Range(0.05, 1024)] = 1.0,
+    max_source: Annotated[int, Range(1, 1 << 20)] = 100_000,
+    level: Level = "process",
+    highest: Level = "full",
+    think: TagName | None = "think",
 ) -> Verdict:
     """Score each statement of the last Python program by the share of tests under which it runs through.
 
@@ -129,10 +137,6 @@ async def code_steps(
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     del completion
-    problems = _value_problems(
-        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest, think=think
-    )
-    require("code_steps", problems)
     try:
         read = read_tests(tests)
     except BadTestsError as error:
@@ -302,37 +306,3 @@ def _defines(case: _Case, names: set[str]) -> int | None:
     binds = re.compile(rf"^(?:(?:async\s+)?def|class)\s+(?:{chosen})\b|^(?:{chosen})\s*=", re.MULTILINE)
     found = [at for at in range(case.program.whole) if binds.search(case.program.statement(at))]
     return found[-1] if found else None
-
-
-def check_options(
-    *,
-    aggregate: Aggregate,
-    time_limit: float,
-    memory: float,
-    max_source: int,
-    level: Level,
-    highest: Level,
-    think: str | None,
-) -> list[str]:  # fmt: skip
-    """The problems with these values, and with what this machine offers for them."""
-    del aggregate  # its type says it all
-    problems = _value_problems(
-        time_limit=time_limit, memory=memory, max_source=max_source, level=level, highest=highest, think=think
-    )
-    if not problems:
-        try:
-            choose(level, highest)
-        except SandboxError as error:
-            problems.append(str(error))
-    return problems
-
-
-def _value_problems(
-    *, time_limit: float, memory: float, max_source: int, level: Any, highest: Any, think: str | None
-) -> list[str]:  # fmt: skip
-    problems = number("time_limit", time_limit, 0.01, 3600) + number("memory", memory, 0.05, 1024)
-    problems += integer("max_source", max_source, 1, 1 << 20)
-    ranks = one_of("level", level, LEVELS) + one_of("highest", highest, LEVELS)
-    if not ranks and LEVELS.index(highest) < LEVELS.index(level):
-        ranks = [f"highest ({highest!r}) is below level ({level!r})."]
-    return problems + ranks + ([] if think is None else tag_name("think", think))

@@ -4,16 +4,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from grpo_verifiers.exec.samples import content_text
+from grpo_verifiers.options import Range
 from grpo_verifiers.reading.budget import OverBudgetError, limited
 from grpo_verifiers.steps._drift import Drift
 from grpo_verifiers.steps._equations import chains
 from grpo_verifiers.steps._links import Holds, links, shape
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, segmenter_problems, without_specials
-from grpo_verifiers.text._options import integer, require
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -27,13 +28,31 @@ _DETAIL = 120
 
 @dataclass(frozen=True)
 class _Policy:
-    steps: str
-    aggregate: Aggregate
-    rounding: bool
-    distinct: bool
-    max_steps: int | None
+    steps: str = "newline"
+    aggregate: Aggregate = "min"
+    rounding: bool = True
+    distinct: bool = False
+    max_steps: int | None = None
 
 
+def quick_math_steps(completion: str, completion_text: str, prompt: Any = None, **options: Any) -> Verdict | None:
+    """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker has to look."""
+    del completion
+    policy = _Policy(**options)
+    if len(completion_text) > _INLINE_CHARS or ":" in policy.steps:
+        return None
+    try:
+        with limited():
+            return _judged(completion_text, prompt, policy, full=False)
+    except OverBudgetError:
+        return None
+
+
+def _option_problems(*, steps: str, **_: Any) -> list[str]:
+    return segmenter_problems(steps)
+
+
+@Traits(home="process", timeout=5.0, pure=True, steps=True, fast=quick_math_steps, option_problems=_option_problems)
 def math_steps(
     completion: str,
     completion_text: str,
@@ -43,7 +62,7 @@ def math_steps(
     aggregate: Aggregate = "min",
     rounding: bool = True,
     distinct: bool = False,
-    max_steps: int | None = None,
+    max_steps: Annotated[int, Range(1)] | None = None,
 ) -> Verdict:
     """Check the equations that each step states: 1 if all hold, 0 if one does not, not scored where there is none.
 
@@ -67,34 +86,9 @@ def math_steps(
         max_steps: right steps that are scored; later ones are left out. None: all.
     """
     del completion
-    given = {"steps": steps, "aggregate": aggregate, "rounding": rounding, "distinct": distinct}
-    require("math_steps", check_options(**given, max_steps=max_steps))  # type: ignore[arg-type]  # by name
     verdict = _judged(completion_text, prompt, _Policy(steps, aggregate, rounding, distinct, max_steps), full=True)
     assert verdict is not None
     return verdict
-
-
-def quick_math_steps(
-    completion: str,
-    completion_text: str,
-    prompt: Any = None,
-    *,
-    steps: str = "newline",
-    aggregate: Aggregate = "min",
-    rounding: bool = True,
-    distinct: bool = False,
-    max_steps: int | None = None,
-) -> Verdict | None:
-    """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker has to look."""
-    del completion
-    if len(completion_text) > _INLINE_CHARS or ":" in steps:
-        return None
-    try:
-        with limited():
-            policy = _Policy(steps, aggregate, rounding, distinct, max_steps)
-            return _judged(completion_text, prompt, policy, full=False)
-    except OverBudgetError:
-        return None
 
 
 def _judged(text: str, prompt: Any, policy: _Policy, *, full: bool) -> Verdict | None:
@@ -155,15 +149,3 @@ def _asked(prompt: Any) -> str:
     if isinstance(prompt, str) or prompt is None:
         return prompt or ""
     return "\n".join(content_text(message.get("content")) for message in prompt)
-
-
-def check_options(
-    *,
-    steps: str,
-    aggregate: Aggregate,  # noqa: ARG001 - all are passed
-    rounding: bool,  # noqa: ARG001
-    distinct: bool = False,  # noqa: ARG001
-    max_steps: int | None = None,
-) -> list[str]:
-    """The problems with these values."""
-    return segmenter_problems(steps) + ([] if max_steps is None else integer("max_steps", max_steps, 1))

@@ -4,14 +4,15 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.samples import content_text
+from grpo_verifiers.options import Range
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, segmenter_problems
-from grpo_verifiers.text._options import integer, require
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 Style = Literal["qwen", "shepherd", "concat"]
@@ -20,6 +21,36 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _STEP_TAG = re.compile(r"</?step>", re.IGNORECASE)
 
 
+def _option_problems(
+    *, model: str, style: Style, steps: str, separator: str | None, system: str | None, good: str, bad: str,
+    positive: int, device: str, revision: str | None, trust_remote_code: bool, **_: Any,
+) -> list[str]:  # fmt: skip
+    problems = segmenter_problems(steps)
+    folder = Path(model).expanduser()
+    if not model:
+        problems.append("model is empty, expected the name or folder of a checkpoint.")
+    elif (model.startswith((".", "/", "~")) or model.count("/") > 1) and not folder.is_dir():
+        problems.append(f"model is {model!r}, which is no folder.")
+    if separator == "":
+        problems.append("separator is empty, expected what stands behind each step.")
+    if device != "auto" and not re.fullmatch(r"cpu|(?:cuda|xpu|mps|npu)(?::\d+)?", device):
+        problems.append(f"device is {device!r}, expected auto, cpu, or a device such as cuda:0.")
+    if system is not None and style != "qwen":
+        problems.append(f"system is read by the style 'qwen' only, and style is {style!r}: remove one.")
+    if style != "shepherd" and (good, bad) != ("+", "-"):
+        problems.append(f"good and bad are read by the style 'shepherd' only, and style is {style!r}.")
+    if style == "shepherd" and positive != 1:
+        problems.append("positive is read by the styles 'qwen' and 'concat'; 'shepherd' has good and bad.")
+    if trust_remote_code and not folder.is_dir() and not _COMMIT.fullmatch(revision or ""):
+        problems.append(
+            f"trust_remote_code runs whatever the repository {model!r} holds, so it needs revision as the commit hash "
+            f"(40 hexadecimal digits) that you have read, and revision is {revision!r}."
+        )
+    return problems
+
+
+# In the trainer it has the training device; a timeout moves it into a worker process, which has the CPU only.
+@Traits(home="inline", steps=True, option_problems=_option_problems)
 def prm(
     completions: Sequence[str],
     prompts: Sequence[Any],
@@ -33,9 +64,9 @@ def prm(
     system: str | None = None,
     good: str = "+",
     bad: str = "-",
-    positive: int = 1,
-    batch_size: int = 8,
-    max_length: int | None = None,
+    positive: Annotated[int, Range(0)] = 1,
+    batch_size: Annotated[int, Range(1)] = 8,
+    max_length: Annotated[int, Range(8)] | None = None,
     device: str = "auto",
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     revision: str | None = None,
@@ -73,14 +104,6 @@ def prm(
         trust_remote_code: run code that comes with the checkpoint; from the Hub it needs ``revision`` as a commit hash.
     """
     del completions
-    require(
-        "prm",
-        check_options(
-            model=model, style=style, steps=steps, aggregate=aggregate, separator=separator, system=system, good=good,
-            bad=bad, positive=positive, batch_size=batch_size, max_length=max_length, device=device, dtype=dtype,
-            revision=revision, trust_remote_code=trust_remote_code,
-        ),
-    )  # fmt: skip
     from grpo_verifiers.steps._prm_model import Reader, load
 
     loaded = load(
@@ -124,35 +147,3 @@ def _question(prompt: Any) -> str:
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     return next((content_text(m.get("content")) for m in reversed(prompt) if m.get("role") == "user"), "")
-
-
-def check_options(
-    *, model: str, style: Style, steps: str, aggregate: Aggregate, separator: str | None, system: str | None,
-    good: str, bad: str, positive: int, batch_size: int, max_length: int | None, device: str, dtype: str,
-    revision: str | None, trust_remote_code: bool,
-) -> list[str]:  # fmt: skip
-    """The problems with these values."""
-    del aggregate, dtype
-    problems = segmenter_problems(steps) + integer("batch_size", batch_size, 1) + integer("positive", positive, 0)
-    problems += [] if max_length is None else integer("max_length", max_length, 8)
-    folder = Path(model).expanduser()
-    if not model:
-        problems.append("model is empty, expected the name or folder of a checkpoint.")
-    elif (model.startswith((".", "/", "~")) or model.count("/") > 1) and not folder.is_dir():
-        problems.append(f"model is {model!r}, which is no folder.")
-    if separator == "":
-        problems.append("separator is empty, expected what stands behind each step.")
-    if device != "auto" and not re.fullmatch(r"cpu|(?:cuda|xpu|mps|npu)(?::\d+)?", device):
-        problems.append(f"device is {device!r}, expected auto, cpu, or a device such as cuda:0.")
-    if system is not None and style != "qwen":
-        problems.append(f"system is read by the style 'qwen' only, and style is {style!r}: remove one.")
-    if style != "shepherd" and (good, bad) != ("+", "-"):
-        problems.append(f"good and bad are read by the style 'shepherd' only, and style is {style!r}.")
-    if style == "shepherd" and positive != 1:
-        problems.append("positive is read by the styles 'qwen' and 'concat'; 'shepherd' has good and bad.")
-    if trust_remote_code and not folder.is_dir() and not _COMMIT.fullmatch(revision or ""):
-        problems.append(
-            f"trust_remote_code runs whatever the repository {model!r} holds, so it needs revision as the commit hash "
-            f"(40 hexadecimal digits) that you have read, and revision is {revision!r}."
-        )
-    return problems

@@ -6,8 +6,7 @@ Every check is a plain function: ``completion`` first, dataset columns after it,
 
 from typing import TYPE_CHECKING
 
-from grpo_verifiers.registry import lazy_names
-from grpo_verifiers.text._options import OptionCheck
+from grpo_verifiers.lazy import lazy_names
 
 if TYPE_CHECKING:
     from grpo_verifiers.text._choice import choice as choice
@@ -38,8 +37,5 @@ _CHECKS = (
     "think_format",
 )
 _NAMES = {name: f"{__name__}._{name}" for name in _CHECKS}
-OPTIONS_CHECKS = {name: OptionCheck(module, name) for name, module in _NAMES.items()}
-"""Name of a check to a callable that takes its options as keywords and returns the problems with their values."""
-
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
-__all__ = ["OPTIONS_CHECKS", *_NAMES]  # noqa: PLE0604 - one list of names, not two
+__all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

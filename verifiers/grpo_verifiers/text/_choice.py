@@ -2,16 +2,19 @@
 
 import re
 import unicodedata
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.options import Matches, TagName
 from grpo_verifiers.reading.boxes import stated_boxes
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.text._options import one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-_LETTERS = re.compile(r"[A-Z]{2,26}")
+Letters = Annotated[
+    str, Matches(r"(?!.*(.).*\1)[A-Z]{2,26}", "2 to 26 different capital letters in a row, such as 'ABCD'")
+]
 _OPEN = r"[\s*_\"'`($\[{]{0,12}(?:\\(?:boxed|text|textbf|mathrm|mathbf)\s{0,3}\{[\s(]{0,3}){0,2}"
 _CLOSE = r"[\s*_\"'`)\]}.$]{0,12}"
 _LINK = r"(?:[\s*_]{0,9}(?:(?i:is|are|be|would|should|must|will|the|correct|option|choice|letter|answer|likely)\b|:|=))"
@@ -23,13 +26,20 @@ _AFTER = r"(?i:\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b)"
 _JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||、|(?i:\b(?:and|or|and/or|both|also)\b)|或|和)){1,3}\s{0,3}"
 
 
+def stated_letter(completion: str, *, letters: str = "ABCDE", **options: Any) -> str | None:
+    """The letter that a completion declares; None where there is none, or several."""
+    verdicts = ((letter, choice(completion, letter, letters=letters, **options)) for letter in letters)
+    return next((letter for letter, verdict in verdicts if verdict.status is Status.CORRECT), None)
+
+
+@Traits(home="inline", pure=True, stated=stated_letter)
 def choice(
     completion: str,
     answer: Any,
     *,
-    letters: str = "ABCDE",
+    letters: Letters = "ABCDE",
     conflicts: Literal["reject", "last"] = "reject",
-    think: str | None = "think",
+    think: TagName | None = "think",
 ) -> Verdict:
     r"""Score 1 where the completion, outside its thinking, declares the right letter and no other.
 
@@ -45,7 +55,6 @@ def choice(
             correct themselves, and pays for answers that are tried in turn.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
-    require("choice", check_options(letters=letters, conflicts=conflicts, think=think))
     gold = _gold(answer, letters)
     if gold is None:
         return excused(f"the answer column names none of {letters}: {show(answer)}")
@@ -116,11 +125,3 @@ def _gold(answer: Any, letters: str) -> str | None:
     )
     letter = match[1].upper() if match else ""
     return letter if letter and letter in letters else None
-
-
-def check_options(*, letters: str, conflicts: str, think: str | None) -> list[str]:
-    """The problems with these values."""
-    problems = one_of("conflicts", conflicts, ("reject", "last"))
-    if not isinstance(letters, str) or not _LETTERS.fullmatch(letters) or len(set(letters)) < len(letters):
-        problems.append(f"letters is {letters!r}, expected 2 to 26 different capital letters in a row, such as 'ABCD'.")
-    return problems + ([] if think is None else tag_name("think", think))

@@ -4,20 +4,26 @@ import unicodedata
 from typing import Any, Literal
 
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.options import TagName
 from grpo_verifiers.reading.tags import tagged
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.text._options import one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-_FORMS = ("none", "NFC", "NFKC")
+
+def stated_text(completion: str, *, tag: str | None = None, think: str | None = "think", **_: Any) -> str | None:
+    """The text that a completion states; None where there is none, or several."""
+    parts = _parts(completion, tag=tag, think=think)
+    return parts[0] if len(parts) == 1 and parts[0].strip() else None
 
 
+@Traits(home="inline", pure=True, stated=stated_text)
 def exact(
     completion: str,
     answer: Any,
     *,
-    tag: str | None = None,
-    think: str | None = "think",
+    tag: TagName | None = None,
+    think: TagName | None = "think",
     strip: bool = True,
     ignore_case: bool = False,
     collapse_whitespace: bool = False,
@@ -35,7 +41,6 @@ def exact(
         collapse_whitespace: treat every run of whitespace as one space.
         unicode: normal form of both sides. "NFKC" also folds wide letters, and turns "x²" into "x2".
     """
-    require("exact", check_options(tag=tag, think=think, unicode=unicode))
     golds = list(answer) if isinstance(answer, list | tuple | set | frozenset) else [answer]
     texts = [g if isinstance(g, str) else str(g) for g in golds if isinstance(g, str | int | float)]
 
@@ -48,7 +53,7 @@ def exact(
     wanted = {fold(text) for text in texts}
     if len(texts) < len(golds) or not texts or any(not text.strip() for text in wanted):
         return excused(f"the answer column holds no text to compare with: {show(answer)}")
-    found = {fold(part) for part in stated(completion, tag=tag, think=think)}
+    found = {fold(part) for part in _parts(completion, tag=tag, think=think)}
     if not found:
         return Verdict(0.0, Status.UNPARSABLE, f"no <{tag}>…</{tag}> outside the thinking")
     if len(found) > 1:
@@ -57,15 +62,7 @@ def exact(
     return Verdict(1.0 if said in wanted else 0.0, detail=f"{show(said)} against {show(answer)}")
 
 
-def stated(completion: str, *, tag: str | None = None, think: str | None = "think") -> list[str]:
+def _parts(completion: str, *, tag: str | None, think: str | None) -> list[str]:
     """What a completion states: its answer part, or the contents of a tag in it."""
     text = answer_part(completion, think)
     return [section.content for section in tagged(text, tag)] if tag else [text]
-
-
-def check_options(*, tag: str | None, think: str | None, unicode: str, **_: bool) -> list[str]:
-    """The problems with these values."""
-    problems = one_of("unicode", unicode, _FORMS)
-    for name, value in (("tag", tag), ("think", think)):
-        problems += [] if value is None else tag_name(name, value)
-    return problems

@@ -9,23 +9,33 @@ from urllib.parse import urljoin
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.options import TagName
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.text._options import one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-_FENCES = ("allowed", "required", "forbidden")
 _DATA = ("const", "default", "enum", "examples")
 _EXTRA = "json_schema needs the package jsonschema: pip install 'grpo-plus[json]'."
 
 
+def _option_problems(*, schema: Mapping[str, Any] | None, **_: str | None) -> list[str]:
+    try:
+        if schema is not None:
+            _validator(schema)
+    except ValueError as error:
+        return [f"schema: {error}"]
+    return []
+
+
+@Traits(home="process", timeout=5.0, pure=True, option_problems=_option_problems)
 def json_schema(
     completion: str,
     row_schema: Any = None,
     *,
     schema: Mapping[str, Any] | None = None,
     fences: Literal["allowed", "required", "forbidden"] = "allowed",
-    think: str | None = "think",
+    think: TagName | None = "think",
 ) -> Verdict:
     """Score 1 where the completion, outside its thinking, is JSON that satisfies the schema.
 
@@ -42,7 +52,6 @@ def json_schema(
         fences: whether a fenced block may, must, or must not be used.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
-    require("json_schema", check_options(schema=None, fences=fences, think=think))
     if row_schema is None and schema is None:
         raise VerifierFailedError("json_schema has no schema: set its option schema, or map row_schema to a column.")
     try:
@@ -152,14 +161,3 @@ def _refs(schema: Any) -> list[str]:
         elif isinstance(item, list):
             stack += item
     return found
-
-
-def check_options(*, schema: Mapping[str, Any] | None, fences: str, think: str | None) -> list[str]:
-    """The problems with these values."""
-    problems = one_of("fences", fences, _FENCES) + ([] if think is None else tag_name("think", think))
-    if schema is not None:
-        try:
-            _validator(schema)
-        except (ValueError, VerifierFailedError) as error:
-            problems.append(str(error) if isinstance(error, VerifierFailedError) else f"schema: {error}")
-    return problems

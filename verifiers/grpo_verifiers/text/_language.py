@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.text._options import require
 from grpo_verifiers.text._scripts import LANGUAGES, SCRIPTS, script_of, split_prose
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff])[\u0370-\u03ff](?![\u0370-\u03ff])")
 _SYMBOLIC = ("Latin", "Greek")
 
 
+def _option_problems(*, language: str) -> list[str]:
+    if language == "prompt" or language in LANGUAGES or language in SCRIPTS:
+        return []
+    return [unknown("language", language, ["prompt", *LANGUAGES, *SCRIPTS])]
+
+
+@Traits(home="inline", pure=True, option_problems=_option_problems)
 def language(completion: str, prompt: Any = None, *, language: str = "prompt") -> Verdict:
     """Score the share of letters that are written in the expected script.
 
@@ -27,7 +34,6 @@ def language(completion: str, prompt: Any = None, *, language: str = "prompt") -
         language: a language code ("en", "zh", "ja"), a script ("Latin"), or "prompt": the script of the question's
             letters; a prompt without letters leaves the completion out.
     """
-    require("language", check_options(language=language))
     if language == "prompt":
         expected = _dominant(_letters(_text_of(prompt)))
         if not expected:
@@ -81,10 +87,3 @@ def _text_of(prompt: Any) -> str:
         return content
     parts = content if isinstance(content, list) else []
     return "\n".join(str(p["text"]) for p in parts if isinstance(p, Mapping) and isinstance(p.get("text"), str))
-
-
-def check_options(*, language: str) -> list[str]:
-    """The problems with these values."""
-    if language == "prompt" or language in LANGUAGES or language in SCRIPTS:
-        return []
-    return [unknown("language", language, ["prompt", *LANGUAGES, *SCRIPTS])]

@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
-from grpo_verifiers.text._options import integer, number, require
+from grpo_verifiers.options import Range
 from grpo_verifiers.text._tokens import token_ids
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 
+@Traits(home="inline", pure=True)
 def length_cosine(
     completion: str,  # noqa: ARG001 - every check takes it
     completion_ids: Sequence[int] | None = None,
     *,
-    max_len: int,
-    shortest: float = 1.0,
-    longest: float = 0.0,
+    max_len: Annotated[int, Range(1)],
+    shortest: Annotated[float, Range(finite=True)] = 1.0,
+    longest: Annotated[float, Range(finite=True)] = 0.0,
 ) -> Verdict:
     r"""Score ``longest + (shortest - longest) / 2 · (1 + cos(π · min(1, tokens / max_len)))``.
 
@@ -34,14 +37,8 @@ def length_cosine(
         shortest: score at length 0.
         longest: score at ``max_len`` and beyond; above ``shortest`` to reward length.
     """
-    require("length_cosine", check_options(max_len=max_len, shortest=shortest, longest=longest))
     length = len(token_ids("length_cosine", completion_ids))
     share = (1.0 + math.cos(math.pi * min(1.0, length / max_len))) / 2.0
     score = longest + (shortest - longest) * share
     low, high = sorted((shortest, longest))
     return Verdict(min(high, max(low, score)), detail=f"{length} of {max_len} tokens")
-
-
-def check_options(*, max_len: int, shortest: float, longest: float) -> list[str]:
-    """The problems with these values."""
-    return integer("max_len", max_len, 1) + number("shortest", shortest) + number("longest", longest)

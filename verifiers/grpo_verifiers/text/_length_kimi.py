@@ -5,13 +5,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from grpo_verifiers.text._options import one_of, require
 from grpo_verifiers.text._tokens import token_ids
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 _PARTS = ("both", "bonus", "penalty")
 
 
+@Traits(home="inline", pure=True)
 def length_kimi(
     completions: Sequence[str],
     prompts: Sequence[Any],
@@ -34,7 +35,6 @@ def length_kimi(
         completion_ids: their sampled tokens.
         part: the whole score, its positive part, or its negative part.
     """
-    require("length_kimi", check_options(part=part))
     rows = token_ids("length_kimi", completion_ids)
     if not len(completions) == len(prompts) == len(rows):
         raise ValueError(
@@ -61,8 +61,3 @@ def _score(length: int, shortest: int, longest: int, part: str) -> Verdict:
     score = 0.0 if longest == shortest else 0.5 - (length - shortest) / (longest - shortest)
     score = max(0.0, score) if part == "bonus" else min(0.0, score) if part == "penalty" else score
     return Verdict(score, Status.WRONG if score < 0 else Status.CORRECT, detail)
-
-
-def check_options(*, part: str) -> list[str]:
-    """The problems with these values."""
-    return one_of("part", part, _PARTS)

@@ -3,17 +3,17 @@
 import math
 import re
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases, retracted
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.text._options import number, one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-_SOURCES = ("auto", "boxed", "tag", "hashes", "whole", "last")
 _DIGITS = 1000  # beyond this, digits and exponents are no answer but an attack on the arithmetic
 
 _PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
@@ -25,14 +25,22 @@ _THIN = re.compile(r"(?<=[0-9])(?:\\[,;!: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
 _HASHES = re.compile(r"####([^\n]*)")
 
 
+def stated_number(completion: str, *, source: str = "auto", think: str | None = "think", **_: float) -> str | None:
+    """The number that a completion states, as written; None where there is none, or several."""
+    declared, _problem = _declared(completion, source=source, think=think)
+    values = {parse_number(part) for part in declared}
+    return declared[-1].strip() if len(values) == 1 and None not in values else None
+
+
+@Traits(home="inline", pure=True, stated=stated_number)
 def numeric(
     completion: str,
     answer: Any,
     *,
-    rel_tol: float = 1e-9,
-    abs_tol: float = 0.0,
+    rel_tol: Annotated[float, Range(0, 1, open_high=True)] = 1e-9,
+    abs_tol: Annotated[float, Range(0, finite=True)] = 0.0,
     source: Literal["auto", "boxed", "tag", "hashes", "whole", "last"] = "auto",
-    think: str | None = "think",
+    think: TagName | None = "think",
 ) -> Verdict:
     r"""Score 1 where ``|value - answer| <= max(abs_tol, rel_tol · |answer|)``, computed exactly.
 
@@ -52,11 +60,10 @@ def numeric(
             "whole"; "last": the last number anywhere, which pays for rambling.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
-    require("numeric", check_options(rel_tol=rel_tol, abs_tol=abs_tol, source=source, think=think))
     expected = _gold(answer)
     if expected is None:
         return excused(f"the answer column holds no finite number: {show(answer)}")
-    declared, problem = stated(completion, source=source, think=think)
+    declared, problem = _declared(completion, source=source, think=think)
     if not declared:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
     values = {parse_number(text) for text in dict.fromkeys(declared)}
@@ -105,7 +112,7 @@ def _gold(answer: Any) -> Fraction | None:
     return parse_number(answer)
 
 
-def stated(completion: str, *, source: str = "auto", think: str | None = "think") -> tuple[list[str], str]:
+def _declared(completion: str, *, source: str, think: str | None) -> tuple[list[str], str]:
     """What a completion states as its number, in order of the forms; or why there is none."""
     text = answer_part(completion, think)
     whole = [text] if text.strip() else []
@@ -145,9 +152,3 @@ def _numbers(parts: list[str]) -> list[str]:
         if len(values) > 1:
             break
     return found
-
-
-def check_options(*, rel_tol: float, abs_tol: float, source: str, think: str | None) -> list[str]:
-    """The problems with these values."""
-    problems = number("rel_tol", rel_tol, 0, 1, below_high=True) + number("abs_tol", abs_tol, 0)
-    return problems + one_of("source", source, _SOURCES) + ([] if think is None else tag_name("think", think))

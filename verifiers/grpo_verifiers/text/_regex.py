@@ -1,22 +1,22 @@
 """A pattern of your own."""
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.options import IsPattern, TagName
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.text._options import one_of, require, tag_name
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
-_MODES = ("fullmatch", "search")
 
-
+@Traits(home="process", timeout=5.0, pure=True)
 def regex(
     completion: str,
     *,
-    pattern: str,
+    pattern: Annotated[str, IsPattern()],
     mode: Literal["fullmatch", "search"] = "fullmatch",
-    think: str | None = "think",
+    think: TagName | None = "think",
     strip: bool = True,
 ) -> Verdict:
     r"""Score 1 where the pattern matches the completion outside its thinking.
@@ -31,18 +31,7 @@ def regex(
         think: tag of the thinking section that is left out; None leaves nothing out, for patterns of format.
         strip: leave whitespace around the text out.
     """
-    require("regex", check_options(pattern=pattern, mode=mode, think=think))
     text = answer_part(completion, think)
     text = text.strip() if strip else text
     found = getattr(re.compile(pattern), mode)(text)
     return Verdict(1.0, detail=f"matched {show(found.group())}") if found else Verdict(0.0, detail="no match")
-
-
-def check_options(*, pattern: str, mode: str, think: str | None, **_: bool) -> list[str]:
-    """The problems with these values."""
-    problems = one_of("mode", mode, _MODES) + ([] if think is None else tag_name("think", think))
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, TypeError) as error:
-        problems.append(f"pattern {show(pattern)} is no regular expression: {error}.")
-    return problems

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Hashable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
-from grpo_verifiers.text._options import integer, number, one_of, require
+from grpo_verifiers.options import Range
 from grpo_verifiers.text._tokens import token_ids
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 # Scripts written without spaces count a character at a time: Thai, Lao, Burmese, Khmer, kana, bopomofo, Han.
@@ -16,12 +17,13 @@ _DENSE = (
 _UNITS = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+|[^\w\s]")
 
 
+@Traits(home="inline", pure=True)
 def repetition(
     completion: str,
     completion_ids: Sequence[int] | None = None,
     *,
-    n: int = 3,
-    max_penalty: float = -1.0,
+    n: Annotated[int, Range(1, 64)] = 3,
+    max_penalty: Annotated[float, Range(high=0, finite=True)] = -1.0,
     unit: Literal["words", "tokens"] = "words",
 ) -> Verdict:
     """Score ``max_penalty · (1 - distinct n-grams / n-grams)``: 0 without a repeat, towards ``max_penalty`` for a loop.
@@ -37,7 +39,6 @@ def repetition(
         unit: "words" compares words regardless of case, punctuation marks, and single characters of scripts without
             spaces; "tokens" compares the sampled ids.
     """
-    require("repetition", check_options(n=n, max_penalty=max_penalty, unit=unit))
     units: Sequence[Hashable]
     units = token_ids("repetition", completion_ids) if unit == "tokens" else _UNITS.findall(completion.casefold())
     distinct, total = count_ngrams(units, n)
@@ -59,10 +60,3 @@ def count_ngrams(units: Sequence[Hashable], n: int) -> tuple[int, int]:
         names = [seen.setdefault(pair, len(seen)) for pair in zip(names, names[step:], strict=False)]
         size += step
     return len(set(names)), len(names)
-
-
-def check_options(*, n: int, max_penalty: float, unit: str) -> list[str]:
-    """The problems with these values."""
-    return (
-        integer("n", n, 1, 64) + number("max_penalty", max_penalty, high=0) + one_of("unit", unit, ("words", "tokens"))
-    )

@@ -3,11 +3,21 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from grpo_verifiers.text._options import require, tag_name
+from grpo_verifiers.options import TagName
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 
-def tag_count(completion: str, *, tags: Sequence[str] = ("think", "answer"), prefilled: bool = False) -> Verdict:
+def _option_problems(*, tags: Sequence[str], **_: bool) -> list[str]:
+    if not tags:
+        return [f"tags is {tags!r}, expected a list of at least one tag's name."]
+    if len(set(tags)) < len(tags):
+        return [f"tags {list(tags)!r} names a tag twice, and each tag must occur exactly once."]
+    return []
+
+
+@Traits(home="inline", pure=True, option_problems=_option_problems)
+def tag_count(completion: str, *, tags: Sequence[TagName] = ("think", "answer"), prefilled: bool = False) -> Verdict:
     """Score the share of required tags that occur exactly once and stand in order.
 
     Two tags make four: ``<think>``, ``</think>``, ``<answer>``, ``</answer>``. A repeated tag earns nothing, and of
@@ -19,7 +29,6 @@ def tag_count(completion: str, *, tags: Sequence[str] = ("think", "answer"), pre
         tags: names of the sections in their order.
         prefilled: the prompt ends with the first opening tag, so that it is not asked for.
     """
-    require("tag_count", check_options(tags=tags))
     wanted = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")][1 if prefilled else 0 :]
     tails: list[int] = []
     for tag in wanted:
@@ -29,13 +38,3 @@ def tag_count(completion: str, *, tags: Sequence[str] = ("think", "answer"), pre
             slot = bisect_left(tails, place)
             tails[slot : slot + 1] = [place]
     return Verdict(len(tails) / len(wanted), detail=f"{len(tails)} of {len(wanted)} tags once and in order")
-
-
-def check_options(*, tags: Sequence[str], **_: bool) -> list[str]:
-    """The problems with these values."""
-    if isinstance(tags, str) or not tags:
-        return [f"tags is {tags!r}, expected a list of at least one tag's name."]
-    problems = [problem for index, tag in enumerate(tags) for problem in tag_name(f"tags[{index}]", tag)]
-    if len(set(tags)) < len(tags):
-        problems.append(f"tags {list(tags)!r} names a tag twice, and each tag must occur exactly once.")
-    return problems

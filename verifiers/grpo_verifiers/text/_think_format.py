@@ -1,20 +1,27 @@
 """One thinking section with something in it, then an answer."""
 
 import unicodedata
+from typing import Annotated
 
-from grpo_verifiers.text._options import integer, require, tag_name
+from grpo_verifiers.options import Range, TagName
+from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 _BLANK = frozenset("\u2800\u3164\u115f\u1160\uffa0")  # letters and symbols that render as nothing
 
 
+def _option_problems(*, think: str, answer: str | None, **_: int) -> list[str]:
+    return [f"answer and think are both {think!r}: two sections need two tags."] if answer == think else []
+
+
+@Traits(home="inline", pure=True, option_problems=_option_problems)
 def think_format(
     completion: str,
     *,
-    think: str = "think",
-    answer: str | None = None,
+    think: TagName = "think",
+    answer: TagName | None = None,
     prefilled: bool = False,
-    min_think: int = 1,
+    min_think: Annotated[int, Range(1)] = 1,
 ) -> Verdict:
     """Score 1 for ``<think>reasoning</think>answer``, 0 for anything else.
 
@@ -29,7 +36,6 @@ def think_format(
         prefilled: the chat template ends the prompt with the opening tag, so that the completion must not repeat it.
         min_think: visible characters that the thinking must have.
     """
-    require("think_format", check_options(think=think, answer=answer, min_think=min_think))
     tags = [f"<{think}>", f"</{think}>"] + ([f"<{answer}>", f"</{answer}>"] if answer else [])
     for tag in tags:
         expected = 0 if prefilled and tag == tags[0] else 1
@@ -69,13 +75,3 @@ def _ink(text: str, limit: int = 1) -> int:
             if count >= limit:
                 break
     return count
-
-
-def check_options(*, think: str, answer: str | None, min_think: int, **_: bool) -> list[str]:
-    """The problems with these values."""
-    problems = tag_name("think", think) + integer("min_think", min_think, 1)
-    if answer is not None:
-        problems += tag_name("answer", answer)
-        if answer == think:
-            problems.append(f"answer and think are both {think!r}: two sections need two tags.")
-    return problems

@@ -1,0 +1,109 @@
+"""Verdicts from outcomes: what failures of a check mean for its completions, and when they end the run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.errors.messages import readable
+from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.registry import source_of
+from grpo_verifiers.verdict import FAULTS, MAX_DETAIL, Fault, Status, Verdict, blamed, excused
+
+HOPELESS = 32
+"""So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
+BATCH_FAILURE = 8
+"""How many failures one failed call of a batch function counts for: one bad completion may fail them all."""
+
+_log = get_logger("grpo_verifiers")
+
+
+@dataclass
+class Policy:
+    """The policy of one verifier, with its failures in a row across steps.
+
+    Attributes:
+        label: of the verifier, for messages.
+        fn: the check, for messages; None: one of this package, whose source says nothing to users.
+        on_error: as its user set it; None: score 0, but stop where the check does nothing but fail.
+        timeout: of one call.
+        batch: one call judges many completions.
+    """
+
+    label: str
+    fn: Callable[..., Any] | None
+    on_error: Literal["null", "zero", "raise"] | None
+    timeout: float | None
+    batch: bool
+    _failures: int = 0
+    _late: int = 0
+    _warned: set[str] = field(default_factory=set)
+
+    def verdicts(self, outcome: Outcome, rows: int) -> list[Verdict]:
+        """The verdicts of one outcome on so many completions.
+
+        Raises:
+            VerifierFailedError: the check cannot work, does nothing but fail, or ``on_error`` is ``"raise"``.
+        """
+        if outcome.kind == "value":
+            self._failures = self._late = 0
+            return [self._row(verdict) for verdict in outcome.verdicts]
+        if outcome.kind == "timeout":
+            return self._timeouts(outcome, rows)
+        if FAULTS[outcome.kind] is Fault.VERIFIER:
+            raise VerifierFailedError(self._story("cannot run", outcome))
+        self._warn(outcome)
+        if outcome.kind != "died" and self.on_error == "raise":
+            raise VerifierFailedError(self._story("failed, and on_error is 'raise'", outcome))
+        self._failures += min(rows, BATCH_FAILURE) if self.batch else 1
+        if self._failures >= HOPELESS and self.on_error != "zero":
+            counted, self._failures = self._failures, 0
+            what = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
+            raise VerifierFailedError(self._story(what, outcome))
+        if FAULTS[outcome.kind] is Fault.OUTSIDE:
+            return [excused(outcome.message)] * rows
+        return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
+
+    def failed(self, reason: str) -> Verdict:
+        """The verdict on a completion that the check failed on."""
+        if self.on_error == "raise":
+            raise VerifierFailedError(f"verifier {self.label!r} failed, and on_error is 'raise': {reason}")
+        return excused(reason) if self.on_error == "null" else blamed(reason)
+
+    def unreadable(self, why: str) -> None:
+        """Log the first completion whose stated answer could not be read: it has no vote."""
+        if "stated" not in self._warned:
+            self._warned.add("stated")
+            _log.warning("verifier %r: stated %s; expected a text or None. Such samples have no vote.", self.label, why)
+
+    def _timeouts(self, outcome: Outcome, rows: int) -> list[Verdict]:
+        self._late += rows
+        if self._late >= HOPELESS and "late" not in self._warned:
+            self._warned.add("late")
+            _log.warning(
+                "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, "
+                "or the timeout too short?",
+                self.label,
+                self._late,
+                self.timeout,
+            )
+        return [blamed(outcome.message, Status.TIMEOUT)] * rows
+
+    def _row(self, verdict: Verdict | Refused) -> Verdict:
+        """One result of a call that gave verdicts."""
+        if isinstance(verdict, Verdict):
+            return verdict
+        self._warn(Outcome("raised", message=verdict.reason))
+        return self.failed(verdict.reason)
+
+    def _warn(self, outcome: Outcome) -> None:
+        """Log the first failure, with its traceback."""
+        if "failed" not in self._warned:
+            self._warned.add("failed")
+            _log.warning("%s", self._story("failed on a completion", outcome))
+
+    def _story(self, what: str, outcome: Outcome) -> str:
+        where = "" if self.fn is None else f" ({source_of(self.fn)})"
+        trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
+        return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"

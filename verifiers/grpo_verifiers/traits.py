@@ -1,0 +1,206 @@
+"""How a check is run, and what it declares about itself: the keywords of ``@verifier``."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from grpo_verifiers.errors import VerifierError
+from grpo_verifiers.errors.messages import short, unknown
+from grpo_verifiers.options import has_type, hints_of, value_problems
+
+Isolation = Literal["process", "inline"]
+OnError = Literal["null", "zero", "raise"]
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__verifier_traits__"
+_REMEMBERED = 1024
+"""Combinations of options that need no second look, for each check."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a check is run.
+
+    Attributes:
+        timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
+        isolation: in a worker process that can be killed, or in the trainer; None: processes, but for async functions.
+        on_error: what it means that the check raises, or returns what is no verdict: ``"zero"`` scores the completion
+            0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
+            the run, too.
+        max_concurrency: how many calls of an async check run at a time.
+        memory: GiB of address space of a worker, 0 for no cap; None for the default.
+        env: environment variables that workers of this check may see although they look like secrets.
+        home: like ``isolation``, but a timeout moves an inline check to a worker process.
+        builtin: comes with this package: its workers are confined.
+        raw: wants the completions as TRL has them: chats as lists of messages.
+        by_prompt: looks at all completions of a prompt together: where a batch fails, prompts are asked one by one.
+        plugins: modules that workers import first.
+    """
+
+    timeout: float | None = None
+    isolation: Isolation | None = None
+    on_error: OnError | None = None
+    max_concurrency: int = 32
+    memory: float | None = None
+    env: tuple[str, ...] = ()
+    home: Isolation | None = None
+    builtin: bool = False
+    raw: bool = False
+    by_prompt: bool = False
+    plugins: tuple[str, ...] = ()
+
+    def problems(self, what: str) -> list[str]:
+        """Values out of range."""
+        problems = []
+        if self.timeout is not None and not (_is_number(self.timeout) and 0 < self.timeout < 1e9):
+            problems.append(f"{what}: timeout is {short(self.timeout)}, expected seconds greater than 0.")
+        for name, words in (("isolation", ["process", "inline"]), ("on_error", ["null", "zero", "raise"])):
+            if (value := getattr(self, name)) not in {None, *words}:
+                problems.append(f"{what}: {unknown(name, value, words)}")
+        many = self.max_concurrency
+        if not isinstance(many, int) or isinstance(many, bool) or many < 1:
+            problems.append(f"{what}: max_concurrency is {many!r}, expected a whole number of at least 1.")
+        if self.memory is not None and not (_is_number(self.memory) and 0 <= self.memory < 1 << 20):
+            problems.append(f"{what}: memory is {self.memory!r}, expected GiB (0: no cap).")
+        return problems
+
+
+@dataclass(frozen=True)
+class Traits(Settings):
+    """What a check declares: its settings unless a user says otherwise, and what else it can do.
+
+    As a decorator it leaves a plain function, whose options are checked on direct calls, too. ``@verifier`` takes the
+    same keywords and registers the function under a name.
+
+    >>> from typing import Annotated
+    >>> from grpo_verifiers import Verdict, get_verifier
+    >>> from grpo_verifiers.options import Range
+    >>> @Traits(home="inline", pure=True)
+    ... def brief(completion: str, *, most: Annotated[int, Range(1)] = 5) -> Verdict:
+    ...     return Verdict(float(len(completion) <= most))
+    >>> get_verifier(brief, most=3).verify("four").score
+    0.0
+    >>> brief("four", most=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: brief: most is 0, expected an integer of at least 1.
+
+    Attributes:
+        pure: its verdicts depend on its arguments only: equal questions are asked once.
+        steps: whether it gives scores of steps; None: only running it can tell.
+        fast: a function of the same arguments that runs in the trainer, in bounded time. It returns a verdict, or None
+            to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
+        option_problems: takes the options and returns what is wrong with them beyond what the signature says; an error
+            of this package that it raises counts as one more problem.
+        golds: takes gold answers and options and returns a report on those that cannot be used.
+        trials: takes the values of a row and options, and returns completions whose verdicts are known beforehand.
+        gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, beside the check's own.
+        gold_sample: rows that are looked at when training starts; None: all.
+        stated: takes a completion and options and returns the answer that it states, as a gold answer would be
+            written, or None. With it samples can vote (maj@k).
+    """
+
+    _: KW_ONLY
+    pure: bool = False
+    steps: bool | None = None
+    fast: Callable[..., Any] | None = None
+    option_problems: Callable[..., list[str]] | None = None
+    golds: Callable[..., Any] | None = None
+    trials: Callable[..., Any] | None = None
+    gold_columns: tuple[str, ...] = ()
+    gold_sample: int | None = None
+    stated: Callable[..., str | None] | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings alone."""
+        return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+
+    def problems(self, what: str) -> list[str]:
+        """Values out of range."""
+        problems = super().problems(what)
+        for name in ("fast", "option_problems", "golds", "trials", "stated"):
+            if (value := getattr(self, name)) is not None and not callable(value):
+                problems.append(f"{what}: {name} is {short(value)}, expected a function.")
+        if self.gold_sample is not None and (not isinstance(self.gold_sample, int) or self.gold_sample < 1):
+            problems.append(f"{what}: gold_sample is {self.gold_sample!r}, expected a number of rows.")
+        return problems
+
+    def more_problems(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+        """Problems that the check itself finds, with the defaults filled in; none while an option has a wrong type.
+
+        Raises:
+            VerifierError: the check cannot work here (a package is missing, say).
+        """
+        if self.option_problems is None:
+            return []
+        hints = hints_of(fn)
+        options = {name: given.get(name, p.default) for name, p in _options(fn).items()}
+        typed = (
+            value is not inspect.Parameter.empty and has_type(value, hints.get(name, Any))
+            for name, value in options.items()
+        )
+        return self.option_problems(**options) if all(typed) else []
+
+    def attach(self, fn: Fn) -> Fn:
+        """Leave the traits on a function, where `traits_of` finds them, unless they are only settings."""
+        if self != Traits(**vars(self.settings)):
+            setattr(fn, _ATTRIBUTE, self)
+        return fn
+
+    def __call__(self, fn: Fn) -> Fn:
+        """Attach the traits to a function that checks its options whenever it is called."""
+        names, hints = set(_options(fn)), hints_of(fn)
+        fine: set[tuple[Any, ...]] = set()
+
+        def require(given: Mapping[str, Any]) -> None:
+            options = {name: value for name, value in given.items() if name in names}
+            try:
+                key = tuple((name, type(value), value) for name, value in options.items())
+                if key in fine:
+                    return
+            except TypeError:  # a value without a hash: checked every time
+                key = ()
+            problems = [each for name in options for each in value_problems(name, options[name], hints.get(name, Any))]
+            problems += self.more_problems(fn, options)
+            if problems:
+                raise ValueError(f"{fn.__name__}: {' '.join(problems)}")
+            if (key or not options) and len(fine) < _REMEMBERED:
+                fine.add(key)
+
+        @functools.wraps(fn)
+        async def asynchronous(*args: Any, **given: Any) -> Any:
+            require(given)
+            return await fn(*args, **given)
+
+        @functools.wraps(fn)
+        def plain(*args: Any, **given: Any) -> Any:
+            require(given)
+            return fn(*args, **given)
+
+        wrapped: Any = asynchronous if inspect.iscoroutinefunction(fn) else plain
+        return self.attach(wrapped)  # type: ignore[no-any-return]  # of the type of fn, which wraps() keeps
+
+
+def traits_of(fn: Callable[..., Any]) -> Traits:
+    """What a function declares; the defaults for one that declares nothing."""
+    traits = getattr(fn, _ATTRIBUTE, None)
+    return traits if isinstance(traits, Traits) else Traits()
+
+
+def declared_problems(fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+    """Problems that a check finds with its options, errors of this package included."""
+    try:
+        return traits_of(fn).more_problems(fn, given)
+    except VerifierError as error:
+        return [str(error)]
+
+
+def _options(fn: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return {name: p for name, p in inspect.signature(fn).parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
