@@ -16,15 +16,16 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import AtLeast
 from grpo_plus.advantages.estimator import Estimator
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.table import RewardTable
+from grpo_verifiers.options import Range
 
 K = 4
+_ATTEMPTS = Range(1, told="a finite number of at least 1, and an integer")
 
 
-def passk(table: RewardTable, *, k: Annotated[int, AtLeast(1)] = K) -> Tensor:
+def passk(table: RewardTable, *, k: Annotated[int, _ATTEMPTS] = K) -> Tensor:
     """Mean of max R over the k-subsets with the completion − mean over those without it."""
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)

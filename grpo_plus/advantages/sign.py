@@ -9,13 +9,13 @@ from typing import Annotated
 
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import AtLeast
 from grpo_plus.advantages.estimator import Estimator
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.table import RewardTable
+from grpo_verifiers.options import Range
 
 
-def sign(table: RewardTable, *, band: Annotated[float, AtLeast(0.0)] = 0.0) -> Tensor:
+def sign(table: RewardTable, *, band: Annotated[float, Range(0, finite=True)] = 0.0) -> Tensor:
     """sgn(R − μ) where |R − μ| > band · σ, otherwise 0 (σ of the population)."""
     totals_N, scorable_N = table.totals(), table.scorable()
     groups = Groups.of(table.groups)

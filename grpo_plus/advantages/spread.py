@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.constraints import Ddof, Eps, Finite
+from grpo_plus.advantages.constraints import Ddof, Eps
 from grpo_plus.advantages.grouping import Groups, zscores
 from grpo_plus.advantages.table import RewardTable, StepScores
+from grpo_verifiers.options import Range
 
 SPREAD_KEYWORDS = ("credit", "outcome_weight")
 """Keywords that every step estimator has, whatever its function declares."""
@@ -36,7 +37,7 @@ def spread(
     values_S: Tensor,
     *,
     credit: Literal["step", "return"] = "step",
-    outcome_weight: Annotated[float | None, Finite()] = None,
+    outcome_weight: Annotated[float, Range(finite=True)] | None = None,
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
 ) -> Tensor:

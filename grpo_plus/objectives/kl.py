@@ -14,11 +14,14 @@ tokens (`gspo`, `luspo`, as in TRL) the ratio's share of the gradient is one T-t
 keeps its direction among completions of equal length, and k3 nears the biased gradient as completions grow.
 """
 
+# ruff: noqa: RUF001 - formulas
+
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from grpo_plus.objectives.pieces import Piece
 from grpo_plus.objectives.ratio import bounded_exp
 
 KLEstimator = Callable[[Tensor, Tensor], Tensor]
@@ -29,9 +32,15 @@ def k1(logps: Tensor, ref_logps: Tensor) -> Tensor:
     return logps - ref_logps
 
 
+K1 = Piece("kl", "k1", k1, "log(π/π_ref)")
+
+
 def k2(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """½·log(π/π_ref)²: biased as a value; its gradient without the ratio is that of the reverse KL."""
     return 0.5 * (logps - ref_logps).square()
+
+
+K2 = Piece("kl", "k2", k2, "½·log(π/π_ref)²", takes_ratio=False)
 
 
 def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
@@ -41,6 +50,9 @@ def k3(logps: Tensor, ref_logps: Tensor) -> Tensor:
     """
     log_ratio = ref_logps - logps
     return bounded_exp(log_ratio) - log_ratio - 1
+
+
+K3 = Piece("kl", "k3", k3, "π_ref/π − log(π_ref/π) − 1")
 
 
 def token_kl(estimator: KLEstimator, logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:

@@ -2,10 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from grpo_plus.recipe.bounds import Bounds
 from grpo_verifiers.options import keywords_of, option_problems
 from grpo_verifiers.registry import Registry
 
@@ -29,7 +28,6 @@ class Piece:
         name: what it is called.
         fn: the function.
         formula: what it computes, for `explain`.
-        bounds: the values its keywords may have.
         ratios: for surrogates, the ratios they may stand on, the first one by default; empty for any.
         reduce: for surrogates, the only reduction they go with; empty for any.
         why_no_kl: for surrogates, the reason against a KL term beside them; empty where there may be one.
@@ -47,7 +45,6 @@ class Piece:
     name: str
     fn: Callable[..., Any]
     formula: str = ""
-    bounds: Mapping[str, Bounds] = field(default_factory=dict)
     ratios: tuple[str, ...] = ()
     reduce: str = ""
     why_no_kl: str = ""
@@ -71,11 +68,7 @@ class Piece:
     def problems(self, given: Mapping[str, Any]) -> list[str]:
         """What is wrong with keywords for this piece."""
         what = f"the {self.kind} {self.name!r}"
-        found = option_problems(what, self.fn, given, skip=self._called_with())
-        for name, bounds in self.bounds.items():
-            problem = bounds.problem(name, given.get(name))
-            found += [f"{what}: {problem}"] if problem else []
-        return found
+        return option_problems(what, self.fn, given, skip=self._called_with(), bare=True)
 
     def _called_with(self) -> list[str]:
         return list(inspect.signature(self.fn).parameters)[: len(POSITIONAL[self.kind])]
@@ -110,26 +103,50 @@ def piece_of(kind: Kind, name: str, fn: Any, **declared: Any) -> Piece:
     return Piece(kind, name, fn, **declared)
 
 
-_NAMES: dict[Kind, tuple[str, ...]] = {
-    "ratio": ("token", "sequence", "sequence_token", "sequence_sum", "none"),
-    "surrogate": ("clip", "is", "logp", "cispo", "sapo", "gmpo", "vespo", "target"),
-    "kl": ("k1", "k2", "k3"),
-    "reduce": ("sequence_mean", "token_mean", "constant", "sequence_sum", "prompt_mean"),
+_BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
+    "ratio": (
+        "ratio",
+        {
+            "token": "ratio:TOKEN",
+            "sequence": "ratio:SEQUENCE",
+            "sequence_token": "ratio:SEQUENCE_TOKEN",
+            "sequence_sum": "ratio:SEQUENCE_SUM",
+            "none": "ratio:NONE",
+        },
+    ),
+    "surrogate": (
+        "surrogate",
+        {
+            "clip": "surrogate:CLIP",
+            "is": "surrogate:IS",
+            "logp": "surrogate:LOGP",
+            "cispo": "surrogate:CISPO",
+            "sapo": "surrogate:SAPO",
+            "gmpo": "sequence_surrogate:GMPO",
+            "vespo": "sequence_surrogate:VESPO",
+            "target": "target:TARGET",
+        },
+    ),
+    "kl": ("KL estimator", {"k1": "kl:K1", "k2": "kl:K2", "k3": "kl:K3"}),
+    "reduce": (
+        "reduction",
+        {
+            "sequence_mean": "reduce:SEQUENCE_MEAN",
+            "token_mean": "reduce:TOKEN_MEAN",
+            "constant": "reduce:CONSTANT",
+            "sequence_sum": "reduce:SEQUENCE_SUM",
+            "prompt_mean": "reduce:PROMPT_MEAN",
+        },
+    ),
 }
-
-_WORDS: dict[Kind, str] = {
-    "ratio": "ratio",
-    "surrogate": "surrogate",
-    "kl": "KL estimator",
-    "reduce": "reduction",
-}
+"""Each kind in words, and its built-in pieces: a line each, the file in this folder and the `Piece` in it."""
 
 piece_registries: dict[Kind, Registry[Piece]] = {
     kind: Registry(
-        _WORDS[kind],
-        builtins={name: f"grpo_plus.objectives.builtin:{kind.upper()}_{name.upper()}" for name in names},
+        words,
+        builtins={name: f"grpo_plus.objectives.{where}" for name, where in found.items()},
         adopt=adopt(kind),
     )
-    for kind, names in _NAMES.items()
+    for kind, (words, found) in _BUILT_IN.items()
 }
 """One registry a kind."""

@@ -64,20 +64,4 @@ TARGET = Preset(
     why_no_kl="it says where each probability should go, so a KL term has nothing to hold back: set beta to 0",
 )
 
-NAMES = (
-    "grpo",
-    "grpo_clip",
-    "sequence_grpo",
-    "dr_grpo",
-    "dapo",
-    "gspo",
-    "gspo_token",
-    "cispo",
-    "sapo",
-    "luspo",
-    "vespo",
-    "gmpo",
-    "reinforce",
-    "ppo_clip",
-    "target",
-)
+NAMES = tuple(preset.name for preset in list(globals().values()) if isinstance(preset, Preset))

@@ -5,10 +5,13 @@ continued linearly above ``exp(_LARGEST)``, so that a completion far off-policy 
 instead of ``inf``, and then NaN.
 """
 
+# ruff: noqa: RUF001 - formulas
+
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import TokenBatch, row_mean
+from grpo_plus.objectives.pieces import Piece
 
 _LARGEST = 30.0
 
@@ -23,9 +26,15 @@ def token(batch: TokenBatch) -> Tensor:
     return bounded_exp(batch.log_ratio)
 
 
+TOKEN = Piece("ratio", "token", token, "ρ_t = exp(lp_t − old_t)")
+
+
 def sequence(batch: TokenBatch) -> Tensor:
     """One ratio a completion, the geometric mean of its token ratios (GSPO, arXiv:2507.18071)."""
     return bounded_exp(row_mean(batch.log_ratio, batch.mask))
+
+
+SEQUENCE = Piece("ratio", "sequence", sequence, "s = exp(mean_t(lp_t − old_t))", per_completion=True, weighs_kl=True)
 
 
 def sequence_token(batch: TokenBatch) -> Tensor:
@@ -34,11 +43,20 @@ def sequence_token(batch: TokenBatch) -> Tensor:
     return sequence(batch).detach() * torch.exp(own)
 
 
+SEQUENCE_TOKEN = Piece("ratio", "sequence_token", sequence_token, "s_t = sg[s]·exp(lp_t − sg[lp_t])")
+
+
 def sequence_sum(batch: TokenBatch) -> Tensor:
     """One ratio a completion, the product of its token ratios: the unnormalised importance weight."""
     return bounded_exp(batch.log_ratio.sum(-1, keepdim=True))
 
 
+SEQUENCE_SUM = Piece("ratio", "sequence_sum", sequence_sum, "S = exp(Σ_t(lp_t − old_t))", per_completion=True)
+
+
 def none(batch: TokenBatch) -> Tensor:
     """No ratio: for surrogates that read none."""
     return torch.ones_like(batch.logps)
+
+
+NONE = Piece("ratio", "none", none, "1")

@@ -4,10 +4,14 @@ Every function takes the values, already zero outside the mask, and the batch, a
 micro-batches of an accumulation window and averaged over ranks, it is the mean that the docstring names.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import TokenBatch
+from grpo_plus.objectives.pieces import Piece
+from grpo_verifiers.options import Range
 
 
 def sequence_mean(values: Tensor, batch: TokenBatch) -> Tensor:
@@ -15,12 +19,18 @@ def sequence_mean(values: Tensor, batch: TokenBatch) -> Tensor:
     return (values.sum(-1) / batch.mask.sum(-1).clamp(min=1)).sum() / batch.counts.completions
 
 
+SEQUENCE_MEAN = Piece("reduce", "sequence_mean", sequence_mean, "mean over completions of mean_t")
+
+
 def token_mean(values: Tensor, batch: TokenBatch) -> Tensor:
     """Mean over all tokens (DAPO, arXiv:2503.14476)."""
     return values.sum() / batch.counts.tokens
 
 
-def constant(values: Tensor, batch: TokenBatch, *, length: int | None = None) -> Tensor:
+TOKEN_MEAN = Piece("reduce", "token_mean", token_mean, "Σ_t / tokens")
+
+
+def constant(values: Tensor, batch: TokenBatch, *, length: Annotated[int, Range(1)] | None = None) -> Tensor:
     """Sum over tokens by completions times a constant length (Dr. GRPO, arXiv:2503.20783).
 
     Args:
@@ -37,9 +47,15 @@ def constant(values: Tensor, batch: TokenBatch, *, length: int | None = None) ->
     return values.sum() / (batch.counts.completions * length)
 
 
+CONSTANT = Piece("reduce", "constant", constant, "Σ_t / (completions · {length})")
+
+
 def sequence_sum(values: Tensor, batch: TokenBatch) -> Tensor:
     """Mean over completions of the sum over tokens (LUSPO, arXiv:2602.05261)."""
     return values.sum() / batch.counts.completions
+
+
+SEQUENCE_SUM = Piece("reduce", "sequence_sum", sequence_sum, "mean over completions of Σ_t")
 
 
 def prompt_mean(values: Tensor, batch: TokenBatch) -> Tensor:
@@ -50,6 +66,9 @@ def prompt_mean(values: Tensor, batch: TokenBatch) -> Tensor:
             "(counts.prompts), and this batch has neither: it was not prepared by the trainer that computes the loss."
         )
     return (values.sum(-1) / batch.prompt_tokens.clamp(min=1).to(values.dtype)).sum() / batch.counts.prompts
+
+
+PROMPT_MEAN = Piece("reduce", "prompt_mean", prompt_mean, "mean over prompts of the mean over tokens")
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:

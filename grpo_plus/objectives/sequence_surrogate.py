@@ -1,13 +1,16 @@
 """Surrogates that look at the ratios of a whole completion at once."""
 
+# ruff: noqa: RUF001 - formulas
+
 import math
 
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import Metric, Terms, TokenBatch, row_mean
+from grpo_plus.objectives.pieces import Piece
 from grpo_plus.objectives.ratio import bounded_exp
-from grpo_plus.objectives.surrogate import clip_metrics
+from grpo_plus.objectives.surrogate import AtLeast0, clip_metrics
 
 _LOWEST, _HIGHEST = math.log(1e-8), 20.0
 
@@ -16,8 +19,8 @@ def gmpo(
     batch: TokenBatch,
     ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
     *,
-    epsilon_low: float = 0.4,
-    epsilon_high: float | None = None,
+    epsilon_low: AtLeast0 = 0.4,
+    epsilon_high: AtLeast0 | None = None,
 ) -> Terms:
     """The geometric mean of the clipped token ratios, times A (GMPO, arXiv:2507.20673).
 
@@ -35,14 +38,27 @@ def gmpo(
     return Terms(values, metrics, settled=past_low | past_high, pulled=advantages != 0)
 
 
+GMPO = Piece(
+    "surrogate",
+    "gmpo",
+    gmpo,
+    "exp(mean_t(clip(lp_t − old_t, −{epsilon_low}, {epsilon_high}; on the side of A)))·A",
+    ratios=("token",),
+    per_completion=True,
+    zero_advantage_means_zero_gradient=True,
+    focuses_itself=True,
+    settles=True,
+)
+
+
 def vespo(
     batch: TokenBatch,
     ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
     *,
-    k_pos: float = 2.0,
-    lambda_pos: float = 3.0,
-    k_neg: float = 3.0,
-    lambda_neg: float = 2.0,
+    k_pos: AtLeast0 = 2.0,
+    lambda_pos: AtLeast0 = 3.0,
+    k_neg: AtLeast0 = 3.0,
+    lambda_neg: AtLeast0 = 2.0,
 ) -> Terms:
     """sg[φ(S)]·A·log π with the gamma weight φ(S) = exp(λ)·S^k·exp(−λS) (VESPO, arXiv:2602.10693).
 
@@ -61,3 +77,14 @@ def vespo(
         phi = torch.exp(lam + k * log_s - lam * torch.exp(log_s)).nan_to_num(posinf=0.0)
     values = phi * batch.advantages * torch.where(batch.mask, batch.logps, 0.0)
     return Terms(values, {"vespo/phi_seq_mean": Metric(phi)})
+
+
+VESPO = Piece(
+    "surrogate",
+    "vespo",
+    vespo,
+    "sg[exp(λ)·S^k·exp(−λS)]·A·lp_t, k = {k_pos}, λ = {lambda_pos} where A ≥ 0, else {k_neg}, {lambda_neg}",
+    ratios=("token",),
+    zero_advantage_means_zero_gradient=True,
+    weighs_itself=True,
+)

@@ -4,20 +4,29 @@ Every function takes a `TokenBatch` and the ratio, (B, T) or (B, 1), and returns
 zero gradient in all of them.
 """
 
+# ruff: noqa: RUF001 - formulas
+
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import Metric, Terms, TokenBatch
+from grpo_plus.objectives.pieces import Piece
+from grpo_verifiers.options import Range
+
+AtLeast0 = Annotated[float, Range(0)]
+MoreThan0 = Annotated[float, Range(0, open_low=True)]
 
 
 def clip(
     batch: TokenBatch,
     ratio: Tensor,
     *,
-    epsilon_low: float = 0.2,
-    epsilon_high: float | None = None,
-    delta: float | None = None,
-    dual: float | None = None,
+    epsilon_low: AtLeast0 = 0.2,
+    epsilon_high: AtLeast0 | None = None,
+    delta: MoreThan0 | None = None,
+    dual: Annotated[float, Range(1, open_low=True)] | None = None,
 ) -> Terms:
     """The smaller of ρA and ρA with ρ kept in [1 − ε_low, 1 + ε_high] (PPO, arXiv:1707.06347; DAPO, arXiv:2503.14476).
 
@@ -44,6 +53,16 @@ def clip(
     return Terms(values, clip_metrics(past_low, past_high), settled=past, pulled=advantages != 0)
 
 
+CLIP = Piece(
+    "surrogate",
+    "clip",
+    clip,
+    "min(r·A, clip(r, 1 − {epsilon_low}, 1 + {epsilon_high})·A)",
+    zero_advantage_means_zero_gradient=True,
+    settles=True,
+)
+
+
 def clip_metrics(past_low: Tensor, past_high: Tensor) -> dict[str, Metric]:
     """The shares of tokens past their clip, under TRL's names."""
     low, high, both = past_low.float(), past_high.float(), (past_low | past_high).float()
@@ -61,6 +80,9 @@ def importance(batch: TokenBatch, ratio: Tensor) -> Terms:
     return Terms(ratio * batch.advantages)
 
 
+IS = Piece("surrogate", "is", importance, "r·A", zero_advantage_means_zero_gradient=True)
+
+
 def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - every surrogate is called alike
     """A·log π: REINFORCE (Williams 1992).
 
@@ -69,7 +91,10 @@ def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - every sur
     return Terms(batch.advantages * torch.where(batch.mask, batch.logps, 0.0))
 
 
-def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: float = 5.0) -> Terms:
+LOGP = Piece("surrogate", "logp", logp, "A·lp_t", ratios=("none",), zero_advantage_means_zero_gradient=True)
+
+
+def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: MoreThan0 = 5.0) -> Terms:
     """sg[min(ρ, ε_max)]·A·log π (CISPO, MiniMax-M1, arXiv:2506.13585; ε_max as in ScaleRL, arXiv:2510.13786).
 
     The weight is capped, the gradient of the token never cut. ``epsilon_max`` is the cap itself, not 1 + ε.
@@ -80,8 +105,22 @@ def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: float = 5.0) -> Term
     return Terms(values, {"cispo_clip_ratio": Metric(capped.float())})
 
 
-def sapo(batch: TokenBatch, ratio: Tensor, *, temperature_pos: float = 1.0, temperature_neg: float = 1.05) -> Terms:
+CISPO = Piece("surrogate", "cispo", cispo, "sg[min(r, {epsilon_max})]·A·lp_t", zero_advantage_means_zero_gradient=True)
+
+
+def sapo(
+    batch: TokenBatch, ratio: Tensor, *, temperature_pos: MoreThan0 = 1.0, temperature_neg: MoreThan0 = 1.05
+) -> Terms:
     """σ(τ(ρ − 1))·4/τ·A, τ by the sign of A: a smooth gate instead of a clip (SAPO, arXiv:2511.20347)."""
     positive = batch.advantages > 0
     temperature = torch.where(positive, temperature_pos, temperature_neg).to(ratio.dtype)
     return Terms(torch.sigmoid(temperature * (ratio - 1)) * 4 / temperature * batch.advantages)
+
+
+SAPO = Piece(
+    "surrogate",
+    "sapo",
+    sapo,
+    "σ(τ(r − 1))·4/τ·A, τ = {temperature_pos} where A > 0, else {temperature_neg}",
+    zero_advantage_means_zero_gradient=True,
+)

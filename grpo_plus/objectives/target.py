@@ -12,12 +12,17 @@ Degenerate cases: advantages that cancel, or that are all zero, leave a node wit
 that sum to more than 1 are made to fit (`fit_to_one`).
 """
 
+# ruff: noqa: RUF001 - formulas
+
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from grpo_plus.objectives.batch import Metric, Terms, TokenBatch
+from grpo_plus.objectives.pieces import Piece
+from grpo_verifiers.options import Range
 
 TOLERANCE = 0.01
 """A token this close to its target, in nats, has arrived."""
@@ -44,8 +49,8 @@ def target(
     batch: TokenBatch,
     ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
     *,
-    good_exponent: float = 0.5,  # noqa: ARG001 - read where the targets are made, once per generation batch
-    bad_exponent: float = 2.0,  # noqa: ARG001 - same
+    good_exponent: Annotated[float, Range(0, 1)] = 0.5,  # noqa: ARG001 - read where the targets are made, once per generation batch
+    bad_exponent: Annotated[float, Range(1)] = 2.0,  # noqa: ARG001 - same
 ) -> Terms:
     """−w·max(0, ±(log p* − log π)): the distance to the target, one-sided."""
     if batch.target_logps is None or batch.target_sign is None or batch.target_weights is None:
@@ -64,6 +69,18 @@ def target(
     return Terms(-batch.target_weights * left.clamp(min=0), metrics, settled=settled, pulled=pulled)
 
 
+TARGET = Piece(
+    "surrogate",
+    "target",
+    target,
+    "−max(0, ±(log p* − lp_t)), p* = p_old^{good_exponent} (good) or p_old^{bad_exponent} (bad), fitted to sum ≤ 1",
+    ratios=("none",),
+    reduce="token_mean",
+    why_no_kl="the surrogate 'target' says how far each probability should go: set beta to 0",
+    settles=True,
+)
+
+
 def make_targets(
     *,
     prompts_N: Tensor,
@@ -72,8 +89,8 @@ def make_targets(
     trained_NT: Tensor,
     old_logps_NT: Tensor,
     advantages_NT: Tensor,
-    good_exponent: float = 0.5,
-    bad_exponent: float = 2.0,
+    good_exponent: Annotated[float, Range(0, 1)] = 0.5,
+    bad_exponent: Annotated[float, Range(1)] = 2.0,
 ) -> Targets:
     """Targets of all completions of a generation batch, which must be together: a node may span ranks.
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from grpo_plus.recipe.bounds import Bounds
 from grpo_plus.recipe.options import mapping, strange_key
 from grpo_plus.recipe.ranges import COUNT, judge
+from grpo_verifiers.options import Range
 
-_COUNTS: Mapping[str, Bounds] = dict.fromkeys(("max_new_tokens", "num_beams", "num_return_sequences"), COUNT)
+_COUNTS: Mapping[str, Range] = dict.fromkeys(("max_new_tokens", "num_beams", "num_return_sequences"), COUNT)
 _LONG = 100_000
 """Optimizer steps of a run whose data is not known yet."""
 

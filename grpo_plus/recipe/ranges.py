@@ -17,17 +17,17 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any
 
-from grpo_plus.recipe.bounds import Bounds
 from grpo_verifiers.errors.messages import did_you_mean, unknown
+from grpo_verifiers.options import Range
 
-NOT_NEGATIVE = Bounds(0, finite=True)
-POSITIVE = Bounds(0, open_low=True, finite=True)
-COUNT = Bounds(1)
-UPPER_LIMIT = Bounds(1, told="a positive integer")
-SHARE = Bounds(0, 1)
-SEED = Bounds(0, 2**32 - 1)
-PORT = Bounds(1, 65535)
-PARTS = Bounds(0, open_low=True, finite=True, whole_from=1, told="a whole number of at least 1, or a fraction below 1")
+NOT_NEGATIVE = Range(0, finite=True)
+POSITIVE = Range(0, open_low=True, finite=True)
+COUNT = Range(1)
+UPPER_LIMIT = Range(1, told="a positive integer")
+SHARE = Range(0, 1)
+SEED = Range(0, 2**32 - 1)
+PORT = Range(1, 65535)
+PARTS = Range(0, open_low=True, finite=True, whole_from=1, told="a whole number of at least 1, or a fraction below 1")
 """A number of steps or rows, or a fraction of all."""
 
 
@@ -56,7 +56,7 @@ class Rule:
     """
 
     names: str
-    bounds: Bounds | None = None
+    bounds: Range | None = None
     words: Sequence[str] | Callable[[], Sequence[str]] = ()
     also: tuple[Any, ...] = ()
     when: tuple[str, Any] | None = None
@@ -88,7 +88,7 @@ RULES = (
     Rule("per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps", COUNT),
     Rule("max_steps", COUNT, also=(-1,), note=", or -1 for num_train_epochs"),
     Rule("num_train_epochs", POSITIVE, when=("max_steps", -1)),
-    Rule("num_train_epochs", Bounds(finite=True)),
+    Rule("num_train_epochs", Range(finite=True)),
     Rule("seed data_seed", SEED),
     Rule(
         "logging_steps",
@@ -102,16 +102,16 @@ RULES = (
     Rule("logging_steps save_steps gradient_checkpointing", also=(None,)),
     Rule("eval_delay", NOT_NEGATIVE),
     Rule("eval_accumulation_steps torch_empty_cache_steps", COUNT),
-    Rule("save_total_limit", Bounds(0), note=" (0 or nothing: keep all)"),
+    Rule("save_total_limit", Range(0), note=" (0 or nothing: keep all)"),
     # The optimizer.
     Rule("learning_rate weight_decay adam_epsilon warmup_steps neftune_noise_alpha", NOT_NEGATIVE),
-    Rule("adam_beta1 adam_beta2", Bounds(0, 1, open_high=True)),
-    Rule("max_grad_norm", Bounds(0), note=" (0: no clipping)"),
+    Rule("adam_beta1 adam_beta2", Range(0, 1, open_high=True)),
+    Rule("max_grad_norm", Range(0), note=" (0: no clipping)"),
     Rule("label_smoothing_factor", SHARE),
     # The machine.
-    Rule("dataloader_num_workers", Bounds(0)),
+    Rule("dataloader_num_workers", Range(0)),
     Rule("dataloader_prefetch_factor ddp_bucket_cap_mb ddp_timeout", COUNT),
-    Rule("local_rank", Bounds(-1)),
+    Rule("local_rank", Range(-1)),
     Rule("include_num_input_tokens_seen", words=("all", "non_padding", "no")),
     Rule("torch_compile_mode", words=_compile_modes),
     Rule("report_to", words=_trackers, thing="tracker"),
@@ -123,43 +123,43 @@ RULES = (
     Rule("max_completion_length pad_to_multiple_of vllm_max_model_length vllm_tensor_parallel_size", COUNT),
     Rule("pad_to_multiple_of", words=("auto", "none", "null")),
     Rule("temperature repetition_penalty", POSITIVE),
-    Rule("top_p", Bounds(0, 1, open_low=True)),
-    Rule("top_k", Bounds(0), when=("use_vllm", False), note=" (0: all)"),
-    Rule("top_k", Bounds(-1), note=" (0 or -1: all)"),
+    Rule("top_p", Range(0, 1, open_low=True)),
+    Rule("top_k", Range(0), when=("use_vllm", False), note=" (0: all)"),
+    Rule("top_k", Range(-1), note=" (0 or -1: all)"),
     Rule("min_p", SHARE),
     Rule("cache_implementation", words=_caches),
-    Rule("max_tool_calling_iterations", Bounds(0)),
+    Rule("max_tool_calling_iterations", Range(0)),
     Rule("vllm_mode", words=("server", "colocate")),
     Rule("vllm_model_impl", words=("auto", "vllm", "transformers", "terratorch")),
     Rule("vllm_server_port vllm_group_port", PORT),
     Rule("vllm_server_timeout", POSITIVE),
-    Rule("vllm_gpu_memory_utilization", Bounds(0, 1, open_low=True)),
+    Rule("vllm_gpu_memory_utilization", Range(0, 1, open_low=True)),
     # The loss.
     Rule("beta router_aux_loss_coef", NOT_NEGATIVE),
-    Rule("epsilon epsilon_high", Bounds(0)),
-    Rule("delta sapo_temperature_neg sapo_temperature_pos", Bounds(0, open_low=True)),
+    Rule("epsilon epsilon_high", Range(0)),
+    Rule("delta sapo_temperature_neg sapo_temperature_pos", Range(0, open_low=True)),
     Rule("vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg", NOT_NEGATIVE),
     Rule("loss_type", words=("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")),
     Rule("importance_sampling_level", words=("token", "sequence")),
     Rule("scale_rewards", words=("group", "batch", "none"), also=(True, False)),
     Rule("multi_objective_aggregation", words=("sum_then_normalize", "normalize_then_sum")),
-    Rule("reward_weights", Bounds(finite=True)),
+    Rule("reward_weights", Range(finite=True)),
     Rule("ref_model_mixup_alpha top_entropy_quantile", SHARE),
     Rule("ref_model_sync_steps", COUNT),
-    Rule("entropy_coef entropy_coef_min entropy_coef_max", Bounds(finite=True)),
+    Rule("entropy_coef entropy_coef_min entropy_coef_max", Range(finite=True)),
     Rule("entropy_coef_delta entropy_target", NOT_NEGATIVE),
     Rule("vllm_importance_sampling_mode", words=("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")),
-    Rule("vllm_importance_sampling_clip_max vllm_importance_sampling_cap", Bounds(0, open_low=True)),
+    Rule("vllm_importance_sampling_clip_max vllm_importance_sampling_cap", Range(0, open_low=True)),
     Rule("vllm_importance_sampling_clip_min", NOT_NEGATIVE),
-    Rule("off_policy_mask_threshold num_completions_to_print", Bounds(0)),
+    Rule("off_policy_mask_threshold num_completions_to_print", Range(0)),
     # Ours.
     Rule("engine_tokens_per_pass", UPPER_LIMIT, note=", or nothing for no bound"),
     Rule("rollout_rows", UPPER_LIMIT, note=", or nothing for as many as memory allows"),
-    Rule("report_steps", Bounds(0), note=" (0: never; nothing: at the end only)"),
+    Rule("report_steps", Range(0), note=" (0: never; nothing: at the end only)"),
     Rule("torch_threads", COUNT, note=", or nothing for torch's own choice"),
     # The model and the data.
     Rule("lora_r lora_alpha", COUNT),
-    Rule("lora_dropout", Bounds(0, 1, open_high=True)),
+    Rule("lora_dropout", Range(0, 1, open_high=True)),
     Rule("bnb_4bit_quant_storage", words=("float16", "float32", "float64", "bfloat16", "int8", "uint8")),
     Rule(
         "lora_task_type",

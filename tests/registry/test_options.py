@@ -161,7 +161,7 @@ def test_types_in_words(hint, words):
         (
             Annotated[float, Range(0, 1, open_high=True)],
             [0, 0.5],
-            [1, -0.1, "x", float("nan")],
+            [1, -0.1, "x"],
             "a number of at least 0 and less than 1",
         ),
         (Annotated[float, Range(0, finite=True)], [0, 1e300], [float("inf"), -1], "a finite number of at least 0"),
@@ -178,6 +178,12 @@ def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
         problems = option_problems("f", fn, {"value": value}, bare=True)
         assert len(problems) == 1
         assert problems[0].endswith(f" is {value!r}, expected {words}.")
+
+
+def test_nan_is_no_number_whatever_the_range():
+    def fn(*, share: Annotated[float, Range(0, 1)] = 0.5): ...
+
+    assert option_problems("f", fn, {"share": float("nan")}) == ["f: keyword 'share' is nan, expected a number."]
 
 
 def test_other_constraints_stand_in_the_same_place():

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from trl import GRPOConfig, ModelConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.bounds import Bounds
 from grpo_plus.recipe.ranges import RULES, judge
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.options import Range
 
 BASE = {"output_dir": "out", "use_cpu": True, "bf16": False, "report_to": "none"}
 FIELDS = {spec.name: spec for spec in dataclasses.fields(GRPOPlusConfig) if spec.init}
@@ -337,11 +337,11 @@ def test_types_are_those_of_the_class_even_after_a_parser_was_made():
 @pytest.mark.parametrize(
     ("bounds", "inside", "outside", "words"),
     [
-        (Bounds(0, 1), [0, 1, 0.5], [-0.1, 1.1], "at least 0 and at most 1"),
-        (Bounds(0, 1, open_low=True, open_high=True), [0.5], [0, 1], "more than 0 and less than 1"),
-        (Bounds(finite=True), [-1e300, 0], [math.inf, -math.inf, 10**400], "a finite number"),
-        (Bounds(1, finite=True), [1], [0, math.inf], "at least 1 and finite"),
-        (Bounds(0, whole_from=1), [0.5, 1, 2, 0], [1.5, -1], "at least 0"),
+        (Range(0, 1), [0, 1, 0.5], [-0.1, 1.1], "at least 0 and at most 1"),
+        (Range(0, 1, open_low=True, open_high=True), [0.5], [0, 1], "more than 0 and less than 1"),
+        (Range(finite=True), [-1e300, 0], [math.inf, -math.inf, 10**400], "a finite number"),
+        (Range(1, finite=True), [1], [0, math.inf], "at least 1 and finite"),
+        (Range(0, whole_from=1), [0.5, 1, 2, 0], [1.5, -1], "at least 0"),
     ],
 )
 def test_bounds(bounds, inside, outside, words):

@@ -197,6 +197,8 @@ def _expected(value: Any, hint: Any) -> str | None:
     """The values that an annotation admits, in words; None where it admits this one."""
     if fits(value, hint):
         return None
+    if isinstance(value, float) and math.isnan(value):  # no number, so no range was left
+        return " or ".join(_spell(kind, ()) for kind, _ in _members(hint))
     for kind, marks in _members(hint):
         if fits(value, kind):  # of the right type, so its constraint is what it breaks
             words = (mark.problem(value) for mark in marks if not isinstance(mark, Range))
