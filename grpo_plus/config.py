@@ -13,6 +13,8 @@ _trl.check_version()
 
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
+from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
+from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
@@ -24,14 +26,7 @@ from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
 from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
 
-ADVANTAGE_FLAGS = (
-    *("aggregate", "band", "credit", "ddof", "eps", "k", "outcome_weight", "parts", "scale", "steps_from"),
-)
-OBJECTIVE_FLAGS = (
-    *("ratio", "surrogate", "kl", "reduce", "stop_fraction"),
-    *("epsilon_low", "epsilon_high", "epsilon_max", "delta", "dual", "temperature_pos", "temperature_neg"),
-    *("k_pos", "k_neg", "lambda_pos", "lambda_neg", "good_exponent", "bad_exponent", "length"),
-)
+ADVANTAGE_FLAGS, OBJECTIVE_FLAGS = estimator_flags(), piece_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = ("advantage_kwargs", "objective_kwargs")
 _RECIPE = "_recipe"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError, NotAnEstimatorError, table_parameter
-from grpo_plus.advantages.registry import estimator_of, get_advantage
+from grpo_plus.advantages.registry import advantages, estimator_of, get_advantage
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread
 from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
 from grpo_verifiers.options import hints_of, keywords_of, option_problems
@@ -45,6 +45,12 @@ def keyword_problems(estimator: Estimator, given: Any, base: Path | None = None)
 def parameters_of(estimator: Estimator) -> dict[str, inspect.Parameter]:
     """The keywords an estimator takes, those of spreading steps onto tokens included."""
     return keywords_of(_with_all_keywords(estimator))
+
+
+def flags() -> tuple[str, ...]:
+    """The keywords of the built-in estimators, for command lines."""
+    names = [entry.name for entry in advantages.entries() if entry.way == "built-in"]
+    return tuple(sorted({keyword for name in names for keyword in parameters_of(get_advantage(name))}))
 
 
 def require_keywords(estimator: Estimator, given: Mapping[str, Any]) -> None:
@@ -109,6 +115,7 @@ def _with_all_keywords(estimator: Estimator) -> Callable[..., Any]:
 __all__ = [
     "anchor_parts",
     "check_advantage_kwargs",
+    "flags",
     "keyword_problems",
     "leaf_estimators",
     "parameters_of",

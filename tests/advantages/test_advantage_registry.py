@@ -365,3 +365,17 @@ def test_metrics_of_steps():
     assert "advantages/step_3" not in found
     with pytest.raises(ValueError, match="shape"):
         advantage_metrics(estimator, table, values[:1])
+
+
+def test_a_new_built_in_estimators_keywords_are_flags(monkeypatch, tmp_path):
+    from grpo_plus.advantages.checking import flags
+
+    (tmp_path / "mine_estimator.py").write_text(
+        "from grpo_plus.advantages.estimator import Estimator\n"
+        "def shifted(table, *, shift: float = 0.5):\n    return table.totals() - shift\n"
+        "ESTIMATOR = Estimator('shifted', shifted)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "shift" not in flags()
+    monkeypatch.setitem(advantages._builtins, "shifted", "mine_estimator:ESTIMATOR")
+    assert "shift" in flags()

@@ -262,3 +262,18 @@ def test_an_adaptive_schedule_may_not_turn_the_kl_term_into_a_reward_for_diverge
 
 def test_an_integer_beyond_all_floats_is_no_number_for_a_keyword():
     assert "expected a number" in check_objective("grpo", {"epsilon_low": 10**400}, beta=0)[0]
+
+
+def test_a_new_built_in_pieces_keywords_are_flags(monkeypatch, tmp_path):
+    from grpo_plus.objectives.compose import flags
+
+    (tmp_path / "mine_piece.py").write_text(
+        "from grpo_plus.objectives.pieces import Piece\n"
+        "def soft(batch, ratio, *, softness: float = 1.0):\n    return softness * ratio * batch.advantages\n"
+        "SOFT = Piece('surrogate', 'soft', soft)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "softness" not in flags()
+    monkeypatch.setitem(piece_registries["surrogate"]._builtins, "soft", "mine_piece:SOFT")
+    assert "softness" in flags()
+    assert build_objective("grpo", {"surrogate": "soft", "softness": 2.0}, beta=0).surrogate.keywords == {"softness": 2}

@@ -161,7 +161,7 @@ def test_types_in_words(hint, words):
         (
             Annotated[float, Range(0, 1, open_high=True)],
             [0, 0.5],
-            [1, -0.1, "x"],
+            [1, -0.1, "x", float("nan")],
             "a number of at least 0 and less than 1",
         ),
         (Annotated[float, Range(0, finite=True)], [0, 1e300], [float("inf"), -1], "a finite number of at least 0"),
@@ -180,10 +180,12 @@ def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
         assert problems[0].endswith(f" is {value!r}, expected {words}.")
 
 
-def test_nan_is_no_number_whatever_the_range():
-    def fn(*, share: Annotated[float, Range(0, 1)] = 0.5): ...
+@pytest.mark.parametrize("value", [float("nan"), "x", True])
+def test_what_is_no_number_is_not_called_infinite(value):
+    def fn(*, share: Annotated[float, Range(0, finite=True)] = 0.5): ...
 
-    assert option_problems("f", fn, {"share": float("nan")}) == ["f: keyword 'share' is nan, expected a number."]
+    (problem,) = option_problems("f", fn, {"share": value})
+    assert problem == f"f: keyword 'share' is {value!r}, expected a number of at least 0."
 
 
 def test_other_constraints_stand_in_the_same_place():

@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -197,13 +197,12 @@ def _expected(value: Any, hint: Any) -> str | None:
     """The values that an annotation admits, in words; None where it admits this one."""
     if fits(value, hint):
         return None
-    if isinstance(value, float) and math.isnan(value):  # no number, so no range was left
-        return " or ".join(_spell(kind, ()) for kind, _ in _members(hint))
     for kind, marks in _members(hint):
         if fits(value, kind):  # of the right type, so its constraint is what it breaks
             words = (mark.problem(value) for mark in marks if not isinstance(mark, Range))
             return next(filter(None, words), spell(hint))
-    return spell(hint)
+    number = not isinstance(value, bool) and isinstance(value, Real) and value == value  # noqa: PLR0124 - NaN is none
+    return " or ".join(_spell(kind, marks, finite=number) for kind, marks in _members(hint))
 
 
 def _members(hint: Any) -> Iterator[tuple[Any, list[Constraint]]]:
@@ -317,7 +316,8 @@ def spell(hint: Any) -> str:
     return _spell(*members[0])
 
 
-def _spell(kind: Any, marks: Collection[Constraint]) -> str:
+def _spell(kind: Any, marks: Collection[Constraint], *, finite: bool = True) -> str:
+    """One alternative in words; ``finite`` is left out for a value that is no number."""
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(repr(arg) for arg in typing.get_args(kind))
     if typing.get_origin(kind) in (list, Sequence) and typing.get_origin(typing.get_args(kind)[0]) is Annotated:
@@ -326,7 +326,7 @@ def _spell(kind: Any, marks: Collection[Constraint]) -> str:
     name = names.get(kind, str(kind).replace("typing.", "").replace("collections.abc.", ""))
     for mark in marks:
         if isinstance(mark, Range) and kind in (int, float):
-            return mark.phrase(name)
+            return (mark if finite else replace(mark, finite=False)).phrase(name)
         if kind is str and isinstance(mark, Matches):
             return mark.told
     return name
