@@ -1,7 +1,7 @@
 """The output folder of a run: who writes there, what lies there already, and where a run goes on from."""
 
 import contextlib
-import fcntl
+import errno
 import json
 import os
 import shutil
@@ -10,7 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
+
+from filelock import FileLock, Timeout
 
 from grpo_plus.cli import UserError
 from grpo_plus.training.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
@@ -22,6 +24,8 @@ BEAT = 30.0
 """Seconds between two signs of life."""
 DEAD_AFTER = 300.0
 """Seconds without a sign of life after which a run on another machine counts as gone."""
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
+"""What a file system without locks answers: the sign of life decides there."""
 
 
 class FolderLock:
@@ -34,7 +38,10 @@ class FolderLock:
     def __init__(self, folder: Path, beat: float = BEAT) -> None:
         self.path = folder / LOCK
         self._beat = beat
-        self._file: Any = None
+        self._lock = FileLock(
+            self.path, timeout=0.2, thread_local=False
+        )  # not at once: its last holder may be removing it
+        self._file: IO[str] | None = None
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
@@ -45,26 +52,29 @@ class FolderLock:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._opened()
+            try:
+                self._lock.acquire()
+            except Timeout:
+                raise UserError(self._taken(read_json(self.path))) from None
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+            file = open_own(self.path, "a+", encoding="utf-8")
         except OSError as error:
+            self._lock.release()
             raise UserError(f"output_dir {self.path.parent}: nothing can be written there ({error}).") from error
-        if file is None:
-            raise UserError(self._taken(read_json(self.path)))
         holder = read_json(self.path)
-        if (
-            holder.get("host", socket.gethostname()) != socket.gethostname()
-            and time.time() - self.path.stat().st_mtime < DEAD_AFTER
-        ):
+        here = socket.gethostname()
+        if holder.get("host", here) != here and time.time() - self.path.stat().st_mtime < DEAD_AFTER:
             file.close()
+            self._lock.release()
             raise UserError(self._taken(holder))
         self._file = file
-        told = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        file.seek(0)
-        file.truncate()
-        file.write(json.dumps(told))
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "host": here, "since": time.strftime("%Y-%m-%d %H:%M:%S")}))
         with contextlib.suppress(OSError):  # on a full disk the operating system's lock is enough
             file.flush()
-        threading.Thread(target=self._live, name="grpo_plus folder lock", daemon=True).start()
+        threading.Thread(target=self._live, args=(file,), name="grpo_plus folder lock", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,29 +82,15 @@ class FolderLock:
         self._ended.set()
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
+        self._lock.release()
         with contextlib.suppress(OSError):
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
 
-    def _opened(self) -> Any:
-        """The lock file, locked; None when another process holds it."""
-        while True:
-            file = open_own(self.path, "a+", encoding="utf-8")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
-                return None
-            except OSError:  # a file system without locks: the sign of life decides
-                return file
-            with contextlib.suppress(OSError):
-                if os.fstat(file.fileno()).st_ino == self.path.stat().st_ino:
-                    return file
-            file.close()  # its last holder has just removed the file
-
-    def _live(self) -> None:
+    def _live(self, file: IO[str]) -> None:
         while not self._ended.wait(self._beat):
-            with contextlib.suppress(OSError):
-                os.utime(self._file.fileno())
+            with contextlib.suppress(OSError, ValueError):  # closed in between
+                os.utime(file.fileno())
 
     def _taken(self, holder: dict[str, Any]) -> str:
         who = f"process {holder.get('pid', '?')} on {holder.get('host', '?')}, since {holder.get('since', '?')}"

@@ -8,7 +8,7 @@ from grpo_plus.memory.calibration import CalibrationError, Point
 from grpo_plus.memory.estimate import GIB, Settings, estimate
 from grpo_plus.memory.random_model import at_depth, number_tokenizer, random_model
 from grpo_plus.memory.shape import shape_of
-from grpo_verifiers.folders import temporary_folder
+from grpo_verifiers.files import temporary_folder
 
 STEPS = 2
 """The first step allocates the optimizer's state, so the second one has the peak."""

@@ -5,10 +5,10 @@ import os
 import time
 import urllib.parse
 from collections.abc import Mapping
-from http.client import HTTPException
 from operator import itemgetter
 from typing import Any
 
+from grpo_verifiers.exec.loop import wait_http
 from grpo_verifiers.http import MAX_REPLY, TooLargeError, exchange
 from grpo_verifiers.redaction import RedactedError
 
@@ -58,8 +58,8 @@ class Client:
             try:
                 status, text = self._once("GET", "/health", None, timeout=10.0)
                 why = f"HTTP {status}: {text[:200]}"
-            except (OSError, HTTPException) as error:
-                status, why = 0, str(getattr(error, "reason", error))
+            except OSError as error:
+                status, why = 0, str(error)
             if status == 200:
                 return
             if time.monotonic() >= end:
@@ -135,10 +135,9 @@ class Client:
                 raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
             except TooLargeError as error:
                 raise ServerError(f"{self.url}{path}: {error}, which is more than was asked for.") from error
-            except (OSError, HTTPException) as error:
+            except OSError as error:
                 if pause is None:
-                    why = getattr(error, "reason", error)
-                    raise ServerError(f"{self.url}{path} cannot be reached any more: {why}.") from error
+                    raise ServerError(f"{self.url}{path} cannot be reached any more: {error}.") from error
             else:
                 if status not in BUSY or pause is None:
                     return status, text
@@ -150,7 +149,7 @@ class Client:
         headers = {"Content-Type": "application/json"}
         if os.environ.get("VLLM_API_KEY"):
             headers["Authorization"] = f"Bearer {os.environ['VLLM_API_KEY']}"
-        status, _, reply = exchange(self.url + path, data, headers, timeout, method=method, limit=limit)
+        status, _, reply = wait_http(exchange(self.url + path, data, headers, timeout, method=method, limit=limit))
         return status, reply.decode("utf-8", "replace")
 
 

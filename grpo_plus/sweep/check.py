@@ -11,8 +11,7 @@ from pathlib import Path
 
 from grpo_plus.sweep.plan import Plan
 from grpo_plus.sweep.vary import SweepError
-from grpo_verifiers.files import read_text
-from grpo_verifiers.folders import temporary_folder
+from grpo_verifiers.files import read_text, temporary_folder
 
 
 @dataclass(frozen=True)

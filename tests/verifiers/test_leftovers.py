@@ -51,7 +51,7 @@ def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
 
 
 def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path):
-    code = "import os, pathlib; from grpo_verifiers.folders import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
+    code = "import os, pathlib; from grpo_verifiers.files import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,

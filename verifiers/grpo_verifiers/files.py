@@ -1,4 +1,4 @@
-"""Read and write files in folders that others may write to as well.
+"""Files in folders that others may write to as well, and folders of one's own.
 
 No name can be guessed, no link is written through, nothing is waited for and nothing endless is read.
 """
@@ -7,7 +7,10 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,3 +97,27 @@ def _regular(descriptor: int, path: str) -> int:
     os.close(descriptor)
     number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
     raise OSError(number, os.strerror(number) if number == errno.EISDIR else "Not a file", path)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A folder for the time of a ``with`` block, which goes when the process in between is killed, too.
+
+    >>> with temporary_folder() as folder:
+    ...     os.listdir(folder)
+    []
+    >>> os.path.exists(folder)
+    False
+    """
+    try:
+        from grpo_verifiers.sandbox.leftovers import OwnFolder
+    except ImportError:  # Windows, which has no lock on a folder
+        with tempfile.TemporaryDirectory() as folder:
+            yield folder
+        return
+    own = OwnFolder(tempfile.gettempdir(), "grpo-plus.")
+    try:
+        yield own.path
+    finally:
+        shutil.rmtree(own.path, ignore_errors=True)
+        own.release()

@@ -3,7 +3,6 @@
 The server is sent inputs only. Test code needs a conversation with the program, which the API has not: it runs locally.
 """
 
-import http.client
 import json
 import random
 import re
@@ -22,8 +21,8 @@ from grpo_verifiers.code.languages import Language
 from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.errors.messages import show
-from grpo_verifiers.http import exchange
-from grpo_verifiers.judge._request import retry_after
+from grpo_verifiers.exec.loop import wait_http
+from grpo_verifiers.http import exchange, retry_after
 from grpo_verifiers.sandbox.limits import Limits
 
 _AGAIN = frozenset({408, 425, 429})
@@ -168,7 +167,7 @@ def _asked(server: Server, data: bytes, wall: float) -> dict[str, Any]:
     for attempt in range(server.retries + 1):
         wait = 0.0
         try:
-            status, reply_headers, reply = exchange(url, data, headers, server.timeout + wall)
+            status, reply_headers, reply = wait_http(exchange(url, data, headers, server.timeout + wall))
             if status == 200:
                 found = json.loads(reply)
                 if isinstance(found, dict):
@@ -179,7 +178,7 @@ def _asked(server: Server, data: bytes, wall: float) -> dict[str, Any]:
                 if status < 500 and status not in _AGAIN:
                     raise ServerError(f"{url}: {problem}")
                 wait = min(60.0, retry_after(reply_headers))
-        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             problem = f"{type(error).__name__}: {error}"
         if attempt < server.retries:
             time.sleep(max(wait, min(30.0, server.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0)))

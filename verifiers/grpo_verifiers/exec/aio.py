@@ -1,7 +1,6 @@
 """Async checks: all of one process run in a single event-loop thread, each with its own deadline."""
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -9,6 +8,7 @@ from typing import Any
 
 from grpo_verifiers.exec.batch import only_in
 from grpo_verifiers.exec.failure import call, outcome_of, told
+from grpo_verifiers.exec.loop import LoopThread, loop_thread
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.wire import from_rows, to_rows
 
@@ -16,43 +16,14 @@ GRACE = 2.0
 """Seconds past an item's deadline after which its event loop must be blocked: nothing else keeps a timer waiting."""
 
 
-class _Loop:
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.owner = os.getpid()
-        self.blocked = False
-        threading.Thread(target=self._run, name="grpo-verifiers-async", daemon=True).start()
-
-    def _run(self) -> None:
-        """Run for ever: where a check raises SystemExit, asyncio leaves the loop with all other checks in it."""
-        left = True
-        while left:
-            left = False
-            try:
-                self.loop.run_forever()
-            except (SystemExit, KeyboardInterrupt):
-                left = True
-
-
-_current: list[_Loop] = []
-_lock = threading.Lock()
-
-
-def _live() -> _Loop:
-    with _lock:
-        if not _current or _current[0].blocked or _current[0].owner != os.getpid():
-            _current[:] = [_Loop()]
-        return _current[0]
-
-
 class Gate:
     """At most so many calls of one verifier at a time, over all its batches."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._of: tuple[_Loop, asyncio.Semaphore] | None = None
+        self._of: tuple[LoopThread, asyncio.Semaphore] | None = None
 
-    def semaphore(self, loop: _Loop) -> asyncio.Semaphore:
+    def semaphore(self, loop: LoopThread) -> asyncio.Semaphore:
         """The semaphore for a loop; runs in that loop's thread."""
         if self._of is None or self._of[0] is not loop:
             self._of = (loop, asyncio.Semaphore(self.limit))
@@ -75,7 +46,7 @@ class AsyncBatch:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._moved = False
         self._done = threading.Event()
-        self._loop = _live()
+        self._loop = loop_thread("grpo-verifiers-async")
         self._submit(self._loop, range(len(calls)))
 
     def wait(self) -> list[Outcome]:
@@ -109,10 +80,10 @@ class AsyncBatch:
             self._put(index, Outcome("timeout", message=message, seconds=self._timeout))
         rest = [index for index in range(len(self._calls)) if index not in self._outcomes]
         self._started = {}
-        self._loop = _live()
+        self._loop = loop_thread("grpo-verifiers-async")
         self._submit(self._loop, rest)
 
-    def _submit(self, loop: _Loop, indices: Sequence[int]) -> None:
+    def _submit(self, loop: LoopThread, indices: Sequence[int]) -> None:
         if not indices:
             self._done.set()
             return

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from grpo_verifiers.errors.messages import show
-from grpo_verifiers.judge._pool import pool_of
+from grpo_verifiers.exec.loop import submit_http
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
 from grpo_verifiers.judge._request import (
     Endpoint,
@@ -20,6 +20,7 @@ from grpo_verifiers.judge._request import (
     JudgeRequestError,
     ask,
 )
+from grpo_verifiers.judge._requests import requests_to
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
@@ -169,10 +170,10 @@ async def judge(
 
     until = time.monotonic() + give_up_after
 
-    def work() -> Verdict:
+    async def work() -> Verdict:
         chat = messages(rubric, low, high, sections, ask_for_score=score_pattern is None)
         try:
-            reply = ask(endpoint, {**body, "messages": chat}, until)
+            reply = await ask(endpoint, {**body, "messages": chat}, until)
         except JudgeRequestError as error:
             return excused(f"the judge failed: {error}"[:400])
         try:
@@ -182,10 +183,9 @@ async def judge(
         return Verdict(score, detail=show(reply[-300:], 300))
 
     key = hashlib.sha256(f"{endpoint.url}\0{asked}".encode()).hexdigest()
-    future = pool_of(endpoint.url, concurrency, cache_size).submit(key, work)
-    # Shielded: a caller that gives up must not take the request from others that wait for the same one.
+    future = submit_http(requests_to(endpoint.url, concurrency, cache_size).verdict(key, work))
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), give_up_after)
+        return await asyncio.wait_for(asyncio.wrap_future(future), give_up_after)
     except TimeoutError:
         return excused(f"the judge failed: no verdict within {give_up_after:g} s")
 

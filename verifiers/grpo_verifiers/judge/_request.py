@@ -1,19 +1,16 @@
 """One question to the judge: retries with backoff, and what is whose fault."""
 
-import datetime as dt
-import email.utils
-import http.client
+import asyncio
 import json
 import random
 import ssl
 import time
 from dataclasses import dataclass
-from email.message import Message
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import show
-from grpo_verifiers.http import exchange
+from grpo_verifiers.http import exchange, retry_after
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {
@@ -67,7 +64,7 @@ class Endpoint:
         return f"Endpoint({self.url!r})"
 
 
-def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
+async def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
     """The judge's reply to a chat-completions request.
 
     Args:
@@ -89,9 +86,9 @@ def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
         if left <= 0:
             raise JudgeRequestError("its time was up before its turn")
         try:
-            status, reply_headers, reply = exchange(endpoint.url, data, headers, min(endpoint.timeout, left))
-        except (OSError, http.client.HTTPException) as error:
-            if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+            status, reply_headers, reply = await exchange(endpoint.url, data, headers, min(endpoint.timeout, left))
+        except OSError as error:
+            if isinstance(error, ssl.SSLCertVerificationError):
                 raise JudgeConfigurationError(f"judge: {endpoint.url} has no certificate to trust: {error}.") from error
             problem = f"{type(error).__name__}: {error}"
         else:
@@ -114,7 +111,7 @@ def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
             pause = max(wait, min(_MAX_DELAY, endpoint.backoff * 2.0**attempt) * _jitter.uniform(0.5, 1.0))
             if time.monotonic() + pause >= until:
                 raise JudgeRequestError(f"{problem}; no time left for a pause of {pause:.0f} s")
-            time.sleep(pause)
+            await asyncio.sleep(pause)
     raise JudgeRequestError(f"{problem} (after {endpoint.retries + 1} attempts)")
 
 
@@ -128,19 +125,6 @@ def content_of(reply: bytes) -> str:
     if text is not None and not isinstance(text, str):
         raise ValueError(f"its content is {type(text).__name__}, not a string")
     return text or ""
-
-
-def retry_after(headers: Message) -> float:
-    """Seconds that a server asks to wait, given as a number or a date; 0 where it does not say."""
-    value = (headers.get("Retry-After") or "").strip()
-    if value.isascii() and value.replace(".", "", 1).isdigit():
-        return float(value[:12])
-    try:
-        then = email.utils.parsedate_to_datetime(value)
-    except (ValueError, TypeError):
-        return 0.0
-    then = then if then.tzinfo else then.replace(tzinfo=dt.UTC)
-    return max(0.0, (then - dt.datetime.now(dt.UTC)).total_seconds())
 
 
 def _excerpt(reply: bytes, key: str | None) -> str:

@@ -1,0 +1,81 @@
+"""What `exchange` does that httpx alone does not: compressed answers, keys in messages, forks, busy loops."""
+
+import gzip
+import os
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from grpo_verifiers.exec.loop import loop_thread, wait_http
+from grpo_verifiers.http import exchange
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+
+
+@contextmanager
+def answering(body, headers=()):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(dict(self.headers))
+            self.send_response(200)
+            for name, value in headers:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    seen = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def get(url, headers=(), **options):
+    return wait_http(exchange(url, None, dict(headers), 10.0, method="GET", **options))
+
+
+def test_a_compressed_answer_is_not_asked_for_and_not_unpacked():
+    packed = gzip.compress(b"x" * (1 << 20))
+    with answering(packed, [("Content-Encoding", "gzip")]) as (url, seen):
+        assert get(url, limit=1 << 16)[2] == packed
+    assert seen[0]["Accept-Encoding"] == "identity"
+
+
+def test_a_key_that_no_header_takes_is_not_repeated():
+    with answering(b"") as (url, _), pytest.raises(OSError, match="characters") as caught:
+        get(url, {"Authorization": "Bearer se\ncret"})
+    assert "cret" not in str(caught.value)
+
+
+def test_an_async_check_that_blocks_its_loop_holds_up_no_request():
+    loop, free = loop_thread("grpo-verifiers-async").loop, threading.Event()
+    loop.call_soon_threadsafe(free.wait)
+    try:
+        with answering(b"here") as (url, _):
+            assert get(url)[2] == b"here"
+    finally:
+        free.set()
+
+
+def test_a_forked_child_can_ask_too():
+    with answering(b"here") as (url, _):
+        assert get(url)[2] == b"here"
+        child = os.fork()
+        if child == 0:
+            try:
+                os._exit(0 if get(url)[2] == b"here" else 1)
+            finally:
+                os._exit(2)
+        end = time.monotonic() + 60
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+            time.sleep(0.02)
+        assert ended[1] == 0

@@ -1,0 +1,68 @@
+"""Event loops in daemon threads: one for async checks, one for HTTP, in which no foreign code runs."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop that runs until the process ends; it belongs to the process that made it."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.owner = os.getpid()
+        self.blocked = False
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        """Run for ever: where a check raises SystemExit, asyncio leaves the loop with all other checks in it."""
+        left = True
+        while left:
+            left = False
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                left = True
+
+
+_current: dict[str, LoopThread] = {}
+_lock = threading.Lock()
+
+
+def loop_thread(name: str) -> LoopThread:
+    """The loop of that name in this process: a new one after a fork, and where the old one is blocked."""
+    with _lock:
+        held = _current.get(name)
+        if held is None or held.blocked or held.owner != os.getpid():
+            held = _current[name] = LoopThread(name)
+        return held
+
+
+def submit_http(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Run a coroutine of ours in the loop for HTTP; callable from any thread."""
+    return asyncio.run_coroutine_threadsafe(coroutine, loop_thread("grpo-verifiers-http").loop)
+
+
+def wait_http(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The same, for callers without a loop, and for those whose own one is busy: wait for its result."""
+    future = submit_http(coroutine)
+    try:
+        return future.result()
+    except BaseException:  # an interrupt too: nobody waits for the result any more
+        future.cancel()
+        raise
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
+    _lock = threading.Lock()
+    _current.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
