@@ -12,13 +12,27 @@ r"""The ``prompt`` mapping of a config: which column is asked, in which words, a
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from grpo_plus.cli import UserError
-from grpo_plus.recipe.options import mapping, strange_key
+from grpo_plus.recipe.options import checked_mapping
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import Matches
 
-KEYS = ("column", "system", "user", "template", "chat")
+_Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
+
+
+class PromptSettings(TypedDict, total=False):
+    """The keys of ``prompt``, and the values that each takes."""
+
+    column: _Text
+    system: _Text
+    user: _Text
+    template: _Text
+    chat: bool
+
+
+KEYS = tuple(PromptSettings.__annotations__)
 
 
 @dataclass(frozen=True)
@@ -59,23 +73,13 @@ _PIECE = re.compile(r"(?P<latex>\\[A-Za-z]+\{[^{}]*\})|(?P<open>\{\{)|(?P<close>
 
 
 def prompt_problems(given: Any) -> list[str]:
-    """What is wrong with the prompt mapping."""
-    try:
-        prompt = mapping("prompt", given)
-    except ValueError:
-        return [f"prompt is {given!r}, expected a mapping, like {{column: question, system: Think first.}}."]
-    problems = []
-    for key, value in prompt.items():
-        if key not in KEYS:
-            problems.append(strange_key("prompt", key, value, KEYS))
-        elif key == "chat" and not isinstance(value, bool):
-            problems.append(f"prompt has chat: {value!r}, expected true or false.")
-        elif key != "chat" and (not isinstance(value, str) or not value.strip()):
-            problems.append(f"prompt has {key}: {value!r}, expected a string.")
-        elif key == "template" and value not in FORMATS:
-            problems.append(
-                f"prompt: {unknown('template', value, FORMATS)} Your own words go into prompt: {{system: …}}."
-            )
+    """The problems of the mapping."""
+    prompt, problems = checked_mapping("prompt", given, PromptSettings, "{column: question, system: Think first.}")
+    template = prompt.get("template")
+    if isinstance(template, str) and template.strip() and template not in FORMATS:
+        problems.append(
+            f"prompt: {unknown('template', template, FORMATS)} Your own words go into prompt: {{system: …}}."
+        )
     if "column" in prompt and "user" in prompt:
         problems.append(
             f"prompt has both column ({prompt['column']!r}) and user ({prompt['user']!r}), which both say what is "

@@ -7,46 +7,43 @@ the rows. The samples are kept in ``output_dir/measure``.
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from grpo_plus import _trl
 from grpo_plus.evaluation.results import Evaluation, Results, Sample, gain
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
-from grpo_plus.evaluation.sample import Drawing, Sampler
+from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store
 from grpo_plus.evaluation.tables import percent, results_table
-from grpo_plus.recipe.options import mapping, strange_key
+from grpo_plus.recipe.options import checked_mapping
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.options import Matches, Range
 
 FOLDER = "measure"
-_WHOLE = ("n", "k", "limit", "seed", "batch", "max_completion_length")
-KEYS = ("split", *_WHOLE, "temperature")
 WIDTH = 100
 """Of the table, where the output is no terminal."""
 
 
+class MeasureSettings(TypedDict, total=False):
+    """The keys of ``measure``, and the values that each takes."""
+
+    split: Annotated[str, Matches(r"(?s).+", "the name of a split")]
+    n: Whole
+    k: Whole
+    limit: Whole
+    seed: Annotated[int, Range(0, told="a whole number of at least 0")]
+    batch: Whole
+    max_completion_length: Whole
+    temperature: Annotated[float, Range(0, finite=True, told="0 (greedy) or more")]
+
+
+KEYS = tuple(MeasureSettings.__annotations__)
+
+
 def measure_problems(given: Any) -> list[str]:
-    """What is wrong with the mapping."""
-    try:
-        values = mapping("measure", given)
-    except ValueError:
-        return [f"measure is {given!r}, expected a mapping, like {{split: test, n: 4}}."]
-    problems = []
-    for key, value in values.items():
-        if key not in KEYS:
-            problems.append(strange_key("measure", key, value, KEYS))
-        elif key == "split" and (not isinstance(value, str) or not value):
-            problems.append(f"measure has split: {value!r}, expected the name of a split.")
-        elif key in _WHOLE and (
-            not isinstance(value, int) or isinstance(value, bool) or value < (0 if key == "seed" else 1)
-        ):
-            problems.append(f"measure has {key}: {value!r}, expected a whole number of at least {int(key != 'seed')}.")
-        elif key == "temperature" and (
-            isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf
-        ):
-            problems.append(f"measure has temperature: {value!r}, expected 0 (greedy) or more.")
+    """The problems of the mapping."""
+    values, problems = checked_mapping("measure", given, MeasureSettings, "{split: test, n: 4}")
     n, k = values.get("n", 1), values.get("k", 1)
     if not problems and k > n:
         problems.append(f"measure has k: {k}, which must not be above n ({n}): pass@k needs k samples of a row.")

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
-from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
+from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.verification import Verification
+from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -85,16 +86,13 @@ def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:
     Raises:
         ValueError: all of them.
     """
-    problems = []
-    for name, value in (("n", n), ("batch", batch)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            problems.append(f"{name} is {value!r}, expected a whole number of at least 1.")
+    problems = [*value_problems("n", n, Whole), *value_problems("batch", batch, Whole)]
     if not problems:
-        problems += [
+        problems = [
             f"k is {k!r}, but it must be a whole number from 1 to n ({n}): "
             "draw more completions of each row, or ask for less."
             for k in ks
-            if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= n
+            if not fits(k, Whole) or k > n
         ]
     if problems:
         raise ValueError(" ".join(problems))

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import torch
 
@@ -14,52 +14,37 @@ from grpo_plus.qlora.model import is_adapted
 from grpo_plus.sampling.decode import decode
 from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
+from grpo_verifiers.options import Range, value_problems
+
+Whole = Annotated[int, Range(1, told="a whole number of at least 1")]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How completions are drawn.
+    """Sampling settings.
 
     Attributes:
-        max_completion_length: tokens of a completion, at most.
+        max_completion_length: most tokens of a completion.
         temperature: divides the logits; 0 takes the most probable token.
-        top_p: share of the probability that must remain.
-        top_k: how many of the most probable tokens remain; 0 for all.
-        min_p: least probability, as a share of the greatest; None for none.
-        repetition_penalty: how much less likely tokens become that were there before; 1 for not at all.
+        top_p: probability mass that remains.
+        top_k: number of most probable tokens that remain; 0 for all.
+        min_p: least probability as a share of the greatest; None for no limit.
+        repetition_penalty: divides the logits of tokens that occurred before; 1 for none.
     """
 
-    max_completion_length: int = 256
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float | None = None
-    repetition_penalty: float = 1.0
+    max_completion_length: Whole = 256
+    temperature: Annotated[float, Range(0, 1e6, told="0 (greedy) or more")] = 1.0
+    top_p: Annotated[float, Range(0, 1, open_low=True, told="a number above 0 and up to 1")] = 1.0
+    top_k: Annotated[int, Range(0, told="a whole number, 0 for no limit")] = 0
+    min_p: Annotated[float, Range(0, 1, told="a number from 0 to 1")] | None = None
+    repetition_penalty: Annotated[float, Range(1e-6, 1e6, told="a number above 0")] = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
-        wrong = [
-            f"{name} is {getattr(self, name)!r}, expected {expected}."
-            for name, ok, expected in (
-                ("max_completion_length", _whole(self.max_completion_length, 1), "a whole number of at least 1"),
-                ("temperature", _within(self.temperature, 0, 1e6), "0 (greedy) or more"),
-                ("top_p", _within(self.top_p, 0, 1) and self.top_p > 0, "a number above 0 and up to 1"),
-                ("top_k", _whole(self.top_k, 0), "a whole number, 0 for no limit"),
-                ("min_p", self.min_p is None or _within(self.min_p, 0, 1), "a number from 0 to 1"),
-                ("repetition_penalty", _within(self.repetition_penalty, 1e-6, 1e6), "a number above 0"),
-            )
-            if not ok
-        ]
-        if wrong:
-            raise ValueError(" ".join(wrong))
-
-
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _within(value: Any, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+        """Refuse values outside their ranges."""
+        hints = get_type_hints(type(self), include_extras=True)
+        problems = [text for name, hint in hints.items() for text in value_problems(name, getattr(self, name), hint)]
+        if problems:
+            raise ValueError(" ".join(problems))
 
 
 def seed_of(seed: int, row: int, sample: int) -> int:

@@ -2,15 +2,15 @@
 
 import argparse
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
 from grpo_verifiers.errors.messages import did_you_mean
-from grpo_verifiers.options import numbers
+from grpo_verifiers.options import fits, numbers, spell
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -71,9 +71,32 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
     return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}
 
 
-def strange_key(field: str, key: str, value: Any, keys: Sequence[str]) -> str:
-    """What to say of a key that a mapping does not take."""
+def strange_key(field: str, key: str, value: Any, keys: Collection[str]) -> str:
+    """The message for a key that a mapping does not take."""
     return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{did_you_mean(key, keys)}"
+
+
+def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple[dict[str, Any], list[str]]:
+    """A field that holds a mapping, and its problems; the mapping is empty if it cannot be read.
+
+    Args:
+        field: name of the field.
+        given: its value in any form that `mapping` reads.
+        schema: a ``TypedDict`` with the keys and the values that each takes.
+        example: a valid mapping, for the message.
+    """
+    try:
+        values = mapping(field, given)
+    except ValueError:
+        return {}, [f"{field} is {given!r}, expected a mapping, like {example}."]
+    hints = get_type_hints(schema, include_extras=True)
+    return values, [
+        f"{field} has {key}: {value!r}, expected {spell(hints[key])}."
+        if key in hints
+        else strange_key(field, key, value, hints)
+        for key, value in values.items()
+        if key not in hints or not fits(value, hints[key])
+    ]
 
 
 class KeywordAction(argparse.Action):
