@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.objectives import Objective
     from grpo_verifiers import Verifier
-    from grpo_verifiers.traits import OnError
+    from grpo_verifiers.base.traits import OnError
 
 
 class Chosen(NamedTuple):

@@ -8,9 +8,9 @@ from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.step_source import StepsSeen, steps_seen
 from grpo_plus.training.token_spans import decoder, token_ends, token_span
+from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.golds import placed
 from grpo_verifiers.verdict import LARGEST, Status
 
 if TYPE_CHECKING:

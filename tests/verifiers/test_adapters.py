@@ -224,7 +224,7 @@ def test_adapters_import_no_peer():
     code = (
         "import sys\n"
         "from grpo_verifiers import get_verifier\n"
-        "import grpo_verifiers.adapters\n"
+        "import grpo_verifiers.exec.rubrics\n"
         "def check(completions, **kwargs): return [1.0]\n"
         "get_verifier(check)\n"
         "assert not {'verifiers', 'trl', 'torch'} & set(sys.modules)\n"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier, merged
+from grpo_verifiers.base.golds import GoldReport, GoldReports, placed
 from grpo_verifiers.errors import ColumnError, KeywordError
 from grpo_verifiers.errors.messages import label_problem, short, unknown
-from grpo_verifiers.golds import GoldReport, GoldReports, placed
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 

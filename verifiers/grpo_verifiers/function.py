@@ -8,17 +8,17 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
+from grpo_verifiers.base.golds import GoldReport
+from grpo_verifiers.base.traits import Isolation, OnError, Settings, declared_problems, traits_of
+from grpo_verifiers.base.trials import Trial, check_trials
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.errors.messages import short, type_name, unknown
 from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.outcome import MARK, Outcome
 from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
-from grpo_verifiers.golds import GoldReport
-from grpo_verifiers.golds.trials import Trial, check_trials
 from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.traits import Isolation, OnError, Settings, declared_problems, traits_of
 from grpo_verifiers.verdict import FAULTS, Fault, Verdict
 
 if TYPE_CHECKING:

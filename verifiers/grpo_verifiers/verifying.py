@@ -1,5 +1,11 @@
-"""The public way in: ``@verifier`` registers a check function, ``get_verifier`` finds and configures one by name."""
+"""The public way in: ``@verifier`` registers a check function, ``get_verifier`` finds and configures one by name.
 
+Functions and objects made for other trainers are taken by reference. One that is not decorated, takes ``completions``
+and has a ``**kwargs`` is a TRL reward function: it is called as TRL calls it, with completions as they are (chats as
+lists of messages), ``prompts``, ``completion_ids`` and every column.
+"""
+
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -7,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier
+from grpo_verifiers.base.traits import Isolation, OnError, Settings, Traits, traits_of
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
+from grpo_verifiers.exec.form import form_of
+from grpo_verifiers.exec.rubrics import GroupRubricCheck, can_travel, is_rubric, rubric_check
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
-from grpo_verifiers.traits import Isolation, OnError, Traits, traits_of
 
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
 
@@ -41,13 +49,46 @@ BUILTINS = {
 
 
 def _adopt(name: str, value: Any) -> Verifier:
-    if isinstance(value, Verifier):
-        return value
     if name in BUILTINS:
         return FunctionVerifier(value, name, replace(traits_of(value).settings, builtin=True))
-    from grpo_verifiers.adapters import adopt
-
     return adopt(name.rpartition(":")[2] if is_reference(name) else name, value)
+
+
+_ACCEPTED = (
+    "expected a check function, a TRL reward function (completions, **kwargs), a verifier, or a Rubric of Prime "
+    "Intellect's verifiers package (up to 0.1)"
+)
+
+
+def adopt(name: str, value: Any) -> Verifier:
+    """Make a verifier of whatever a reference or entry point gave.
+
+    Raises:
+        KeywordError: it is nothing of the kind.
+    """
+    if isinstance(value, Verifier):
+        return value
+    rubric = value if is_rubric(value) else getattr(value, "rubric", None)
+    if is_rubric(rubric):
+        check = rubric_check(name, rubric)
+        isolation: Isolation = "process" if can_travel(check) else "inline"  # one that cannot waits rather than works
+        grouped = isinstance(check, GroupRubricCheck)
+        return FunctionVerifier(check, name, Settings(isolation=isolation, raw=True, by_prompt=grouped))
+    if inspect.isclass(value):
+        raise KeywordError(
+            f"verifier {name!r} is the class {value.__qualname__}: refer to an instance of it; {_ACCEPTED}."
+        )
+
+    if hasattr(value, "forward") and hasattr(value, "state_dict"):
+        raise KeywordError(
+            f"verifier {name!r} is a model ({type(value).__name__}): reward models belong into reward_funcs; "
+            f"{_ACCEPTED}."
+        )
+    if not callable(value):
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise KeywordError(f"verifier {name!r} is a {kind}; {_ACCEPTED}.")
+    form = form_of(name, value)
+    return FunctionVerifier(value, name, replace(traits_of(value).settings, raw=form.batch and form.open))
 
 
 REGISTRY: Registry[Verifier] = Registry("verifier", builtins=BUILTINS, group="grpo_plus.verifiers", adopt=_adopt)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.code._grade import grade_packed
 from grpo_verifiers.code._piston import Server, ServerError, execute, grade_remote
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
@@ -22,7 +23,6 @@ from grpo_verifiers.reading.fences import dedented, wanted_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
 from grpo_verifiers.sandbox.limits import Limits
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, blamed, excused
 
 ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]

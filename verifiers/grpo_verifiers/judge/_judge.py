@@ -10,6 +10,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.exec.loop import submit_http
 from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
@@ -24,7 +25,6 @@ from grpo_verifiers.judge._requests import requests_to
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 # Capitals only: what people paste here by mistake is the key itself, and that must not reach a message.

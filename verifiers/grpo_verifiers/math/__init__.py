@@ -83,15 +83,15 @@ math-verify; nothing of a completion is ever evaluated as code.
 
 from typing import TYPE_CHECKING, Any
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Percent, options_of
 from grpo_verifiers.options import TagName
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from grpo_verifiers.golds.report import ColumnReport, GoldProblem
+    from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 __all__ = ["check_gold", "check_golds", "fast", "math"]
 
 

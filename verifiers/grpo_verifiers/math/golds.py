@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from grpo_verifiers.golds.report import ColumnReport, GoldProblem
+from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 from grpo_verifiers.math.gold import as_text, gold_of
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.judge import decide

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.code._code import _after_failure
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.budget import TimeBudget
@@ -31,7 +32,6 @@ from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _IDLE = re.compile(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.exec.samples import content_text
 from grpo_verifiers.options import Range
 from grpo_verifiers.reading.budget import OverBudgetError, limited
@@ -14,7 +15,6 @@ from grpo_verifiers.steps._equations import chains
 from grpo_verifiers.steps._links import Holds, links, shape
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, segmenter_problems, without_specials
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:

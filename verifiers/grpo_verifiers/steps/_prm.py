@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.samples import content_text
 from grpo_verifiers.options import Range
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, segment, segmenter_problems
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 Style = Literal["qwen", "shepherd", "concat"]

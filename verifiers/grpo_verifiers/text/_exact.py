@@ -3,11 +3,11 @@
 import unicodedata
 from typing import Any, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import TagName
 from grpo_verifiers.reading.tags import tagged
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urljoin
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import TagName
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _DATA = ("const", "default", "enum", "examples")

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.text._scripts import LANGUAGES, SCRIPTS, script_of, split_prose
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff])[\u0370-\u03ff](?![\u0370-\u03ff])")

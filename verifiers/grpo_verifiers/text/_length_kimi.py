@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.text._tokens import token_ids
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 _PARTS = ("both", "bonus", "penalty")

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Annotated
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.options import Range
 from grpo_verifiers.text._tokens import token_ids
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict
 
 

@@ -5,13 +5,13 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import boxes, stated_boxes
 from grpo_verifiers.reading.phrases import hashed, phrases, retracted
 from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _DIGITS = 1000  # beyond this, digits and exponents are no answer but an attack on the arithmetic

@@ -3,10 +3,10 @@
 import re
 from typing import Annotated, Literal
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import IsPattern, TagName
 from grpo_verifiers.reading.thinking import answer_part
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 

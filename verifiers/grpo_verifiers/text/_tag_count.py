@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.options import TagName
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 

@@ -3,8 +3,8 @@
 import unicodedata
 from typing import Annotated
 
+from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.traits import Traits
 from grpo_verifiers.verdict import Verdict
 
 _BLANK = frozenset("\u2800\u3164\u115f\u1160\uffa0")  # letters and symbols that render as nothing

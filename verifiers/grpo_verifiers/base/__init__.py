@@ -5,8 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grpo_verifiers.base.golds import GoldReport
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.golds import GoldReport
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Verdict, blamed, metrics_of
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_verifiers.golds.report import ColumnReport, GoldProblem
+from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 from grpo_verifiers.verdict import Verdict
 
 BATCH = 64

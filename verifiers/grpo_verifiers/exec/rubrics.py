@@ -1,65 +1,48 @@
-"""Functions and objects made for other trainers, taken by reference: TRL reward functions and Prime Intellect rubrics.
-
-A function that is not decorated, takes ``completions`` and has a ``**kwargs`` is a TRL reward function: it is called
-as TRL calls it, with completions as they are (chats as lists of messages), ``prompts``, ``completion_ids`` and every
-column.
-"""
+"""Rubrics of Prime Intellect's verifiers package as checks."""
 
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from grpo_verifiers.base import Verifier
 from grpo_verifiers.errors import KeywordError, VerifierError
-from grpo_verifiers.exec.form import form_of
 from grpo_verifiers.exec.samples import rows_by_prompt
 from grpo_verifiers.exec.spec import by_value
-from grpo_verifiers.function import FunctionVerifier
-from grpo_verifiers.traits import Settings, traits_of
 from grpo_verifiers.verdict import Status, Verdict
 
-_ACCEPTED = (
-    "expected a check function, a TRL reward function (completions, **kwargs), a verifier, or a Rubric of Prime "
-    "Intellect's verifiers package (up to 0.1)"
-)
 
-
-def adopt(name: str, value: Any) -> Verifier:
-    """Make a verifier of whatever a reference or entry point gave.
-
-    Raises:
-        KeywordError: it is nothing of the kind.
-    """
-    if isinstance(value, Verifier):
-        return value
-    rubric = value if _is_rubric(value) else getattr(value, "rubric", None)
-    if _is_rubric(rubric):
-        return _from_rubric(name, rubric)
-    if inspect.isclass(value):
-        raise KeywordError(
-            f"verifier {name!r} is the class {value.__qualname__}: refer to an instance of it; {_ACCEPTED}."
-        )
-
-    if hasattr(value, "forward") and hasattr(value, "state_dict"):
-        raise KeywordError(
-            f"verifier {name!r} is a model ({type(value).__name__}): reward models belong into reward_funcs; "
-            f"{_ACCEPTED}."
-        )
-    if not callable(value):
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise KeywordError(f"verifier {name!r} is a {kind}; {_ACCEPTED}.")
-    form = form_of(name, value)
-    return FunctionVerifier(value, name, replace(traits_of(value).settings, raw=form.batch and form.open))
-
-
-def _is_rubric(value: Any) -> bool:
+def is_rubric(value: Any) -> bool:
+    """Whether this is a rubric, of any release up to 0.1."""
     parts = ("_get_reward_funcs", "_get_reward_weights", "class_objects")
     if all(hasattr(value, part) for part in parts) and not inspect.isclass(value):
         return True
     # The first releases called the pair differently.
     return hasattr(value, "get_reward_funcs") and hasattr(value, "get_reward_weights") and not inspect.isclass(value)
+
+
+def rubric_check(name: str, rubric: Any) -> "RubricCheck | GroupRubricCheck":
+    """The check that a rubric makes.
+
+    Raises:
+        KeywordError: it has no function that counts.
+    """
+    funcs, weights = _parts(rubric)
+    if not any(weights):
+        raise KeywordError(f"verifier {name!r}: the rubric has no reward function with a weight other than 0.")
+    if len(funcs) != len(weights):
+        raise KeywordError(f"verifier {name!r}: the rubric has {len(funcs)} functions and {len(weights)} weights.")
+    is_group = getattr(rubric, "_is_group_func", lambda _: False)
+    grouped = any(is_group(fn) for fn, weight in zip(funcs, weights, strict=True) if weight)
+    return GroupRubricCheck(rubric) if grouped else RubricCheck(rubric)
+
+
+def can_travel(check: Any) -> bool:
+    """Whether a check can be sent to a worker: a judge's client holds sockets and locks."""
+    try:
+        by_value(check)
+    except VerifierError:
+        return False
+    return True
 
 
 def _parts(rubric: Any) -> tuple[list[Callable[..., Any]], list[float]]:
@@ -74,23 +57,6 @@ def _objects(rubric: Any) -> dict[str, Any]:
     for part in [*getattr(rubric, "rubrics", ()), rubric]:
         found.update(getattr(part, "class_objects", None) or {"parser": getattr(part, "parser", None)})
     return found
-
-
-def _from_rubric(name: str, rubric: Any) -> FunctionVerifier:
-    funcs, weights = _parts(rubric)
-    if not any(weights):
-        raise KeywordError(f"verifier {name!r}: the rubric has no reward function with a weight other than 0.")
-    if len(funcs) != len(weights):
-        raise KeywordError(f"verifier {name!r}: the rubric has {len(funcs)} functions and {len(weights)} weights.")
-    is_group = getattr(rubric, "_is_group_func", lambda _: False)
-    grouped = any(is_group(fn) for fn, weight in zip(funcs, weights, strict=True) if weight)
-    check = GroupRubricCheck(rubric) if grouped else RubricCheck(rubric)
-    try:
-        by_value(check)
-        settings = Settings(isolation="process", raw=True, by_prompt=grouped)
-    except VerifierError:  # a judge's client holds sockets and locks: such a rubric waits rather than works
-        settings = Settings(isolation="inline", raw=True, by_prompt=grouped)
-    return FunctionVerifier(check, name, settings)
 
 
 class RubricCheck:
