@@ -30,6 +30,20 @@ if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") == "1":
     settings.load_profile("repeatable")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as slow what a test's ``sample`` leaves out: before ``-m`` chooses, and the same in every worker."""
+    sampled = {}
+    for item in items:
+        if (marker := item.get_closest_marker("sample")) is not None:
+            sampled.setdefault((item.nodeid.partition("[")[0], marker.args[0]), []).append(item)
+    for (_, count), cases in sampled.items():
+        fast = {place * len(cases) // count for place in range(count)}
+        for place, item in enumerate(cases):
+            if place not in fast:
+                item.add_marker("slow")
+
+
 def pytest_runtest_setup(item):
     """Skip what needs a program that is not there; under GRPO_PLUS_REQUIRE_ALL=1 that is a failure."""
     missing = [

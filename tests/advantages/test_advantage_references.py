@@ -145,6 +145,7 @@ SCALED = ("zscore", "batch_whiten", "reinforce_pp", "gdpo")
 PLAIN = ("center", "sign", "rloo", "opo", "maxrl", "best_of_n", "raw", "gpg", "passk")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SCALED + PLAIN)
 @settings(max_examples=60, deadline=None)
 @given(drawn=tables(), data=st.data())
@@ -167,6 +168,7 @@ def test_matches_the_loop(name, drawn, data):
         assert got[i] == 0 or not (value is None or alike)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", SCALED + PLAIN)
 @settings(max_examples=40, deadline=None)
 @given(drawn=tables())
@@ -227,6 +229,7 @@ def test_a_group_that_lost_members_takes_the_largest_k_that_fits():
     assert got[[1, 4, 5, 6]].tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_passk_is_the_gradient_of_the_best_of_k(k):
     """The expectation over every draw of five from a softmax, against the derivative of E[best of k]."""
@@ -282,6 +285,7 @@ def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof)
     return torch.tensor(out, dtype=torch.float64).reshape(len(lengths), max(lengths))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     table=step_tables(),

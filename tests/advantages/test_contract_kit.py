@@ -22,6 +22,7 @@ ALL = [
 ]
 
 
+@pytest.mark.sample(31)
 @parametrize_with_checks(
     ALL,
     expected_failures={
@@ -227,6 +228,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "estimator"), BROKEN)
 def test_every_check_catches_its_bug(name, estimator):
     (check,) = [check for check in advantage_checks() if check.name == name]
@@ -295,6 +297,7 @@ def places(table):
     return ((totals[:, None] - totals).sign() * rivals).nan_to_num().sum(dim=1)
 
 
+@pytest.mark.sample(52)
 @parametrize_with_checks(
     [
         mean_of_rewards,
@@ -318,6 +321,7 @@ def half_of_center(table, *, factor: float = 0.5):
     return factor * get_advantage("center").fn(table)
 
 
+@pytest.mark.slow
 def test_expected_failures_are_strict_and_checked(tmp_path):
     file = tmp_path / "test_third_party.py"
     file.write_text(

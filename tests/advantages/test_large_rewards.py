@@ -40,6 +40,7 @@ def cells(table):
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", EVERY)
 @settings(max_examples=60, deadline=None)
 @given(table=tables())
@@ -53,6 +54,7 @@ def test_every_estimator_is_finite_over_the_whole_range_of_float32(name, table):
     assert mixed.isfinite().all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SCALED + PLAIN)
 @settings(max_examples=60, deadline=None)
 @given(table=tables())
@@ -81,6 +83,7 @@ FREE_OF_SCALE = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("name", "keywords"), FREE_OF_SCALE)
 @pytest.mark.parametrize("exponent", [1, 60, 125])
 @settings(max_examples=25, deadline=None)

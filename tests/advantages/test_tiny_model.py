@@ -6,6 +6,7 @@ from grpo_plus.testing import make_tiny_model, make_tiny_tokenizer
 from grpo_plus.testing.tiny import ARCHITECTURES, PRINTABLE
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_comes_back_from_its_folder_the_same(architecture, tmp_path):
     before = torch.random.get_rng_state()

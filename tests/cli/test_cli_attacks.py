@@ -42,6 +42,7 @@ def test_all_problems_of_a_file_are_in_one_report(cli, config, folder):
     assert "    1 / 0" in err  # the plug-in's own traceback
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -110,6 +111,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", WRONG)
 def test_each_is_one_message_without_a_traceback(cli, config, case):
     values, flags, expected = WRONG[case]
@@ -164,6 +166,7 @@ def test_launch_files_are_found_beside_the_config(config, folder):
     assert parsed.launch == ("--config_file", str(folder / "two.yaml"))
 
 
+@pytest.mark.slow
 def test_several_cpu_processes_are_several_ranks(config, folder, beside):
     """``accelerate launch --cpu --num_processes 2`` alone would start one, and train on half of the batch."""
     path = config(per_device_train_batch_size=4, max_steps=1)

@@ -31,6 +31,7 @@ def said(path):
         return str(error)
 
 
+@pytest.mark.slow
 def test_no_value_of_any_field_ends_in_a_traceback_or_is_accepted_outside_its_range(tmp_path, record_property):
     tried, outside = 0, []
     for group, spec in FIELDS:
@@ -108,6 +109,7 @@ def test_a_folder_and_a_missing_file_are_no_config(tmp_path, capsys):
     assert "cannot be read" in capsys.readouterr().err
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("flags", [["--learning_rate", "-1"], ["--top_p=2"], ["--max_steps", "0"], ["--lora_r", "0"]])
 def test_flags_are_judged_like_the_file(tmp_path, flags):
     path = write(tmp_path / "c.yaml")
@@ -115,6 +117,7 @@ def test_flags_are_judged_like_the_file(tmp_path, flags):
         parse("grpo-plus train", [path, *flags])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("value", [None, True, "many", -1, [2], {"a": 1}, 1.5], ids=str)
 @pytest.mark.parametrize(
     "key", ["num_processes", "mixed_precision", "accelerate_config", "main_process_port", "multi_gpu"]
@@ -136,6 +139,7 @@ def test_a_mapping_is_switched_off_by_null_in_a_flag(cli, config):
     assert code == 0, err
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", ["-1e-4", "-1E+3", "-.5", "-2", "-3.e2"])
 def test_a_negative_number_in_a_flag_is_a_number(cli, config, text):
     code, _, err = cli("explain", config(), "--learning_rate", text)

@@ -39,6 +39,7 @@ def trained(rows):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log_completions", [False, True])
 def test_evaluation_has_its_own_and_training_is_as_without(cli, config, folder, log_completions):
     (folder / "again.py").write_text(AGAIN)
@@ -62,6 +63,7 @@ def test_evaluation_has_its_own_and_training_is_as_without(cli, config, folder, 
     assert "eval_score" not in theirs[0]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -64,6 +64,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chosen", ESTIMATORS, ids=str)
 @pytest.mark.parametrize("several", [False, True], ids=["one reward", "several"])
 def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, folder, chosen, several):
@@ -91,6 +92,7 @@ def _lengths(trainer):
     return [10] * 8  # TRL's own advantages know no lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keywords", [{"credit": "step"}, {"credit": "return", "ddof": 0, "outcome_weight": 0.5}])
 def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, config, folder, tiny_model, keywords):
     from datasets import Dataset
@@ -201,6 +203,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", REFUSED, ids=str)
 def test_explain_refuses_a_sample_that_does_not_fit(cli, config, case):
     values, flags, expected = REFUSED[case]
@@ -218,6 +221,7 @@ def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
     assert "nan" in out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pytestconfig):
     code, out, err = cli("explain", pytestconfig.rootpath / "examples" / f"{name}.yaml")
@@ -226,6 +230,7 @@ def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pyt
     assert "vllm" not in out
 
 
+@pytest.mark.slow
 def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     path = config(epsilon=0.3, vllm_mode="server", lora_r=8, dataset_test_split="other", max_tool_calling_iterations=3)
     code, out, err = cli("explain", path)

@@ -44,6 +44,7 @@ def default_of(spec):
     return "required" if spec.default_factory is dataclasses.MISSING else as_written(spec.default_factory())
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("shown", [HELP, ALL], ids=["help", "help-all"])
 def test_every_option_of_ours_stands_in_the_help_once_with_its_default(shown, name):
@@ -52,6 +53,7 @@ def test_every_option_of_ours_stands_in_the_help_once_with_its_default(shown, na
     assert len(entry) > len(name) + 40  # says something
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("name", HOSTS)
 def test_every_option_of_the_host_stands_in_the_whole_help_once_with_its_default(name):
     (entry,) = entries(ALL)[name]
@@ -76,6 +78,7 @@ def test_ours_come_first_and_the_hosts_have_its_own_headings():
     assert "more of ours" not in HELP
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("columns", ["80", "200", "20"])
 def test_the_help_is_short_at_any_width_and_needs_no_config(columns, folder):
     done = subprocess.run(
@@ -88,6 +91,7 @@ def test_the_help_is_short_at_any_width_and_needs_no_config(columns, folder):
     assert not done.stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("flag", ["-h", "--help", "--help-all", "--help_all"])
 def test_no_help_imports_torch_or_the_host(flag):
     program = (
@@ -101,6 +105,7 @@ def test_no_help_imports_torch_or_the_host(flag):
     assert "--advantage " in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_reader_that_leaves_early_is_no_error(encoding):
     command = f"{sys.executable} -m grpo_plus.cli train --help-all | head -n 1; exit ${{PIPESTATUS[0]}}"
@@ -141,6 +146,7 @@ MISTYPED = [
 ]
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize(("words", "meant"), MISTYPED, ids=[f"{words[0]} {words[-2]}" for words, _ in MISTYPED])
 def test_an_unknown_option_names_the_nearest(cli, words, meant):
     code, out, err = cli(*words)

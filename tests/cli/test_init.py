@@ -99,6 +99,7 @@ def test_what_stands_in_the_way_is_named_before_anything_is_written(init, tmp_pa
     assert "cannot be written" in err
 
 
+@pytest.mark.slow
 @SOURCES
 def test_the_wheel_holds_every_recipe_and_writes_it(tmp_path, clean_environment):
     """Built from these sources, unpacked elsewhere: no checkout near it."""

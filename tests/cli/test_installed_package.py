@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROJECT = """
 [build-system]
 requires = ["hatchling"]

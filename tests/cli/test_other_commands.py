@@ -48,6 +48,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("values", "flags", "expected"), GOLDEN)
 def test_explain_shows_the_advantages_of_sample_rewards(cli, config, values, flags, expected):
     code, out, err = cli("explain", config(**values), *flags)
@@ -133,6 +134,7 @@ def test_explain_of_an_estimator_of_ones_own(cli, config, folder):
     assert numbers(out, "advantages") == [1.0, 0.0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "flags",
     [
@@ -232,6 +234,7 @@ def test_verify_writes_reasons_that_are_no_unicode(cli, tmp_path):
     assert row["detail"] == "?\ufffd x"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [False, True])
 def test_verify_draws_its_progress_on_a_terminal_only(completions, terminal, clean_environment):
     command = [sys.executable, "-m", "grpo_plus.cli", "verify", "done.parquet", "--verifier", "exact"]
@@ -315,6 +318,7 @@ def test_verify_checks_that_golds_accept_themselves(cli, completions, golds):
     assert "no gold answers" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("solution", "code"), [("def add(a, b):\n    return a + b", 0), ("def add(a, b): ...", 1)])
 def test_verify_checks_that_reference_solutions_pass_and_idle_programs_do_not(cli, tmp_path, solution, code):
     row = {"tests": json.dumps([{"function": "add", "args": [1, 2], "expected": 3}]), "canonical": solution}

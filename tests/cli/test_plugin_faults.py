@@ -41,6 +41,7 @@ def shown_alone(err, expected, file="mine.py"):
     assert not [frame for frame in frames if "/grpo_plus/" in frame or "/grpo_verifiers/" in frame or "/trl/" in frame]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("end", ENDS_OF_CALLS)
 @pytest.mark.parametrize("kind", CALLED)
 def test_a_part_that_ends_its_call_ends_the_run_with_its_own_traceback(cli, config, folder, kind, end):
@@ -52,6 +53,7 @@ def test_a_part_that_ends_its_call_ends_the_run_with_its_own_traceback(cli, conf
     shown_alone(err, expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("command", ["train", "explain", "verify", "eval", "plugins", "sweep"])
 def test_a_plug_in_that_ends_its_import_ends_every_command(cli, config, folder, command, end):
@@ -69,6 +71,7 @@ def test_a_plug_in_that_ends_its_import_ends_every_command(cli, config, folder, 
     shown_alone(err, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["import", "call"])
 def test_an_interrupt_that_a_plug_in_raises_says_where(cli, config, folder, where):
     raised = "raise KeyboardInterrupt"
@@ -116,6 +119,7 @@ RETURNS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RETURNS)
 def test_a_part_that_returns_something_else_is_named_without_a_traceback(cli, config, folder, case):
     values, parameters, value, expected = RETURNS[case]
@@ -127,6 +131,7 @@ def test_a_part_that_returns_something_else_is_named_without_a_traceback(cli, co
     assert "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_a_reward_function_may_return_what_the_host_takes(cli, config, folder):
     text = (
         "import torch\ndef array(completions, **_):\n    return torch.rand(len(completions))\n"
@@ -138,6 +143,7 @@ def test_a_reward_function_may_return_what_the_host_takes(cli, config, folder):
     assert code == 0, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ending", ["sys.exit(0)", "os._exit(0)", "raise asyncio.CancelledError", "raise KeyboardInterrupt"]
 )
@@ -148,12 +154,14 @@ def test_an_async_reward_function_that_ends_its_call_leaves_nobody_waiting(cli, 
     shown_alone(err, "'./mine.py:part' ended its call with ")
 
 
+@pytest.mark.slow
 def test_async_scores_are_checked_like_others(cli, config, folder):
     (folder / "mine.py").write_text("async def part(**columns):\n    return [1.0]\n")
     code, _, err = cli("train", config(reward_funcs=["./mine.py:part"]))
     assert (code, "returned 1 scores, expected a list of 8" in err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_score_beyond_all_floats_is_infinite_and_ends_no_run(cli, config, folder):
     (folder / "mine.py").write_text(
         "def part(completions, **_):\n    return [10**400, *[0.5] * (len(completions) - 1)]\n"
@@ -162,6 +170,7 @@ def test_a_score_beyond_all_floats_is_infinite_and_ends_no_run(cli, config, fold
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_an_inline_verifier_that_exits_has_failed_and_the_run_goes_on(cli, config, folder):
     text = (
         "from grpo_verifiers import verifier\n\n@verifier('leaves', isolation='inline', on_error='zero')\n"

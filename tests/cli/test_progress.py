@@ -170,6 +170,7 @@ def test_durations():
     assert [duration(seconds) for seconds in (0, 59.6, 3661, 360000)] == ["0:00:00", "0:01:00", "1:01:01", "100:00:00"]
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_real_step_add_up_and_evaluation_is_none_of_them(cli, config, folder):
     import ast
 

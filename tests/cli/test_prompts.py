@@ -115,6 +115,7 @@ def test_missing_columns_are_found_before_the_model_is_looked_for(cli, config):
     assert "model_name_or_path: the folder '/nowhere' does not exist. Give" in err
 
 
+@pytest.mark.slow
 def test_one_prompt_is_shown_as_the_model_reads_it(cli, config):
     given = config(prompt={"column": "question", "template": "think_answer"}, max_steps=1)
     code, out, err = cli("train", given)
@@ -125,6 +126,7 @@ def test_one_prompt_is_shown_as_the_model_reads_it(cli, config):
     assert "prefilled" not in shown
 
 
+@pytest.mark.slow
 def test_a_chat_template_that_opens_the_thinking_is_pointed_out(cli, config, tiny_model, tmp_path):
     import shutil
 
@@ -141,6 +143,7 @@ def test_a_chat_template_that_opens_the_thinking_is_pointed_out(cli, config, tin
     assert "needs kwargs" not in out
 
 
+@pytest.mark.slow
 def test_a_model_without_chat_template_gets_plain_text(cli, config, tiny_model, tmp_path):
     import shutil
 

@@ -57,6 +57,7 @@ PLACES = {"the card": 16_384, "the weights": 65_536, "the optimizer": 150_000, "
 ADAPTERS = {"use_peft": True, "lora_r": 64, "lora_target_modules": ["all-linear"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [True, False])
 @pytest.mark.parametrize("kind", ["whole", "adapters"])
 @pytest.mark.parametrize("place", PLACES)
@@ -74,6 +75,7 @@ def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, plac
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_saved_at_the_end_is_called_lost(run_filling, disk):
     act = FILL.format(path=str(disk / "other"), left=32_768)
     out = str(disk / "run")
@@ -93,6 +95,7 @@ def test_a_checkpoint_of_the_last_step_holds_the_model(run_filling, disk):
     assert f"{out / 'checkpoint-2'} holds it, whole. Copy it from there." in err
 
 
+@pytest.mark.slow
 def test_a_file_where_a_checkpoint_belongs(run_filling, folder):
     out = folder / "out"
     act = f"open({str(out / 'checkpoint-2')!r}, 'w').close()"
@@ -104,6 +107,7 @@ def test_a_file_where_a_checkpoint_belongs(run_filling, folder):
     assert "The last whole checkpoint is checkpoint-1." in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["steps", "no"])
 def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, strategy):
     out = folder / "out"
@@ -133,6 +137,7 @@ sys.exit(main(["train", sys.argv[2]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [30_000, 110_000])
 def test_a_limit_on_files_is_told_like_a_full_disk(config, folder, limit):
     path = config(save_strategy="steps", save_steps=1, max_steps=1)

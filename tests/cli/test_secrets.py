@@ -175,6 +175,7 @@ class NamedClient(NamedTuple):
 
 
 class TestNames:
+    @pytest.mark.sample(31)
     @pytest.mark.parametrize("name", NAMES)
     def test_what_stands_under_the_name_of_a_secret_is_hidden(self, name):
         assert redact({name: "S3CR3T"}) == {name: HIDDEN}
@@ -183,6 +184,7 @@ class TestNames:
         assert "S3CR3T" not in redact_text(json.dumps({name: "S3CR3T"}))
         assert "S3CR3T" not in str(redact([f"--{name.lstrip('-')}", "S3CR3T"]))
 
+    @pytest.mark.sample(32)
     @pytest.mark.parametrize("name", HARMLESS.split())
     def test_what_stands_under_others_stays(self, name):
         for value in ("some text", 5, 0.5, ["a", "b"], None, True, {"x": "y"}):
@@ -249,6 +251,7 @@ class TestTexts:
             assert token not in str(redact(value))
             assert token.split()[-1][-8:] not in str(redact(value))
 
+    @pytest.mark.sample(22)
     @pytest.mark.parametrize("text", [
         "hf_hub_download of sk-learn", "Set the token in HF_TOKEN", "token: the next one", "a basic auth with a user", "the answer is 5: wrong key", "https://host:8000/v1?limit=5",
         "eos_token='</s>', max_tokens=5, token=5", "git@github.com:x/y", "KeyError: 'model.layers.0.self_attn.q_proj.weight'", "unexpected token Qwen2ForCausalLM", "api_key=None", "auth: none", "Basic Algebra and Token Ids",
@@ -447,6 +450,7 @@ def test_explain_shows_none(config, folder, capfd):
     assert CANARY not in out + err
 
 
+@pytest.mark.slow
 def test_a_run_leaves_none_in_any_file_nor_says_one(config, folder):
     """Keywords of verifiers, their addresses, headers and words; tokens of the hub and the model; environment and options."""
     (folder / "graded.py").write_text(VERIFIER)
@@ -487,6 +491,7 @@ def test_a_run_leaves_none_in_any_file_nor_says_one(config, folder):
     assert "cannot log in with (hidden)" in groups, "the check's words are kept, its key is not"
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_says_none(config, folder):
     (folder / "graded.py").write_text(
         VERIFIER.replace(

@@ -272,6 +272,7 @@ def test_runs_in_turn_and_what_failed_alone_is_run_again(fake, folder):
     assert mark == {"variant": "advantage=sign", "seed": 2}
 
 
+@pytest.mark.slow
 def test_variants_and_seeds_may_be_added(fake, folder):
     _, go = fake('end("done", 0)', seeds="1")
     go()
@@ -284,6 +285,7 @@ def test_variants_and_seeds_may_be_added(fake, folder):
     assert "advantage=zscore/seed-1" in kept
 
 
+@pytest.mark.slow
 def test_another_config_is_refused_with_the_difference(fake, folder):
     plan, go = fake('end("done", 0)')
     go()
@@ -302,6 +304,7 @@ def test_another_config_is_refused_with_the_difference(fake, folder):
         open_manifest(changed)
 
 
+@pytest.mark.slow
 def test_a_config_that_is_edited_meanwhile_stops_the_rest(fake, folder):
     """Runs read the file when they start: later ones would be of another config than their manifest says."""
     _, go = fake('(seen / "c.yaml").write_text("learning_rate: 2e-3\\n")\nend("done", 0)', seeds="3")
@@ -314,6 +317,7 @@ def test_a_config_that_is_edited_meanwhile_stops_the_rest(fake, folder):
     assert len(order(folder)) == 6
 
 
+@pytest.mark.slow
 def test_a_device_holds_one_run_at_a_time(fake, folder):
     body = """
     device = seen / f"device-{os.environ['CUDA_VISIBLE_DEVICES']}"
@@ -330,6 +334,7 @@ def test_a_device_holds_one_run_at_a_time(fake, folder):
     assert {device for _, device, _ in order(folder)} == {"0", "1"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, folder):
     body = """
     signal.signal(signal.SIGINT, stop)
@@ -358,6 +363,7 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     ]
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, folder):
     body = """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -418,6 +424,7 @@ def test_one_sweep_in_a_folder_also_when_only_its_run_is_left(fake, folder):
         pass
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_with_its_sweep_starts_anew_or_goes_on(fake, folder):
     plan, go = fake('end("done", 0)', seeds="1")
     go()
@@ -435,6 +442,7 @@ def test_a_run_that_was_killed_with_its_sweep_starts_anew_or_goes_on(fake, folde
     assert not (plan.runs[1].folder / "leftover").exists()
 
 
+@pytest.mark.slow
 def test_what_was_thrown_away_is_run_again(fake, folder):
     plan, go = fake('end("done", 0)', seeds="1")
     go()
@@ -539,6 +547,7 @@ def test_final_figures_are_means_of_the_last_tenth(tmp_path):
         assert final(tmp_path)["held-out accuracy, math"] == accuracy
 
 
+@pytest.mark.slow
 def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
     from grpo_plus.sweep.show import console, result_table
 
@@ -560,6 +569,7 @@ def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
 # -- the real thing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_starts_before_every_variant_is_right(cli, config, folder):
     vary = ("--vary", "advantage=zscore,sgn", "--vary", "objective=grpo,gpro")
     code, out, err = cli("sweep", config(advantage_kwargs={"eps": 1e-4}), *vary)
@@ -572,6 +582,7 @@ def test_nothing_starts_before_every_variant_is_right(cli, config, folder):
     assert not (folder / "out-sweep").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_from_the_command_line(cli, config, folder):
     """Two variants and a broken one, trained for real; what is there at the end, and what the same command does then."""
     vary = ("--vary", "dataset_name=./data.jsonl,./missing.jsonl; beta=0,0.1")

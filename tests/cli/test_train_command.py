@@ -37,6 +37,7 @@ def logs(out):
     return [{key: value if value is None else float(value) for key, value in row.items()} for row in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["raw", "reinforce_pp"])
 def test_two_steps_with_one_completion_a_prompt(cli, config, name):
     code, out, err = cli("train", config(advantage=name, objective="reinforce", num_generations=1, engine="auto"))
@@ -46,6 +47,7 @@ def test_two_steps_with_one_completion_a_prompt(cli, config, name):
     assert all(row["advantages/dead_group_fraction"] < 1 for row in rows)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
     more = {"reward_funcs": ["./rewards.py:digits", "./rewards.py:by_answer"]}
@@ -71,6 +73,7 @@ def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
         assert "rewards/halves/mean" in steps[0]
 
 
+@pytest.mark.slow
 def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, folder):
     (folder / "mine.py").write_text(MINE)
     found = []
@@ -115,6 +118,7 @@ def test_verifiers_in_the_yaml_and_on_the_command_line(cli, config):
     assert {"rewards/think_format/mean", "rewards/exact/mean"} <= set(logs(out)[0])
 
 
+@pytest.mark.slow
 def test_rewards_by_the_hosts_names_and_dotted_paths(cli, config, folder, monkeypatch):
     (folder / "dotted_rewards.py").write_text(
         "def one(completions, **_):\n    return [float(len(c)) for c in completions]\n"
@@ -128,6 +132,7 @@ def test_rewards_by_the_hosts_names_and_dotted_paths(cli, config, folder, monkey
     assert {"rewards/think_format_reward/mean", "rewards/one/mean"} <= set(logs(out)[0])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "saved", "folder"])
 def test_data_in_every_form(cli, config, folder, kind):
     from datasets import Dataset
@@ -288,6 +293,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_input_is_one_message_and_no_traceback(cli, config, name):
     changes, flags, expected = WRONG[name]
@@ -316,6 +322,7 @@ def test_the_traceback_of_a_broken_plugin_is_shown(cli, config, folder):
     assert "in helper" in err
 
 
+@pytest.mark.slow
 def test_a_verifier_that_only_fails_ends_the_run_with_its_own_traceback_alone(cli, config, folder):
     (folder / "failing.py").write_text(
         "from grpo_verifiers import verifier\n\n\n@verifier('fails_always', isolation='inline')\n"

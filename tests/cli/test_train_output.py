@@ -186,6 +186,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         FolderLock(tmp_path / "file" / "out").__enter__()
 
 
+@pytest.mark.slow
 def test_resuming_by_flag_goes_on_at_the_next_step(cli, config, folder):
     path = config(max_steps=2, disable_tqdm=False, **SAVING)
     code, out, err = cli("train", path)
@@ -211,6 +212,7 @@ def test_resuming_by_flag_goes_on_at_the_next_step(cli, config, folder):
     assert "there is no folder 'nowhere'" in err
 
 
+@pytest.mark.slow
 def test_the_same_command_twice_without_checkpoints(cli, config, folder):
     path = config(max_steps=1)
     assert cli("train", path)[0] == 0
@@ -219,6 +221,7 @@ def test_the_same_command_twice_without_checkpoints(cli, config, folder):
     assert "holds a model already, which this run will replace" in out
 
 
+@pytest.mark.slow
 def test_the_card_tells_the_parts_and_parses(cli, config, folder):
     (folder / "mine.py").write_text(
         "from grpo_verifiers import verifier\n"
@@ -287,6 +290,7 @@ def test_a_disk_that_is_too_small_is_found_before_training(cli, config, small_di
     assert "{'loss'" not in told
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk):
     out = small_disk(2 * 1024 * 1024)
     (folder / "filling.py").write_text(
@@ -314,6 +318,7 @@ def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk):
     assert code == 0, err
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_for_lack_of_memory_says_what_to_change(cli, config, folder):
     path = config(reward_funcs=["./full.py:full"])
     (folder / "full.py").write_text(

@@ -15,6 +15,8 @@ import pytest
 
 from grpo_plus.record import open_run
 
+pytestmark = pytest.mark.slow
+
 SLOW = """
 import time
 

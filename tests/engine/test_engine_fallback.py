@@ -20,6 +20,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_that_are_left_alone(name):
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -32,6 +33,7 @@ def test_models_that_are_left_alone(name):
     assert not support.packing
 
 
+@pytest.mark.slow
 def test_positions_from_the_mask_leave_rows_to_be_skipped_alone(bench):
     from transformers import AutoTokenizer, BloomConfig, BloomForCausalLM
 
@@ -46,6 +48,7 @@ def test_positions_from_the_mask_leave_rows_to_be_skipped_alone(bench):
     assert [report["engine/tokens_saved"] > 0.9 for report in reports] == [False, False, True, True]
 
 
+@pytest.mark.slow
 def test_attention_of_variable_length_joins_rows_and_shares_nothing(bench, monkeypatch):
     from transformers import AutoModelForCausalLM
 

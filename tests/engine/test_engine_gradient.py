@@ -15,6 +15,7 @@ ARCHITECTURES = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(bench, architecture):
     config = dict(ARCHITECTURES[architecture])
@@ -31,6 +32,7 @@ def test_architectures(bench, architecture):
 LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses_of_trl(bench, loss, beta):
@@ -45,6 +47,7 @@ PRESETS = ("grpo", "grpo_clip", "sequence_grpo", "dr_grpo", "dapo", "gspo", "gsp
            "gmpo", "reinforce", "ppo_clip", "target")  # fmt: skip
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_our_objectives(bench, preset):
     batch = bench.batch(completions=(1, 12))
@@ -67,6 +70,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ["packed", "trimmed"])
 @pytest.mark.parametrize("name", CASES)
 def test_shapes_of_batches(bench, name, engine):
@@ -82,6 +86,7 @@ def test_shapes_of_batches(bench, name, engine):
     bench.check(batch, engine=engine, beta=0.1, reference=0.3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("settings", [
     {"entropy_coef": 0.1},
     {"top_entropy_quantile": 0.5},
@@ -155,6 +160,7 @@ def test_absolute_positions(bench):
             assert not found[row, length:].any()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("window", [8, 14, 64])
 def test_sliding_windows(bench, window):
     # Rows have up to 21 tokens: the narrow windows cut them, and no prompt is shared; the wide one never acts.
@@ -164,6 +170,7 @@ def test_sliding_windows(bench, window):
     assert saved > 0.3 if window == 64 else saved < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{}, {"beta": 0.1, "entropy_coef": 0.1}, {"gradient_checkpointing": True}], ids=str
 )
@@ -191,6 +198,7 @@ def test_a_ceiling_bounds_the_tokens_that_any_pass_keeps(bench):
     assert {graph for _, graph in seen} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantised", [False, True])
 def test_adapters(bench, quantised):
     from peft import LoraConfig
@@ -214,6 +222,7 @@ def test_adapters(bench, quantised):
     assert all(bench.distance(found, gradients[0]) < 1e-5 for found in gradients[1:])
 
 
+@pytest.mark.slow
 def test_half_precision_is_no_further_from_the_truth_than_trl(bench):
     from transformers import AutoModelForCausalLM
 

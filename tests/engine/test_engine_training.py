@@ -51,6 +51,7 @@ def run(bench, engine, **settings):
     return trainer
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RUNS)
 def test_the_same_model_comes_out(bench, name):
     truth, found = run(bench, "stock", **RUNS[name]), run(bench, "packed", **RUNS[name])
@@ -75,12 +76,14 @@ def test_the_same_model_comes_out(bench, name):
     assert skipped > 0.5 or "beta" in RUNS[name]
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bits(bench):
     settings = RUNS["one generation for several steps and iterations"]
     first, second = (run(bench, "auto", **settings).model.state_dict() for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_off_is_off(bench):
     trainer = run(bench, "stock", gradient_accumulation_steps=2)
     assert not any(key.startswith("engine/") for entry in trainer.state.log_history for key in entry)

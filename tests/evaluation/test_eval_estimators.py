@@ -96,6 +96,7 @@ def test_samples_of_one_question_are_not_taken_for_questions():
     assert (mixed.low, mixed.high) == pytest.approx((independent.low, independent.high))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("questions", "n", "shape"),
     [(20, 1, (2, 2)), (60, 4, (0.3, 0.4)), (60, 8, (0.1, 2.0)), (100, 4, (30, 3)), (40, 8, (50, 50))],

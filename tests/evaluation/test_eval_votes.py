@@ -39,6 +39,7 @@ def test_other_verifiers_that_compare_answers(name, texts, answer, expected):
     assert votes(name, texts, answer) == expected
 
 
+@pytest.mark.slow
 def test_verifiers_without_equal_answers_have_no_vote():
     @verifier("votes_test_length", isolation="inline")
     def length(completion: str, answer: str) -> float:

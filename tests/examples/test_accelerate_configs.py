@@ -32,6 +32,7 @@ def test_it_says_what_the_config_of_the_host_says(examples, name, theirs):
     assert {key: value for key, value in host.items() if key not in ours} == defaults
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name, tmp_path, monkeypatch):
     from grpo_plus.cli._arguments import parse
@@ -50,6 +51,7 @@ def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name,
     assert parse("grpo-plus train", [str(config)]).processes == given.processes
 
 
+@pytest.mark.slow
 def test_two_processes_on_the_cpu(examples, place, steps, beside, port):
     """With a plug-in file, which every rank and every worker of every rank has to find."""
     given = {

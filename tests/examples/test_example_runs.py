@@ -43,6 +43,7 @@ def train(examples, place):
     return train
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_trains_with_the_parts_it_names(name, train, steps):
     advantage, objective, rewards = CONFIGS[name]
@@ -57,6 +58,7 @@ def test_a_config_trains_with_the_parts_it_names(name, train, steps):
     assert [reward["name"] for reward in parts["rewards"]] == rewards
 
 
+@pytest.mark.slow
 def test_the_recipe_for_a_card_trains_adapters_on_a_4_bit_base(train):
     from safetensors.torch import load_file
 
@@ -85,6 +87,7 @@ def test_every_estimator_that_an_example_offers_in_a_comment_is_one(examples):
     assert parse("grpo-plus train", [str(path), *flags]).training.advantage_kwargs == {"band": 0.5}
 
 
+@pytest.mark.slow
 def test_a_recipe_with_companions_runs_where_it_was_written(place, steps):
     """As it is, nothing put in place: the model, the data and a reward come from the file beside it."""
     from grpo_plus.cli import main

@@ -208,6 +208,7 @@ PASSES = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_that_does_not_fit_changes_nothing_of_the_run(make, name, kind):
@@ -225,6 +226,7 @@ def test_a_pass_that_does_not_fit_changes_nothing_of_the_run(make, name, kind):
     assert_same_run(smooth, rough)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "failing"), [("full", 0), ("full", 1), ("full", 3), ("lora", 2)])
 def test_a_failure_in_any_micro_batch_leaves_the_gradients_of_the_others_whole(make, failing, kind):
     settings = {"gradient_accumulation_steps": 4, "max_steps": 1, "engine": "trimmed"}
@@ -237,6 +239,7 @@ def test_a_failure_in_any_micro_batch_leaves_the_gradients_of_the_others_whole(m
     assert_same_run(smooth, rough)
 
 
+@pytest.mark.slow
 def test_a_micro_batch_that_ran_before_may_itself_fail_when_it_runs_again(make):
     settings = {"gradient_accumulation_steps": 3, "max_steps": 1}
     smooth, rough = make(**settings), make(**settings)
@@ -262,6 +265,7 @@ def test_gradients_that_were_there_before_the_window_come_back(make):
     assert_same_run(run, other)
 
 
+@pytest.mark.slow
 def test_a_second_training_does_not_run_micro_batches_of_the_first_again(make):
     smooth, rough = make(max_steps=1), make(max_steps=1)
     for run in (smooth, rough):
@@ -273,6 +277,7 @@ def test_a_second_training_does_not_run_micro_batches_of_the_first_again(make):
     assert_same_run(smooth, rough)
 
 
+@pytest.mark.slow
 def test_nothing_is_copied_while_memory_suffices(make, monkeypatch):
     run = make(gradient_accumulation_steps=2)
     copied = []
@@ -290,6 +295,7 @@ def test_nothing_is_copied_while_memory_suffices(make, monkeypatch):
     assert not any("memory/retries" in entry for entry in run.state.log_history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_evaluation_goes_on_with_fewer_rows(make, kind):
     settings = {"beta": 0.1, "max_steps": 1}
@@ -309,6 +315,7 @@ def test_an_evaluation_goes_on_with_fewer_rows(make, kind):
     assert_same_run(smooth, rough)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawing_goes_on_with_fewer_rows(make, kind, caplog):
     run = make(kind, rollout="auto")
@@ -322,6 +329,7 @@ def test_drawing_goes_on_with_fewer_rows(make, kind, caplog):
     assert run.state.global_step == 2
 
 
+@pytest.mark.slow
 def test_fewer_rows_are_kept_for_the_passes_that_follow(make, caplog):
     run = make(beta=0.1, max_steps=4)
     card = Card(run, "scoring", 20, model=run.ref_model)
@@ -330,6 +338,7 @@ def test_fewer_rows_are_kept_for_the_passes_that_follow(make, caplog):
     assert retries(run) == card.failures
 
 
+@pytest.mark.slow
 def test_the_count_is_a_sum_over_all_that_is_logged_together(make):
     run = make(gradient_accumulation_steps=4, max_steps=2, logging_steps=2, beta=0.1)
     cards = [Card(run, "scoring", 20, model=run.ref_model), Card(run, "backward", 20)]
@@ -339,6 +348,7 @@ def test_the_count_is_a_sum_over_all_that_is_logged_together(make):
     assert logged[0] >= 2
 
 
+@pytest.mark.slow
 def test_with_dropout_the_rest_of_the_run_starts_from_the_same_random_state(make, caplog):
     """Smaller parts draw other masks, as the message says; they do not draw other completions before the weights move."""
     settings = {"dropout": 0.5, "beta": 0.1, "max_steps": 1, "rollout": "auto"}
@@ -351,6 +361,7 @@ def test_with_dropout_the_rest_of_the_run_starts_from_the_same_random_state(make
     assert "dropout, where there is any, draws other masks" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_retry_in_one_part_draws_the_same_dropout(make):
     """The attempt that failed has used up random numbers; the next one starts where it did."""
     settings = {"dropout": 0.5, "max_steps": 1, "engine": "trimmed", "engine_tokens_per_pass": 500}
@@ -380,6 +391,7 @@ class TestEndings:
         assert isinstance(caught.value, torch.OutOfMemoryError)  # whoever catches PyTorch's own catches it
         return str(caught.value)
 
+    @pytest.mark.sample(1)
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_optimizers_step(self, make, kind):
         run = make(kind, optim="adamw_torch")
@@ -391,6 +403,7 @@ class TestEndings:
         moments = 2 * sum(p.nbytes for p in run.model.parameters() if p.requires_grad)
         assert f"about {moments / 2**20:.1f} MiB" in found
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_single_row(self, make, kind):
         way_out = "use_peft: true" if kind == "full" else "grpo-plus plan"
@@ -404,17 +417,20 @@ class TestEndings:
             Card(run, where, 0)
             self.ends(run, f"{match}.*Lower max_completion_length.*{way_out}")
 
+    @pytest.mark.slow
     def test_the_sampling_of_the_host(self, make):
         run = make()
         Card(run, "drawing", 4)
         self.ends(run, "all rows at once, and drawing rows again, fewer at once, would favour short.*set rollout: auto")
 
+    @pytest.mark.slow
     def test_a_model_that_draws_by_itself(self, make):
         run = make(rollout="auto")
         run.model.generate = run.model.generate
         Card(run, "drawing", 4)
         self.ends(run, r"The model's own generate drew all rows at once \(generate was replaced on this model\)")
 
+    @pytest.mark.slow
     def test_a_reward_model(self, make):
         self.ends(make(reward=oom), "while completions were scored: .*lower steps_per_generation")
 
@@ -423,12 +439,14 @@ class TestEndings:
         run.add_callback(type("Full", (TrainerCallback,), {"on_step_end": oom})())
         self.ends(run, "out of memory between the passes")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("config", [GRPOPlusConfig, GRPOConfig])
     def test_an_update_without_the_engine(self, make, config):
         run = make(config=config, **({"engine": "stock"} if config is GRPOPlusConfig else {}))
         Card(run, "backward", 20)
         self.ends(run, "cannot be run in smaller parts: only the engine splits a pass, and engine is 'stock'")
 
+    @pytest.mark.slow
     def test_passes_without_gradient_need_no_engine(self, make):
         smooth, rough = make(engine="stock", beta=0.1), make(engine="stock", beta=0.1)
         Card(rough, "scoring", 20, model=rough.ref_model)
@@ -437,11 +455,13 @@ class TestEndings:
         assert rough.retry.count > 0
         assert_same_run(smooth, rough)
 
+    @pytest.mark.slow
     def test_an_update_that_the_engine_leaves_to_the_host(self, make):
         run = make(neftune_noise_alpha=5.0)
         Card(run, "loss", 20, training=True)
         self.ends(run, "cannot be run in smaller parts: the noise on embeddings")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["sharded", None])
     def test_passes_over_parameters_that_ranks_share(self, make, kind):
         run = make(beta=0.1)
@@ -450,6 +470,7 @@ class TestEndings:
         Card(run, "scoring", 20, model=run.ref_model)
         self.ends(run, "in a pass without gradient: .*every rank must make the same number of passes over sharded")
 
+    @pytest.mark.slow
     def test_an_optimizer_that_moves_weights_within_the_backward_pass(self, make):
         run = make()
         weight = next(parameter for parameter in run.model.parameters() if parameter.requires_grad)
@@ -457,12 +478,14 @@ class TestEndings:
         Card(run, "backward", 20)
         self.ends(run, "changes weights within the backward pass")
 
+    @pytest.mark.slow
     def test_an_evaluation_of_its_own(self, make):
         run = make()
         Card(run, "loss", 0, training=False)
         with pytest.raises(StepTooLargeError, match="in a pass without gradient, with one completion at a time"):
             run.evaluate()
 
+    @pytest.mark.slow
     def test_other_errors_stay_what_they_are(self, make):
         def broken(*_, **__):
             raise ZeroDivisionError

@@ -30,6 +30,7 @@ def pair(batch):
     return -batch.logps * batch.advantages, {"kit/logps": batch.logps.detach()}
 
 
+@pytest.mark.sample(58)
 @parametrize_with_checks([*BUILT_IN, *WITH_KL, *COMPOSED, plain, pair, (plain, {"gain": 2.0})], kind="objective")
 def test_objectives_keep_the_contract(check):
     check()
@@ -150,6 +151,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sample(58)
 @parametrize_with_checks([imitates, by_sign, by_position, clipped, towards_a_log_ratio], kind="objective")
 def test_what_is_unusual_but_right_is_not_refused(check):
     check()
@@ -159,6 +161,7 @@ def test_every_check_about_advantages_has_a_broken_objective():
     assert {"advantages_direct", "advantages_of_tokens_direct", "advantages_count"} <= set().union(*BROKEN.values())
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("fn", BROKEN, ids=lambda fn: fn.__name__)
 def test_what_breaks_the_contract_is_found(fn):
     with pytest.raises(AssertionError) as caught:

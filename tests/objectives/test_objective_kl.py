@@ -80,6 +80,7 @@ def is_right(name, estimator, placement, unbiased, field):
     return estimator != "k1" or times_ratio(name, unbiased, field)
 
 
+@pytest.mark.sample(48)
 @pytest.mark.parametrize(("name", "estimator", "placement", "unbiased", "field"), CASES)
 def test_every_kl_term_has_the_gradient_of_the_divergence_or_is_refused(name, estimator, placement, unbiased, field):
     kl = {"estimator": estimator, "placement": placement} | ({} if unbiased is None else {"unbiased": unbiased})
@@ -167,6 +168,7 @@ def forward(policy, reference):
     return (reference.exp() * (reference - policy)).sum(-1)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("name", ["grpo", "dapo", "sequence_grpo", "gspo_token", "reinforce"])
 def test_over_several_tokens_the_loss_holds_each_token_and_the_reward_the_completion(name, length):

@@ -39,6 +39,7 @@ def assert_same(found, expected):
         assert (one - other).norm() <= 1e-6 * other.norm()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", compositions())
 def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_path, split_runs):
     assert set(compositions()) == set(split_runs.COMPOSITIONS)
@@ -57,6 +58,7 @@ DEPEND = {
 DO_NOT = {name: {**OWN, "loss_type": name} for name in ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", [*DEPEND, *DO_NOT])
 def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_model, tmp_path, split_runs):
     settings = (DEPEND | DO_NOT)[case]
@@ -68,6 +70,7 @@ def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_
     assert off > 1e-3 if noted else off < 1e-6
 
 
+@pytest.mark.slow
 def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whole, tiny_model, tmp_path, beside):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     with beside([*command, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):

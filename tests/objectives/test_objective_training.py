@@ -134,6 +134,7 @@ def test_target_moves_probabilities_to_their_targets_and_stops_there(build):
 SPLITS = [(1, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 4), (1, 2, 4), (1, 4, 2), (1, 3, 2), (1, 2, 3), (2, 1, 1), (3, 1, 2)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
 def test_targets_are_refused_just_where_their_exponents_change_nothing(build, split, by_length, monkeypatch):
@@ -224,6 +225,7 @@ def schedule_of(trainer):
     return [entry["learning_rate"] for entry in log], trained, trainer.lr_scheduler.get_last_lr()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_skipped_steps_advance_no_schedule(build, accumulation, tmp_path):
     seen = []
@@ -405,6 +407,7 @@ def test_a_users_objective_from_a_file_trains_from_its_config(build, tmp_path, m
     assert (weights[0] - 2 * weights[1]).norm() <= 1e-4 * weights[0].norm()
 
 
+@pytest.mark.slow
 def test_an_adaptive_coefficient_goes_on_where_a_checkpoint_left_it(build, tmp_path):
     settings = {
         "objective": "grpo",
@@ -440,6 +443,7 @@ def test_warmup_scales_the_kl_gradient(build):
     assert column(trainer, "beta") == pytest.approx([0.0, 0.1, 0.2])
 
 
+@pytest.mark.slow
 def test_kl_in_the_reward_pulls_the_policy_to_its_reference(build, monkeypatch):
     """Every reward is the same, so nothing but the divergence acts on a policy that starts away from its reference."""
     monkeypatch.setitem(globals(), "reward", lambda completions, **_: [0.5] * len(completions))
@@ -511,6 +515,7 @@ def lora():
     return LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
 
 
+@pytest.mark.slow
 def test_a_lora_reference_follows_the_policy_and_survives_a_resume(build, tmp_path):
     settings = {
         "objective": "grpo",
@@ -575,6 +580,7 @@ def test_a_full_models_reference_is_refreshed_by_the_host(build):
     assert all(torch.equal(one, other) for one, other in weights)
 
 
+@pytest.mark.slow
 def test_the_engines_layouts_give_the_same_training(build):
     """Dead groups skipped and rows rearranged: targets, counts and prompts follow."""
     for name, kwargs in (("target", {}), ("grpo", {"reduce": "prompt_mean"})):
@@ -650,6 +656,7 @@ def soft(batch, ratio, *, sharpness: float = 1.0):
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("objective", "logged"),
     [
@@ -685,6 +692,7 @@ def test_compositions_of_a_yaml_file_train(objective, logged, tmp_path, tiny_mod
     assert float(found["grad_norm"]) > 1e-3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -712,6 +720,7 @@ def test_evaluation_runs_and_leaves_training_alone(build, settings, tmp_path):
     assert not any(name.startswith("eval_iteration") for name in logs)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", ["grpo", "dapo", "gspo", "luspo", "vespo", "gmpo", "target", "prompt_mean", "kl_reward"]
 )
@@ -728,6 +737,7 @@ def test_a_batch_of_cut_off_completions_is_finite_and_moves_nothing(
     assert column(trainer, "loss") == [0.0] * 3
 
 
+@pytest.mark.slow
 def test_the_example_of_targets(tmp_path, capsys):
     path = Path(__file__).parents[2] / "examples" / "target.py"
     spec = importlib.util.spec_from_file_location("example_of_targets", path)

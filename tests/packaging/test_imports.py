@@ -49,6 +49,7 @@ close_shared_runners()
     assert python(code, clean_environment).strip() == "1.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["grpo_plus", "grpo_verifiers", "grpo_plus.advantages", "grpo_plus.objectives", "grpo_plus.testing"]
 )
@@ -83,6 +84,7 @@ def test_no_folder_of_ours_shadows_the_standard_library_or_a_known_package(tmp_p
     assert origin == "None" or "grpo_verifiers" not in origin
 
 
+@pytest.mark.slow
 def test_workers_start_from_any_folder(tmp_path, clean_environment):
     for shadow in ("math.py", "code.py", "json.py"):
         (tmp_path / shadow).write_text("raise RuntimeError('shadowed')\n")

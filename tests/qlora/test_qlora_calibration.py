@@ -164,6 +164,7 @@ class TestMeasuring:
         optimizer="adamw_torch",
     )  # fmt: skip
 
+    @pytest.mark.slow
     def test_real_steps_run_as_asked_at_both_depths(self, folder, monkeypatch):
         config = AutoConfig.from_pretrained(folder)
         planned = [estimate(shape_of(at_depth(config, depth)), self.SETTINGS) for depth in (1, 2)]
@@ -195,6 +196,7 @@ class TestMeasuring:
         assert found.train.factor == pytest.approx(1.25)
         assert found.rollout.constant == pytest.approx(0.25 * GIB, rel=1e-3)
 
+    @pytest.mark.slow
     def test_the_command_measures_keeps_and_uses_it(self, folder, cache, capsys):
         config = AutoConfig.from_pretrained(folder)
         shape = shape_of(config, "tiny")
@@ -209,6 +211,7 @@ class TestMeasuring:
         assert f"Kept in {cache}" in text
         assert text.count("rollout ") == 2
 
+    @pytest.mark.slow
     def test_what_cannot_be_kept_is_still_used(self, folder, cache, capsys):
         cache.parent.parent.mkdir()
         cache.parent.write_text("a file where the folder should be")
@@ -221,6 +224,7 @@ class TestMeasuring:
         assert found.slack.train.factor == pytest.approx(1.25)
         assert "Not kept, so used for this table only" in capsys.readouterr().out
 
+    @pytest.mark.slow
     def test_what_does_not_fit_is_said_and_nothing_is_kept(self, folder, cache):
         class Full(Readings):
             def reset(self):

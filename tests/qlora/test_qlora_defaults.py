@@ -124,6 +124,7 @@ def test_a_run_that_is_not_4_bit_is_as_trl_has_it(tmp_path):
     assert model.dtype == "float32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_quantised_run_from_the_command_line(bits, tmp_path, capsys):
     make_tiny_model(tmp_path / "model", architecture="llama", hidden=64, layers=1)

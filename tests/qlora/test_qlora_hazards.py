@@ -96,6 +96,7 @@ class TestPrecision:
         assert dtypes(stock.model) == {torch.bfloat16}
         assert dtypes(ours.model) == {torch.float32}
 
+    @pytest.mark.slow
     def test_small_updates_arrive_that_bfloat16_would_have_lost(self, folder, tmp_path):
         args = {"learning_rate": 1e-5, "lr_scheduler_type": "constant", "max_steps": 2, "max_grad_norm": 0.0}
         moved = {}
@@ -136,6 +137,7 @@ class TestPrecision:
             if value.requires_grad:
                 torch.testing.assert_close(finals[name], value, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.slow
     def test_a_checkpoint_of_the_host_in_bfloat16_is_resumed_in_float32(self, folder, tmp_path):
         args = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
         trainer(folder, config(tmp_path, **args), GRPOTrainer).train()
@@ -145,6 +147,7 @@ class TestPrecision:
         state = [v for s in again.optimizer.state.values() for k, v in s.items() if k.startswith("exp_avg")]
         assert {value.dtype for value in state} == {torch.float32}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("changes", "part"),
         [
@@ -186,6 +189,7 @@ class TestPrecision:
         for name, value in run.model.named_buffers():
             assert torch.equal(value, buffers[name]), name
 
+    @pytest.mark.slow
     def test_an_evaluation_in_16_bits_leaves_the_adapters_as_they_were(self, folder, tmp_path):
         rows = {"eval_dataset": ROWS.select(range(4))}
         run = trainer(folder, config(tmp_path, bf16_full_eval=True, per_device_eval_batch_size=4), **rows)
@@ -247,6 +251,7 @@ class TestRepacking:
 
 
 class TestSampling:
+    @pytest.mark.slow
     def test_dropout_is_off_while_completions_are_drawn(self, folder, tmp_path):
         seen = {}
         for kind in (GRPOTrainer, GRPOPlusTrainer):
@@ -335,6 +340,7 @@ class TestRefusals:
         assert "the config has 2 problems" in text
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_stored_in_4_bits_loads_and_trains(folder, tmp_path):
     loaded(folder).save_pretrained(tmp_path / "stored")
     from transformers import AutoTokenizer

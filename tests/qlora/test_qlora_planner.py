@@ -49,6 +49,7 @@ def stored_bytes(model):
     return total
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "gpt2", "gemma2", "phi3", "qwen3_moe"])
 @pytest.mark.parametrize("double", [True, False])
 def test_weights_are_those_that_bitsandbytes_stores(architecture, double, tmp_path):
@@ -77,6 +78,7 @@ def test_weights_of_an_8_bit_base(tmp_path):
     assert stored < 0.7 * weights(shape_of(made.config), Settings(four_bit=False))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt2", "gemma2", "phi3", "qwen3_moe"])
 def test_adapters_are_those_that_peft_makes(architecture):
     model, _ = make_tiny_model(architecture=architecture, hidden=64, layers=2)
@@ -105,6 +107,7 @@ def test_optimizer_state_is_that_of_adam():
     assert found.adapters == sum(parameter.nbytes + parameter.grad.nbytes for parameter in trained)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("architecture", "changes"), [("llama", {}), ("gpt2", {}), ("gemma2", {"sliding_window": 8}), ("mistral", {})]
 )
@@ -153,6 +156,7 @@ class Live(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layers", "intermediate", "recompute"), [(4, 768, True), (12, 256, True), (4, 768, False)])
 def test_activations_are_within_a_fifth_of_what_a_step_holds(layers, intermediate, recompute):
     model, _ = make_tiny_model(
@@ -321,6 +325,7 @@ class TestCommand:
         assert main(["plan", "--model", str(tmp_path / "gptq.json")]) == 2
         assert "is already quantised with gptq" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_a_missing_or_strange_config_is_named(self, tmp_path, capsys):
         assert main(["plan", "--model", str(tmp_path / "nothing.json")]) == 2
         assert "nothing.json" in capsys.readouterr().err

@@ -26,6 +26,7 @@ def shape(name):
     return shape_of(made, name)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("card", [8, 12, 16, 24])
 def test_a_recipe_is_understood_and_fits_its_card(card):
     recipe = EXAMPLES / f"math_{card}gb.yaml"

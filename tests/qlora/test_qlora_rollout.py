@@ -46,6 +46,7 @@ def completions(output, width, stops):
     return rows
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(sorted(MODELS)),
@@ -73,6 +74,7 @@ def test_greedy_rollouts_are_those_of_generate(name, prompts, copies, rows, how)
     assert "generate" not in vars(model)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -159,6 +161,7 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
 
 
 class TestOutOfMemory:
+    @pytest.mark.slow
     @pytest.mark.parametrize("limit", [1, 3, 7])
     def test_no_row_is_lost_or_drawn_twice(self, limit):
         lengths = [9, 4, 30, 17, 17, 2, 25, 11]
@@ -174,6 +177,7 @@ class TestOutOfMemory:
         assert cost.completions == [list(range(length - 1, -1, -1)) for length in lengths]
         assert cost.places <= limit
 
+    @pytest.mark.slow
     @settings(max_examples=15, deadline=None)
     @given(at=st.integers(0, 11), layer=st.integers(0, 1), copies=st.integers(1, 2))
     def test_rows_go_on_where_they_were(self, at, layer, copies):
@@ -196,6 +200,7 @@ class TestOutOfMemory:
             handle.remove()
         assert completions(ours, 3, {6}) == completions(stock, 3, {6})
 
+    @pytest.mark.slow
     def test_fewer_rows_are_drawn_from_then_on(self, caplog):
         model, costs = MODELS["llama"], []
         wanted, inputs = config(4, []), padded([[5, 7]] * 8)
@@ -215,6 +220,7 @@ class TestOutOfMemory:
         assert caplog.text.count("set rollout_rows: 4") == 1
         assert [cost.places for cost in costs] == [4, 4]
 
+    @pytest.mark.slow
     def test_a_single_row_that_does_not_fit_is_an_error(self):
         def fail(*_):
             raise torch.OutOfMemoryError("CUDA out of memory.")

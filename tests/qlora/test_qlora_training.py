@@ -91,6 +91,7 @@ def assert_same_gradients(first, second, rel=2e-5):
         assert apart.norm() / flat.norm() < rel
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", ["auto", "packed"])
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 def test_gradients_through_the_engine_are_those_of_stock_trl(folder, tmp_path, engine, beta):
@@ -102,6 +103,7 @@ def test_gradients_through_the_engine_are_those_of_stock_trl(folder, tmp_path, e
     assert_same_gradients(expected.steps, found.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_4_bit_model_learns_and_its_base_stays_as_it_is(folder, tmp_path, seed):
     run, _ = build(
@@ -121,6 +123,7 @@ def test_a_4_bit_model_learns_and_its_base_stays_as_it_is(folder, tmp_path, seed
     assert all(0 <= share < 1 for share in saved)
 
 
+@pytest.mark.slow
 def test_an_evaluation_in_between_changes_nothing_of_the_training(folder, tmp_path):
     settings = {"max_steps": 1, "max_grad_norm": 0.0, "rollout": "auto", "per_device_eval_batch_size": 4}
     plain, expected = build(folder, tmp_path, **settings)
@@ -165,6 +168,7 @@ SETTINGS = {"max_steps": 2, "gradient_accumulation_steps": 2, "max_grad_norm": 0
 
 
 class TestOutOfMemory:
+    @pytest.mark.slow
     @pytest.mark.parametrize("objective", [{}, {"objective": "dapo"}])
     def test_the_step_goes_through_in_parts_with_the_same_gradient(self, folder, tmp_path, caplog, objective):
         smooth, expected = build(folder, tmp_path, **SETTINGS, **objective)
@@ -184,6 +188,7 @@ class TestOutOfMemory:
         assert "Out of memory in the update" in caplog.text
         assert rough.engine.tokens_per_pass is not None
 
+    @pytest.mark.slow
     def test_gradients_of_earlier_micro_batches_survive_the_failure(self, folder, tmp_path):
         smooth, expected = build(folder, tmp_path, **{**SETTINGS, "max_steps": 1})
         smooth.train()
@@ -200,18 +205,21 @@ class TestOutOfMemory:
         assert run.retry.count == 1
         assert_same_gradients(expected.steps, found.steps)
 
+    @pytest.mark.slow
     def test_what_never_fits_ends_with_advice(self, folder, tmp_path):
         run, _ = build(folder, tmp_path, **SETTINGS)
         Fails(run.model, times=10**6)
         with pytest.raises(StepTooLargeError, match=r"one completion of at most \d+ tokens a pass.*grpo-plus plan"):
             run.train()
 
+    @pytest.mark.slow
     def test_without_the_engine_it_is_refused_with_advice(self, folder, tmp_path):
         run, _ = build(folder, tmp_path, engine="stock", **SETTINGS)
         Fails(run.model)
         with pytest.raises(StepTooLargeError, match=r"engine is 'stock'.*Lower max_completion_length"):
             run.train()
 
+    @pytest.mark.slow
     def test_a_lack_of_memory_while_drawing_is_told_apart(self, folder, tmp_path):
         run, _ = build(folder, tmp_path, **SETTINGS)
 
@@ -223,6 +231,7 @@ class TestOutOfMemory:
         with pytest.raises(StepTooLargeError, match=r"while completions were drawn.*set rollout: auto"):
             run.train()
 
+    @pytest.mark.slow
     def test_other_errors_pass_through(self, folder, tmp_path):
         run, _ = build(folder, tmp_path, **SETTINGS)
 

@@ -118,6 +118,7 @@ class TestTraining:
         assert {(body["n"], body["max_tokens"], body["logprobs"]) for body in state.completions} == {(4, 6, 0)}
         assert run.args.use_vllm is True
 
+    @pytest.mark.slow
     def test_without_the_update_the_gap_shows(self, folder, tmp_path, url, monkeypatch):
         monkeypatch.setattr(AdapterServer, "sync_weights", lambda self: None)
         run = trainer(folder, config(tmp_path, url))
@@ -126,6 +127,7 @@ class TestTraining:
         assert gaps[0] < 1e-4
         assert min(gaps[1:]) > 1e-2
 
+    @pytest.mark.slow
     def test_temperature_and_end_tokens_arrive(self, folder, tmp_path, state, url, caplog):
         run = trainer(
             folder, config(tmp_path, url, temperature=0.7, top_k=5, max_steps=1, generation_kwargs={"seed": 3})
@@ -137,6 +139,7 @@ class TestTraining:
         assert (body["temperature"], body["top_k"], body["seed"]) == (0.7, 5, 3)
         assert body["stop_token_ids"] == list(run.eos_token_ids)
 
+    @pytest.mark.slow
     def test_nothing_is_left_behind_and_evaluation_still_works(self, folder, tmp_path, state, url):
         run = trainer(folder, config(tmp_path, url, max_steps=1))
         run.train()
@@ -146,6 +149,7 @@ class TestTraining:
         assert len(state.loads) == 2
         assert len(state.adapters) == 1
 
+    @pytest.mark.slow
     def test_a_policy_with_a_reference_copy_sends_the_policy(self, folder, tmp_path, state, url):
         args = config(tmp_path, url, beta=0.05, sync_ref_model=True, ref_model_sync_steps=1, ref_model_mixup_alpha=1.0)
         run = trainer(folder, args)
@@ -154,6 +158,7 @@ class TestTraining:
         assert max(logged(run, GAP)) < 1e-4
 
 
+@pytest.mark.slow
 def test_two_ranks_share_one_server(tmp_path, state, url, two_ranks):
     script = Path(__file__).with_name("vllm_ranks.py")
     with two_ranks(script, state.name, url, tmp_path, 5, log=tmp_path / "output"):
@@ -180,6 +185,7 @@ class TestServer:
         assert f"no vLLM server answers at http://127.0.0.1:{port} within 0.2 s" in text
         assert f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {folder} --enable-lora" in text
 
+    @pytest.mark.slow
     def test_another_model(self, folder, tmp_path, state, url):
         state.name = "Qwen/Qwen3-8B"
         text = self.refusal(folder, config(tmp_path, url))
@@ -192,24 +198,28 @@ class TestServer:
         assert "has no /v1/load_lora_adapter" in text
         assert "--max-lora-rank 32" in text
 
+    @pytest.mark.slow
     def test_an_adapter_too_large_for_it(self, folder, tmp_path, state, url):
         state.most_rank = 2
         run = trainer(folder, config(tmp_path, url))
         with pytest.raises(ServerError, match=r"HTTP 500: LoRA rank 4 is greater than max_lora_rank 2\."):
             run.train()
 
+    @pytest.mark.slow
     def test_a_folder_that_it_does_not_see(self, folder, tmp_path, state, url):
         state.blind = True
         run = trainer(folder, config(tmp_path, url))
         with pytest.raises(ServerError, match=r"HTTP 404: .*No adapter found for .*on a disk that both share"):
             run.train()
 
+    @pytest.mark.slow
     def test_one_that_returns_no_token_ids(self, folder, tmp_path, state, url):
         state.hide_ids = True
         run = trainer(folder, config(tmp_path, url))
         with pytest.raises(ServerError, match="must know return_token_ids; update vLLM"):
             run.train()
 
+    @pytest.mark.slow
     def test_a_busy_one_is_asked_again_and_one_that_stays_busy_is_given_up(self, folder, tmp_path, state, url):
         run = trainer(folder, config(tmp_path, url, max_steps=1))
         state.busy = 3
@@ -219,6 +229,7 @@ class TestServer:
         with pytest.raises(ServerError, match="HTTP 503"):
             run.evaluate()
 
+    @pytest.mark.slow
     def test_one_that_dies_is_named(self, folder, tmp_path, state):
         with vllm_like.serving(state) as address:
             run = trainer(folder, config(tmp_path, address))
@@ -231,6 +242,7 @@ class TestServer:
             with pytest.raises(ServerError, match=r"/v1/models gave no answer within 0\.2 s"):
                 client.models()
 
+    @pytest.mark.slow
     def test_a_key_is_sent(self, state, url, monkeypatch):
         state.key = "secret"
         client = Client(url, patience=0.1)
@@ -239,6 +251,7 @@ class TestServer:
         monkeypatch.setenv("VLLM_API_KEY", "secret")
         assert client.models()[0]["id"] == state.name
 
+    @pytest.mark.slow
     def test_what_is_no_server_of_vllm(self, state, url, monkeypatch):
         with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
             Client("localhost:8000", patience=1)
@@ -246,6 +259,7 @@ class TestServer:
         with pytest.raises(ServerError, match="answered no JSON"):
             Client(url, patience=1).models()
 
+    @pytest.mark.slow
     def test_an_answer_that_was_lost_does_not_fail_the_second_try(self, state, url):
         client = Client(url, patience=1)
         state.adapters["mine"] = Path()
@@ -321,6 +335,7 @@ class TestHostileServers:
             server.shutdown()
             server.server_close()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("status", vllm_http.REDIRECTS)
     def test_a_redirect_is_refused_and_nobody_else_is_asked(self, status, monkeypatch):
         monkeypatch.setenv("VLLM_API_KEY", "secret")
@@ -373,6 +388,7 @@ class TestHostileServers:
             Client(url, patience=1).complete(wanted)
         assert len(sent) < 100
 
+    @pytest.mark.sample(1)
     @pytest.mark.parametrize("body", [
         b'{"a":' * 100_000, b"[" * 100_000, b'{"choices": [1]}', b'{"choices": {"0": 1}}', b'{"choices": [{"index": "x"}]}', b'{"choices": [{"index": 1e999}]}', b'{"choices": null}',
         b'{"choices": [{"token_ids": "ab", "logprobs": {"token_logprobs": [0, 0]}}]}', b'{"choices": [{"token_ids": [1.5], "logprobs": {"token_logprobs": [0]}}]}',

@@ -14,6 +14,7 @@ def samples(path):
     return {(row["row"], row["sample"]): row for row in map(json.loads, path.read_text().splitlines())}
 
 
+@pytest.mark.slow
 def test_only_training_makes_the_difference(train, tmp_path):
     """With a learning rate of nothing, before and after are the same samples."""
     out = tmp_path / "out"
@@ -30,6 +31,7 @@ def test_only_training_makes_the_difference(train, tmp_path):
     assert results["pass_at"]["1"]["value"] == pytest.approx(right / 15)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_first_measurement(train, tmp_path, varied):
     out, again = tmp_path / "out", {"learning_rate": "1e-2", **varied}
     code, _, err = train(out, 'save_strategy: "steps"', save_steps=1, **again)
@@ -92,6 +94,7 @@ def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home)
     assert "measure needs verifiers" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_processes_train_and_measure_what_one_does(train, reduced, tmp_path, beside, port):
     """Each measures half of the rows, with the same draws as one process; training goes through `accelerate launch`."""
     out = tmp_path / "two"

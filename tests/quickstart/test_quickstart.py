@@ -48,6 +48,7 @@ def test_no_question_of_the_test_split_is_trained_on():
     assert all(len(asked[name]) == count for name, count in quickstart.ROWS.items())
 
 
+@pytest.mark.slow
 def test_no_question_of_the_test_split_is_part_of_the_warm_start(tmp_path, monkeypatch):
     learned = set()
 
@@ -63,6 +64,7 @@ def test_no_question_of_the_test_split_is_part_of_the_warm_start(tmp_path, monke
     assert not learned & held_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["quickstart", "varied"])
 def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_path, monkeypatch, task):
     from benchmarks import time_to_accuracy
@@ -120,6 +122,7 @@ def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target\nnum_iterations: 2", "load_in_4bit: true"])
 def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, line):
     out = tmp_path / "out"
@@ -149,6 +152,7 @@ def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, lin
         assert (out / "adapter_model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_the_card_tells_the_accuracies(train, tmp_path):
     code, _, err = train(tmp_path / "out")
     assert code == 0, err

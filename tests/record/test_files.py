@@ -60,6 +60,7 @@ class TestOddities:
         with pytest.raises(RunError, match=rf"cannot be read: .*{name}"):
             write_report(tmp_path / "run")
 
+    @pytest.mark.slow
     def test_a_text_that_is_too_large_is_not_read(self, tmp_path):
         with (tmp_path / "large").open("wb") as file:
             file.truncate(MOST_BYTES + 1)

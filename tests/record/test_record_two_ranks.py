@@ -7,6 +7,8 @@ import pytest
 
 from grpo_plus.record import open_run
 
+pytestmark = pytest.mark.slow
+
 RUNS = {"process": {"advantage": "process", "advantage_kwargs": {"credit": "return", "outcome_weight": 0.5}}}
 
 

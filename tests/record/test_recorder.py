@@ -42,6 +42,7 @@ def halves():
     REGISTRY.unregister("record_halves")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "settings",
     [{"advantage": "sign"}, {"advantage": "process", "advantage_kwargs": {"outcome_weight": 0.5}}],
@@ -94,6 +95,7 @@ def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path
         assert single([quantiles[0][0], quantiles[0][-1]]) == [min(every), max(every)]
 
 
+@pytest.mark.slow
 def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_path):
     trainer = build(advantage="sign", advantage_kwargs={"band": 0.25}, hub_token="hf_very_secret", report_steps=None)
     trainer.train()
@@ -109,6 +111,7 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
     assert (tmp_path / "out" / "report.html").exists(), "at the end, unless report_steps says never"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("settings", "records"), [({}, False), ({"record": True}, True), ({"advantage": "sign", "record": False}, False)]
 )
@@ -125,6 +128,7 @@ def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, rec
         assert single(kept) == logged
 
 
+@pytest.mark.slow
 def test_evaluation_is_recorded_beside_training_and_once_a_step(build, tmp_path):
     trainer = build(
         advantage="sign", evaluates=True, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=8, max_steps=2
@@ -137,6 +141,7 @@ def test_evaluation_is_recorded_beside_training_and_once_a_step(build, tmp_path)
     assert modes.count(("train", 1)) == 2
 
 
+@pytest.mark.slow
 def test_verifiers_that_only_evaluate_are_in_the_record_of_evaluations(build, tmp_path):
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "max_steps": 2}
     build(evaluates=True, verifiers=["math"], eval_verifiers=[{"name": "exact", "weight": 0.5}], **settings).train()
@@ -155,6 +160,7 @@ def test_verifiers_that_only_evaluate_are_in_the_record_of_evaluations(build, tm
     assert judges == {"train": {("math",)}, "eval": {("math", "exact")}}
 
 
+@pytest.mark.slow
 def test_resuming_takes_back_what_came_after_the_checkpoint(build, tmp_path, lines):
     build(advantage="sign", max_steps=3, save_strategy="steps", save_steps=2).train()
     metrics = tmp_path / "out" / FOLDER / METRICS
@@ -174,6 +180,7 @@ def test_resuming_takes_back_what_came_after_the_checkpoint(build, tmp_path, lin
     assert [group["step"] for group in run.groups()] == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_new_run_in_the_same_folder_moves_the_old_record_aside(build, tmp_path):
     build(advantage="sign", max_steps=3).train()
     build(advantage="sign", max_steps=1).train()
@@ -181,6 +188,7 @@ def test_a_new_run_in_the_same_folder_moves_the_old_record_aside(build, tmp_path
     assert (tmp_path / "out" / FOLDER / "previous" / METRICS).exists()
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, tmp_path, caplog):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / FOLDER).write_text("a file is in the way")
@@ -193,6 +201,7 @@ def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, 
     assert str(tmp_path / "out" / FOLDER) in said[0]
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build, tmp_path, monkeypatch, caplog):
     class Odd(list):
         """A prompt that has no text."""
@@ -217,6 +226,7 @@ def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build,
     assert told == ["a batch of step 0 was not recorded: RuntimeError('no text')"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), "interrupted"), (OSError("gone"), "failed")])
 def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
     calls = []
@@ -236,6 +246,7 @@ def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_groups_stay_within_their_bytes(build, tmp_path, monkeypatch):
     monkeypatch.setattr("grpo_plus.record.pace.BYTES", 3000)
     build(advantage="sign", max_steps=6).train()
@@ -246,6 +257,7 @@ def test_groups_stay_within_their_bytes(build, tmp_path, monkeypatch):
     assert run.series("reward")[0] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_long_runs_are_sampled_evenly(build, tmp_path, monkeypatch):
     monkeypatch.setattr("grpo_plus.record.recorder.BATCHES", 2)
     build(advantage="sign", max_steps=6).train()
@@ -265,6 +277,7 @@ GRPOPlusTrainer(model, [lambda completions, **_: [float(len(set(text))) for text
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_environment, end_tree):
     out = tmp_path / "out"
     process = subprocess.Popen(
@@ -295,6 +308,7 @@ def test_a_killed_run_can_be_read_and_reported(tmp_path, tiny_model, clean_envir
     assert not list(out.rglob("*.tmp")), "whole files are written beside and moved"
 
 
+@pytest.mark.slow
 def test_a_sweep_marks_its_runs(build, tmp_path):
     mark_sweep(tmp_path / "out", "sign, band 0.25", seed=3)
     build(advantage="sign", max_steps=1).train()
@@ -337,6 +351,7 @@ def test_a_folder_without_a_run_says_so(tmp_path):
     assert Path(tmp_path).exists()
 
 
+@pytest.mark.slow
 def test_what_the_check_of_golds_found_is_in_the_record(build, tmp_path):
     build(verifiers=["math"]).train()
     info = open_run(tmp_path / "out").info

@@ -111,6 +111,7 @@ def trained(tmp_path_factory, tiny_model):
     return trainer
 
 
+@pytest.mark.slow
 def test_a_real_run_draws_all_its_parts_without_an_error(look, trained, tmp_path):
     from pathlib import Path
 
@@ -150,6 +151,7 @@ def test_a_real_run_draws_all_its_parts_without_an_error(look, trained, tmp_path
     assert page.errors() == []
 
 
+@pytest.mark.slow
 def test_filters_and_search_find_the_group(look, made_run, add_group):
     run = made_run(steps=12, groups=2)
     add_group(
@@ -209,6 +211,7 @@ def test_the_time_of_a_resumed_run_says_what_it_counts(look, made_run):
     assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")
 
 
+@pytest.mark.slow
 def test_the_page_opens_at_its_top_and_the_row_of_prompts_follows_the_choice(look, made_run):
     page = look(write_report([made_run(steps=1, groups=30)]))
     assert page.opened_at == 0
@@ -218,6 +221,7 @@ def test_the_page_opens_at_its_top_and_the_row_of_prompts_follows_the_choice(loo
     page.until("document.querySelector('.prompts').scrollLeft > 500")
 
 
+@pytest.mark.slow
 def test_steps_are_reached_by_slider_keys_and_buttons(look, made_run):
     page = look(write_report([made_run(steps=5, groups=2)]))
     at = "[document.querySelector('.stepper output').textContent, [...document.querySelectorAll('.prompt-tab')].findIndex((e) => e.ariaPressed === 'true')].join(' ')"
@@ -242,6 +246,7 @@ def test_steps_are_reached_by_slider_keys_and_buttons(look, made_run):
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("place", ["completion", "prompt", "reason", "verifier", "name"])
 def test_hostile_text_stays_text(look, made_run, add_group, place):
     text = "".join(ATTACKS)
@@ -281,6 +286,7 @@ def test_hostile_text_stays_text(look, made_run, add_group, place):
     assert page.errors() == []
 
 
+@pytest.mark.slow
 def test_the_page_itself_forbids_scripts_that_are_not_its_own(look, made_run):
     page = look(write_report([made_run()]))
     page.run(
@@ -292,6 +298,7 @@ def test_the_page_itself_forbids_scripts_that_are_not_its_own(look, made_run):
     assert any("Content Security Policy" in message for message in page.errors())
 
 
+@pytest.mark.slow
 def test_light_and_dark_follow_the_system_until_one_is_chosen(look, made_run):
     page = look(write_report([made_run()]))
     light, theme = page.scheme()
@@ -319,6 +326,7 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(look, made_run):
     assert page.errors() == []
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [320, 390, 768, 2400])
 def test_no_width_scrolls_sideways(look, made_run, add_group, width):
     run = made_run(steps=6, per_token=True)
@@ -357,6 +365,7 @@ def test_a_run_without_groups_says_how_to_get_some(look, made_run):
     assert page.errors() == []
 
 
+@pytest.mark.slow
 def test_two_thousand_steps_of_sixty_four_completions_stay_responsive(look, made_run):
     # The recorder samples at most 400 generation batches of a run, so every fifth here.
     run = made_run(steps=2000, every=5, groups=1, size=64, text="4+5=9\n9-3=6\n\\boxed{6}", per_token=True)

@@ -73,6 +73,7 @@ def opened(html):
     return [group for block in blocks for group in json.loads(zlib.decompress(base64.b64decode(block)))]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -102,6 +103,7 @@ def test_any_value_anywhere_costs_no_more_than_its_own_line_or_part(files, data)
     json.dumps(found, allow_nan=False)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

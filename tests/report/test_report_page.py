@@ -363,6 +363,7 @@ def test_pictures_of_a_group_in_the_terminal_and_as_html():
     assert re.findall(r'data-level="(-?\d)"', page) == ["2", "4", "-4", "0"]
 
 
+@pytest.mark.slow
 def test_explain_draws_the_group_and_the_steps_of_a_sample(tmp_path, capsys):
     from grpo_plus.cli import main
 

@@ -37,6 +37,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(("values", "expected"), REFUSED, ids=lambda v: str(v)[:70])
 def test_what_cannot_be_built_is_refused_with_its_field(values, expected):
     with pytest.raises(ConfigError) as caught:

@@ -155,6 +155,7 @@ PER_TOKEN = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("loss", ["grpo", "dapo", "luspo", "sapo", "cispo", "vespo", "dr_grpo", "bnpo"])
 @pytest.mark.parametrize("case", PER_TOKEN)
 def test_the_hosts_sequence_ratio_does_not_go_with_advantages_per_token(case, loss):

@@ -71,15 +71,18 @@ SETTINGS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_same_run(build, name):
     run(build, **copy.deepcopy(SETTINGS[name]))
 
 
+@pytest.mark.slow
 def test_a_plain_config_of_the_host_in_our_trainer(build):
     run(build, config=GRPOConfig)
 
 
+@pytest.mark.slow
 def test_conversations(build, chats):
     ours, _ = run(build, trainer={"train_dataset": chats, "reward_funcs": [first, second]})
     assert "user" in str(ours._logs["prompt"][0])
@@ -91,6 +94,7 @@ def test_adapters(build):
     run(build, trainer=lambda: {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"])}, beta=0.05)
 
 
+@pytest.mark.slow
 def test_a_model_already_loaded_and_arguments_by_position(tiny_model, sums, tmp_path, build):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -130,6 +134,7 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@pytest.mark.slow
 def test_tools(build, chats, tool_calls, tool_tokenizer):
     ours, _ = run(
         build,
@@ -168,6 +173,7 @@ class Doubling:
         return self.calls + len(self.asked or "")
 
 
+@pytest.mark.slow
 def test_environments(build, chats, tool_calls, tool_tokenizer):
     ours, _ = run(
         build,
@@ -198,6 +204,7 @@ def lucky(completions, luck, **_):
     return [float(value) for value in luck]
 
 
+@pytest.mark.slow
 def test_a_rollout_function(build):
     run(build, trainer={"rollout_func": rollout, "reward_funcs": [lucky]})
 
@@ -221,6 +228,7 @@ def test_evaluation(build, sums):
                 assert mine[key] == pytest.approx(theirs[key], abs=1e-6), key
 
 
+@pytest.mark.slow
 def test_resuming_from_a_checkpoint(build, tmp_path):
     settings = {
         "max_steps": 4,

@@ -42,6 +42,7 @@ def is_finite(model):
     return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "kinds", [list(FAULTS)[at : at + 8] for at in range(0, len(FAULTS), 8)], ids=lambda kinds: kinds[0]
 )
@@ -63,6 +64,7 @@ def test_a_completion_that_breaks_its_check_scores_0_and_the_run_goes_on(build, 
     assert is_finite(trainer.model)
 
 
+@pytest.mark.slow
 def test_all_faults_together_in_workers_over_several_steps(build, say, add):
     say(texts)
     labels = [label_of(kind) for kind in FAULTS]
@@ -80,6 +82,7 @@ def label_of(kind):
     return re.sub("[^a-z0-9]", "_", kind)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", SOUND)
 def test_numbers_of_every_kind_are_scores(build, say, add, kind):
     make, score = SOUND[kind]
@@ -92,6 +95,7 @@ def test_numbers_of_every_kind_are_scores(build, say, add, kind):
     assert is_finite(trainer.model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "advantages"), [("zero", [0.625, -0.375, 0.125, -0.375]), ("null", [0.5, 0.0, 0.0, -0.5])]
 )
@@ -119,6 +123,7 @@ def test_the_policy_raise_ends_the_run_with_the_reason(build, say, add):
         build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=[entry], max_steps=1).train()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "verifiers",
     [
@@ -142,6 +147,7 @@ def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(b
     assert is_finite(trainer.model)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("aggregate", ["min", "mean", "last", "product"])
 def test_an_aggregate_that_float32_cannot_hold_is_refused(build, say, add, aggregate):
     steps = (Step(0, 1, 1e38), Step(1, 2, -3e38))
@@ -208,6 +214,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BATCHES)
 def test_a_verifier_class_that_fails_on_a_batch_fails_its_completions(build, say, add, kind):
     say(texts)
@@ -224,6 +231,7 @@ def test_a_verifier_class_that_fails_on_a_batch_fails_its_completions(build, say
         REGISTRY.unregister("foreign")
 
 
+@pytest.mark.slow
 def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(build, say):
     odd = [1.0, Bent(score=math.inf), Verdict(0.5), Hostile()]
     REGISTRY.register("foreign", Foreign(gives(lambda count: (odd * count)[:count])))
@@ -238,6 +246,7 @@ def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(bu
         REGISTRY.unregister("foreign")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "detail",
     [
@@ -292,6 +301,7 @@ def process(*verifiers, **keywords):
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -316,6 +326,7 @@ def test_a_step_verifier_that_breaks_on_a_completion_gives_it_one_bad_step(build
     assert is_finite(trainer.model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["inline", "process"])
 def test_a_completion_that_breaks_the_call_for_a_batch_does_no_better_than_a_wrong_one(
     build, say, capture, add, isolation
@@ -336,6 +347,7 @@ def test_a_completion_that_breaks_the_call_for_a_batch_does_no_better_than_a_wro
     assert is_finite(trainer.model)
 
 
+@pytest.mark.slow
 def test_a_completion_that_is_left_out_has_no_step(build, say, add):
     def check(completion: str, completion_text: str) -> object:
         return math.inf if "x" in completion else Verdict(1.0, steps=(Step(0, len(completion_text), 1.0),))
@@ -349,6 +361,7 @@ def test_a_completion_that_is_left_out_has_no_step(build, say, add):
     assert trainer.state.log_history[0]["steps/score_mean"] == 1.0
 
 
+@pytest.mark.slow
 def test_steps_in_any_order_and_beyond_the_end_are_fine(build, say, capture, add):
     say(texts)
     add("ordered", stepping(lambda text: [(0, 1, 0.0), (1, len(text), 1.0)]))
@@ -362,6 +375,7 @@ def test_steps_in_any_order_and_beyond_the_end_are_fine(build, say, capture, add
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.slow
 def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(build, say, add):
     say(texts)
     add("plain", breaking(lambda: Verdict(0.0, Status.WRONG, "no such luck")))
@@ -374,6 +388,7 @@ def test_a_verifier_named_for_steps_that_gives_none_stops_the_run(build, say, ad
         build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8).train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [(0, 1, None), (0, 0, 1.0), (10**6, 10**7, 1.0)])
 def test_a_verifier_whose_steps_train_nothing_stops_the_run(build, say, add, step):
     say(texts)
@@ -383,6 +398,7 @@ def test_a_verifier_whose_steps_train_nothing_stops_the_run(build, say, add, ste
         build(GRPOPlusTrainer, **process("idle", steps_from="idle"), max_steps=PATIENCE // 8).train()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "verdict",
     [
@@ -400,6 +416,7 @@ def test_what_does_not_apply_or_failed_says_nothing_of_steps(build, say, add, ve
     build(GRPOPlusTrainer, **settings, max_steps=PATIENCE // 8 + 1).train()
 
 
+@pytest.mark.slow
 def test_one_step_shows_that_a_verifier_gives_them(build, say, add):
     calls = []
 
@@ -412,6 +429,7 @@ def test_one_step_shows_that_a_verifier_gives_them(build, say, add):
     build(GRPOPlusTrainer, **process("once", steps_from="once"), max_steps=PATIENCE // 8 + 2).train()
 
 
+@pytest.mark.slow
 def test_evaluations_are_held_against_nobody(build, say, add, sums):
     say(texts)
     add("plain", breaking(lambda: 0.0))
@@ -423,6 +441,7 @@ def test_evaluations_are_held_against_nobody(build, say, add, sums):
     trainer.train()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("steps", "said"),
     [

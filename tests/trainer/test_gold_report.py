@@ -63,6 +63,7 @@ def code_rows(*tests):
     return Dataset.from_dict({"prompt": ["p"] * len(tests), "tests": [json.dumps(each) for each in tests]})
 
 
+@pytest.mark.slow
 def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_dataset(config, capsys):
     verification = Verification.of(config(verifiers=["code"]).recipe)
     verification.report_golds(code_rows(*[ADD] * 30, *[WEAK] * 10))

@@ -83,6 +83,7 @@ def test_what_may_surprise_is_noted(case):
     assert all(word in note for word in words), note
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("case", SILENT)
 def test_nothing_is_noted_where_nothing_surprises(case):
     assert config_notes(GRPOPlusConfig(**BASE, **SILENT[case])) == []
@@ -102,6 +103,7 @@ MOOT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MOOT)
 def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(build, case):
     settings = MOOT[case]
@@ -127,6 +129,7 @@ def test_what_needs_a_ratio_other_than_1_is_noted_where_there_is_none(build, cas
     assert not torch.allclose(with_it, without, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_notes_are_logged_when_training_starts(build, caplog):
     trainer = build(advantage="opo", objective="reinforce", num_iterations=2)
     with caplog.at_level(logging.WARNING, logger="grpo_plus"):

@@ -173,6 +173,7 @@ def test_the_outcome_is_trained_on_where_it_is_listed(advantages):
     assert parts(trainer)["advantage"]["keywords"] == {"outcome_weight": 1.0}
 
 
+@pytest.mark.slow
 def test_every_weight_makes_a_difference(advantages):
     weights = [(1, 0, 0), (100, 0, 0), (0, 0, 0), (1, 1, 0), (1, 5, 0), (1, 1, 2)]
     found = []
@@ -188,6 +189,7 @@ def test_every_weight_makes_a_difference(advantages):
             assert not torch.equal(found[one], found[other]), (weights[one], weights[other])
 
 
+@pytest.mark.slow
 def test_reward_functions_and_reward_weights_are_listed_too(advantages):
     def first(completions, **_):
         return [float(row % 4 == 0) for row in range(len(completions))]
@@ -209,6 +211,7 @@ def test_reward_functions_and_reward_weights_are_listed_too(advantages):
         advantages(steps, reward_weights=[3.0])
 
 
+@pytest.mark.slow
 def test_beside_a_step_scorer_every_verifier_is_an_outcome(advantages):
     def scorer(prompts, **_):
         return [[(0, 1, float(row % 2)), (1, 2, 1.0)] for row in range(len(prompts))]
@@ -219,6 +222,7 @@ def test_beside_a_step_scorer_every_verifier_is_an_outcome(advantages):
     assert trainer.estimator[1] == {"outcome_weight": 0.0}
 
 
+@pytest.mark.slow
 def test_a_mix_counts_the_outcome_once(advantages):
     mixed = {"parts": {"sign": 1.0, "process": 0.5}}
     got, trainer = advantages("math", {"name": "math_steps", "weight": 0}, advantage="mix", advantage_kwargs=mixed)

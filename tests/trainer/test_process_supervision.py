@@ -39,6 +39,7 @@ def config(*verifiers, **keywords):
     } | keywords
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("credit", ["step", "return"])
 def test_a_step_weighs_on_its_own_tokens(build, capture, solved, credit):
     """By hand: the tiny model's tokens are characters, and a step holds the line end behind it."""
@@ -68,6 +69,7 @@ def test_a_step_weighs_on_its_own_tokens(build, capture, solved, credit):
     assert log["rewards/math_steps/mean"] == pytest.approx(1 / 3)  # the worst step of each of three
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("aggregate", "reward"), [("mean", 2 / 3), ("last", 2 / 3), ("product", 1 / 3), (None, 1 / 3)])
 def test_the_reward_column_is_made_from_the_steps(build, solved, aggregate, reward):
     """Scores (1, 1), (0, 1), (1, none, 0): the fourth completion has none and does not count."""
@@ -78,6 +80,7 @@ def test_the_reward_column_is_made_from_the_steps(build, solved, aggregate, rewa
     assert trainer.state.log_history[0]["rewards/math_steps/mean"] == pytest.approx(reward)
 
 
+@pytest.mark.slow
 def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(build, solved):
     chosen = {"steps_from": "halves", "aggregate": "min"}
     settings = config("halves", "math_steps", advantage_kwargs=chosen)
@@ -90,6 +93,7 @@ def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(bui
     assert log["rewards/math_steps/mean"] == pytest.approx(1 / 3)
 
 
+@pytest.mark.slow
 def test_a_verifier_of_the_users_gives_steps(build, capture, solved):
     trainer = build(GRPOPlusTrainer, trainer={"reward_funcs": None}, **config("math", {"name": "halves", "weight": 0}))
     kept = capture(trainer)
@@ -121,6 +125,7 @@ def test_sources_that_are_wrong_are_known_before_training(build, verifiers, keyw
         build(GRPOPlusTrainer, trainer={"reward_funcs": None}, **config(*verifiers, advantage_kwargs=keywords))
 
 
+@pytest.mark.slow
 def test_sources_that_only_running_tells(build, solved):
     @verifier("plain_check", isolation="inline")
     def plain_check(completion: str) -> float:

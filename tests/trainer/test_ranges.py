@@ -87,18 +87,21 @@ def test_every_name_of_the_table_is_a_field_of_a_supported_host():
     assert sorted({name for rule in RULES for name in rule.names.split()} - known) == []
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", [True, False, "12", "many", [1], {}, math.nan, -math.inf, 1j], ids=repr)
 def test_what_is_no_number_is_refused_for_every_number(name, value):
     refused(name, value, **{k: v for k, v in BESIDE.get(name, {}).items() if k != name})
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("value", [0, 1, 2, -1.5, "false", "yes", [], {}], ids=repr)
 def test_what_is_no_truth_value_is_refused_for_every_switch(name, value):
     refused(name, value)
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", sorted(set(FIELDS) - OURS_ALONE))
 def test_nothing_is_accepted_or_named_for_every_field(name):
     judged = judge(GRPOPlusConfig, {name: None})
@@ -124,6 +127,7 @@ def outside(bounds, whole):
     return found
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", sorted(RANGES))
 def test_values_outside_a_range_are_named_with_what_is_allowed(name):
     whole = float not in kinds_of(name)
@@ -160,6 +164,7 @@ def inside(name):
     return st.one_of(numbers, st.integers(math.ceil(low), math.floor(high))).filter(bounds.holds)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", sorted(RANGES))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -172,6 +177,7 @@ def test_values_inside_a_range_build_as_they_build_with_the_host(name, data):
         assert getattr(config, name) == getattr(host, name) == value
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_several_wrong_fields_are_all_in_one_report(data):
@@ -189,6 +195,7 @@ def test_several_wrong_fields_are_all_in_one_report(data):
             assert any(text.startswith(f"{name} is {value!r}") for text in found), (name, found)
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -225,6 +232,7 @@ def test_each_wrong_value_says_what_is_allowed(values, expected):
     assert expected in "\n".join(problems(**values))
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(
     "values",
     [

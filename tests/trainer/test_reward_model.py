@@ -46,6 +46,7 @@ def data():
     return Dataset.from_list([{"prompt": f"{n}=", "answer": "42"} for n in range(8)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["object", "path"])
 def test_a_reward_model_counts_with_its_weight(build, data, say, capture, judge, how):  # noqa: PLR0917 - fixtures
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -75,6 +76,7 @@ def test_a_reward_model_counts_with_its_weight(build, data, say, capture, judge,
     assert trainer.state.log_history[0]["rewards/my-judge/mean"] == pytest.approx(sum(learned) / 8, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_reward_model_by_path_in_a_config_file(judge, tiny_model, tmp_path, monkeypatch):
     import pandas as pd
 

@@ -24,6 +24,7 @@ def test_the_installed_release_has_every_seam():
     assert _trl.main() == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SEAMS)
 def test_a_method_that_is_gone_or_takes_something_else_is_named(source, name):
     assert seam_problems(source.replace(f"def {name}(", f"def _no{name}(", 1)) == [f"the method {name} is gone"]
@@ -34,6 +35,7 @@ def test_a_method_that_is_gone_or_takes_something_else_is_named(source, name):
     assert problem.startswith(f"{name} takes (self, something")
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", STATE)
 def test_an_attribute_that_is_gone_is_named(source, name):
     import re
@@ -43,6 +45,7 @@ def test_an_attribute_that_is_gone_is_named(source, name):
     ]
 
 
+@pytest.mark.slow
 def test_a_method_that_passes_everything_on_will_do(source):
     head, tail = source.split("def _get_per_token_logps_and_entropies(", 1)
     rest = tail.split(")", 1)[1]

@@ -36,6 +36,7 @@ def problems(**values):
     return []
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", [None, *EVERY])
 def test_every_estimator_takes_one_completion_or_says_which_ones_do(name, mine):
     steps = {"verifiers": [{"name": "math_steps", "weight": 0}, "math"]} if name == "process" else {}
@@ -76,6 +77,7 @@ def test_the_hosts_other_checks_are_made_all_the_same(settings, word):
     assert word in text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_a_config_with_one_is_kept_and_read_like_any_other(batch, tmp_path):
     config = GRPOPlusConfig(**BASE, advantage="raw", per_device_train_batch_size=batch, do_eval=True)
@@ -95,6 +97,7 @@ def half(completions, **_):
     return [(sum(map(ord, text)) % 7) / 7 for text in completions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [(8, 1, "auto"), (8, 1, "stock"), (2, 4, "auto")])
 @pytest.mark.parametrize("objective", ["reinforce", "dapo", None])
 def test_one_step_is_reinforce_in_double_precision(build, capture, tiny_model, objective, split):
@@ -140,6 +143,7 @@ def test_one_step_is_reinforce_in_double_precision(build, capture, tiny_model, o
     assert moved.norm() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("advantage", ["raw", "reinforce_pp"])
 @pytest.mark.parametrize("rows", [1, 8])
 def test_a_run_logs_numbers_and_its_groups_teach(build, advantage, rows, sums):
@@ -166,6 +170,7 @@ def test_a_run_logs_numbers_and_its_groups_teach(build, advantage, rows, sums):
     assert write_report([trainer.args.output_dir]).stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_it_learns(build):
     """Rewarded for digits from one completion a prompt, the tiny model writes more of them."""
     trainer = build(

@@ -44,6 +44,7 @@ HOST = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", HOST)
 def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
     """Two rewards with weights, one of which leaves completions out; captured from real steps on one seed."""
@@ -61,6 +62,7 @@ def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
     )
 
 
+@pytest.mark.slow
 def test_unscorable_completions_get_nothing_and_move_nobody(build, capture):
     trainer = build(
         trainer={"reward_funcs": [fixed(None, 1.0, 0.0, 0.0, 2.0, None, None, None)]}, advantage="center", max_steps=1
@@ -71,6 +73,7 @@ def test_unscorable_completions_get_nothing_and_move_nobody(build, capture):
     assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_batch_that_nobody_can_score_teaches_nothing_and_breaks_nothing(build, capture):
     trainer = build(trainer={"reward_funcs": [nobody]}, advantage="zscore", max_steps=1)
     before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
@@ -92,6 +95,7 @@ def test_what_is_trained_with_is_what_is_logged(build, capture):
     assert logged["frac_reward_zero_std"] == 0.5
 
 
+@pytest.mark.slow
 def test_the_log_holds_the_last_generation_batch_only(build, capture):
     """Several generations and evaluations in a run: TRL's table keeps one batch, and ours replaces exactly that."""
     trainer = build(trainer={"reward_funcs": [first]}, advantage="rloo", max_steps=3)
@@ -160,6 +164,7 @@ def brute(credit, weight=0.0, outcome=(0.0, 0.0, 0.0, 0.0)):
     return values.float()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("credit", ["step", "return"])
 def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say, credit):
     say(lambda prompt, row: TEXTS[row % 4])
@@ -187,6 +192,7 @@ def test_step_scores_become_token_advantages_in_a_real_step(build, capture, say,
     assert math.isfinite(logged["loss"])
 
 
+@pytest.mark.slow
 def test_the_completions_table_holds_the_mean_and_beside_it_every_token(build, say, sums, tmp_path):
     """Written by TRL after training steps and an evaluation of another size, so every column has one length."""
     import pandas as pd
@@ -237,6 +243,7 @@ def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
         torch.testing.assert_close(step, -parameter.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_mix_reads_steps_and_outcomes(build, capture, say):
     say(lambda prompt, row: TEXTS[row % 4])
     trainer = build(
@@ -251,6 +258,7 @@ def test_a_mix_reads_steps_and_outcomes(build, capture, say):
     torch.testing.assert_close(output["advantages"], expected.repeat(2, 1), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_completions_that_are_masked_have_no_steps(build, capture, say):
     """The third text never ends: with mask_truncated_completions its steps are out of the statistics."""
     say(lambda prompt, row: TEXTS[row % 4])
@@ -284,6 +292,7 @@ def doubling(chats, tool_calls, tool_tokenizer):
     return {"train_dataset": chats, "tools": [double], "processing_class": copy.deepcopy(tool_tokenizer)}
 
 
+@pytest.mark.slow
 def test_tool_results_are_never_credited(build, doubling, capture):
     def whole(prompts, completions, completion_ids, **_):
         return [[(0, len(ids), float(row))] for row, ids in enumerate(completion_ids)]
@@ -297,6 +306,7 @@ def test_tool_results_are_never_credited(build, doubling, capture):
     assert torch.equal(output["advantages"] != 0, trained.bool())
 
 
+@pytest.mark.slow
 def test_tool_results_are_no_length_to_opo(build, doubling, capture):
     trainer = build(
         trainer={**doubling, "reward_funcs": [fixed(1, 0, 0, 0.5)]},
@@ -330,12 +340,14 @@ def test_steps_from_nowhere_or_for_nothing(build, settings, trainer, expected):
         build(trainer=trainer, **settings)
 
 
+@pytest.mark.slow
 def test_a_step_scorer_that_forgets_a_completion(build):
     trainer = build(trainer={"step_scorer": lambda prompts, **_: [[]] * (len(prompts) - 1)}, advantage="process")
     with pytest.raises(ValueError, match="returned steps for 7 completions, but 8 were given"):
         trainer.train()
 
 
+@pytest.mark.slow
 def test_a_user_function_that_returns_nonsense_stops_the_run_by_name(build, tmp_path):
     (tmp_path / "mine.py").write_text("def twice(table):\n    return table.rewards\n")
     trainer = build(advantage=f"{tmp_path / 'mine.py'}:twice")

@@ -77,6 +77,7 @@ def test_verifiers_stand_beside_reward_functions(build, data, say, capture):
     assert list(trainer._logs["extra"]["long_reason"]) == [""] * 8
 
 
+@pytest.mark.slow
 def test_verifiers_alone_reward_a_run_with_the_hosts_advantages(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
     trainer = build(
@@ -106,6 +107,7 @@ def test_a_column_routes_each_row_to_one_verifier(build, data, say, capture):
     assert trainer.state.log_history[0]["verifiers/exact/status/not_applicable"] == 0.5
 
 
+@pytest.mark.slow
 def test_a_batch_without_a_row_for_some_verifier(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
     only = data.filter(lambda row: row["kind"] == "exact")
@@ -120,6 +122,7 @@ def test_a_batch_without_a_row_for_some_verifier(build, data, say):
     assert trainer.state.log_history[0]["rewards/test_length/mean"] is None
 
 
+@pytest.mark.slow
 def test_all_verifiers_work_before_the_first_reward_is_asked_for(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
     under_way = []
@@ -177,6 +180,7 @@ def stream(rows):
     return IterableDataset.from_generator(lambda: iter(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "expected"), [("answer", "has no column 'answer'"), ("kind", "routes rows to 'elsewhere'")]
 )
@@ -197,6 +201,7 @@ def test_a_stream_is_looked_at_before_its_first_generation_or_check(build, data,
     assert (asked == []) == (column == "answer")
 
 
+@pytest.mark.slow
 def test_a_rollout_may_bring_the_columns(build, data):
     def rollout(prompts, trainer):
         encode = trainer.processing_class.encode
@@ -217,6 +222,7 @@ def test_a_rollout_may_bring_the_columns(build, data):
     assert trainer.state.log_history[0]["rewards/exact/mean"] == 0.5
 
 
+@pytest.mark.slow
 def test_a_verifier_that_cannot_work_stops_the_run_and_leaves_nothing_behind(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
     trainer = build(trainer={"reward_funcs": None, "train_dataset": data}, verifiers=["test_fails", "exact"])
@@ -225,6 +231,7 @@ def test_a_verifier_that_cannot_work_stops_the_run_and_leaves_nothing_behind(bui
     assert [live._pending for live in trainer.verification.live] == [None, None]
 
 
+@pytest.mark.slow
 def test_a_reward_function_that_fails_leaves_no_check_behind(build, data, say):
     say(lambda prompt, row: TEXTS[row % 4])
 
@@ -269,6 +276,7 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, captur
     assert trainer.state.log_history[0]["steps/scored_fraction"] == pytest.approx(5 / 7)
 
 
+@pytest.mark.slow
 def test_what_turns_out_to_be_the_outcome_counts_as_listed(build, data, say, capture):
     """Only running tells which of the two gives steps; either way the other one has a weight."""
     texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]
@@ -283,6 +291,7 @@ def test_what_turns_out_to_be_the_outcome_counts_as_listed(build, data, say, cap
         refused.train()
 
 
+@pytest.mark.slow
 def test_two_sources_of_steps_must_be_told_apart(build, data, say, capture):
     say(lambda prompt, row: TEXTS[row % 4])
     both = ["test_words", {"name": "test_words", "label": "again"}]
@@ -309,6 +318,7 @@ def test_verifiers_in_evaluation(build, data, say):
     assert found["eval_verifiers/exact/status/correct"] == 0.25
 
 
+@pytest.mark.slow
 def test_a_reward_model_beside_verifiers(build, data, say, tiny_model, tmp_path):
     from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 

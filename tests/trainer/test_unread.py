@@ -160,6 +160,7 @@ def said(config, name):
     return [note for note in config_notes(config) if note.startswith(f"{name} (")]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("name", "value", "idle", "active"), CASES, ids=[f"{case[0]} {place}" for place, case in enumerate(CASES)]
 )
@@ -188,6 +189,7 @@ def test_the_table_and_these_cases_know_every_field():
     }  # fmt: skip
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(
     ("name", "value", "idle"), [case[:3] for case in CASES if case[0] != "eval_verifiers"], ids=str
 )
@@ -331,6 +333,7 @@ INERT = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("settings", "unread"), INERT, ids=str)
 def test_training_is_bit_for_bit_the_same_whatever_an_unread_field_says(build, tmp_path, settings, unread):
     def weights(**further):
@@ -342,6 +345,7 @@ def test_training_is_bit_for_bit_the_same_whatever_an_unread_field_says(build, t
     assert torch.equal(weights(), weights(**unread))
 
 
+@pytest.mark.slow
 def test_training_says_its_remarks_once_before_it_starts(build, caplog):
     trainer = build(vllm_mode="server")
     trainer.train()

@@ -26,6 +26,7 @@ def talk(say):
     say(lambda _, row: TEXTS[row % 4])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wild", [math.inf, -math.inf, 1e308, -1e39])
 @pytest.mark.parametrize("advantage", ["zscore", "raw", "gdpo", "passk"])
 def test_an_infinite_score_counts_as_zero_and_the_run_goes_on(build, capture, caplog, wild, advantage):
@@ -48,6 +49,7 @@ def test_an_infinite_score_counts_as_zero_and_the_run_goes_on(build, capture, ca
     assert "2 times in 8" in warned[0]
 
 
+@pytest.mark.slow
 def test_beside_verifiers_too_where_the_hosts_advantages_train(build, capture):
     functions = [returns("wild", math.inf, 0.0, 1.0, 1.0)]
     trainer = build(trainer={"reward_funcs": functions}, verifiers=["math"], max_steps=1)
@@ -57,6 +59,7 @@ def test_beside_verifiers_too_where_the_hosts_advantages_train(build, capture):
     assert trainer.state.log_history[0]["rewards/wild/unusable"] == 0.25
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("size", [1e38, 3e38])
 @pytest.mark.parametrize("advantage", ["zscore", "rloo", "process"])
 def test_enormous_scores_train_are_logged_recorded_and_reported(build, capture, tmp_path, size, advantage):
@@ -78,6 +81,7 @@ def test_enormous_scores_train_are_logged_recorded_and_reported(build, capture, 
     assert group["completions"][1]["rewards"] == pytest.approx([-size, size], rel=1e-6)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wild", [math.inf, -math.inf, 1e308, 10**400])
 def test_an_infinite_step_score_counts_as_zero(build, capture, caplog, wild):
     def scorer(prompts, **_):
@@ -95,6 +99,7 @@ def test_an_infinite_step_score_counts_as_zero(build, capture, caplog, wild):
     assert sum("the step scorer" in record.getMessage() for record in caplog.records) == 1
 
 
+@pytest.mark.slow
 def test_with_nothing_of_ours_set_rewards_are_the_hosts(build):
     trainer = build(trainer={"reward_funcs": [returns("wild", math.inf, 0.0, 1.0, 1.0)]}, max_steps=1)
     trainer.train()

@@ -99,6 +99,7 @@ def filled(case, right, other):
     return case.replace("{right}", right).replace("{other}", other)
 
 
+@pytest.mark.sample(33)
 @pytest.mark.parametrize("case", FOUND)
 def test_every_verifier_finds_the_answer_and_nothing_else(case):
     for form, (right, other, accepts) in FORMS.items():
@@ -234,6 +235,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=14).map("".join))
 @example("İ</think>42")
@@ -255,6 +257,7 @@ def test_all_verifiers_agree_on_any_text(text):
     assert math(text, "42").score in (numeric(text, 42).score, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     thinking=st.lists(PIECES.filter(lambda piece: "`" not in piece), max_size=8).map("".join),

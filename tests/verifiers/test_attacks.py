@@ -61,6 +61,7 @@ def forge(completion):
     return 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [["at once", "a", "b", "c"], ["later", "slow", "a"]])
 def test_no_check_can_answer_for_another_completion(way):
     found = answers(ask(forge, way))
@@ -115,6 +116,7 @@ def test_verdicts_that_lie_about_their_fields_are_failures_of_their_own_item():
     assert "its message cannot be shown" in found[6].message
 
 
+@pytest.mark.slow
 def test_a_worker_whose_json_and_pickle_were_replaced_fails_itself_only():
     def poison(completion):
         import json
@@ -129,6 +131,7 @@ def test_a_worker_whose_json_and_pickle_were_replaced_fails_itself_only():
     assert answers(ask(poison, ["a", "json", "b", "pickle", "c"])) == [0.0, "died", 0.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_what_a_check_ignores_or_leaves_running_ends_at_the_deadline():
     def cling(completion):
         import signal
@@ -158,6 +161,7 @@ def test_what_a_check_ignores_or_leaves_running_ends_at_the_deadline():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_killed_check_are_measured_and_not_made_up():
     def hang(completion):
         while completion:
@@ -227,6 +231,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["slow", "slow_async"])
 def test_a_forked_child_does_not_wait_for_its_parents_answers(check):
     done = subprocess.run(
@@ -250,6 +255,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_script_ends_at_once_and_leaves_no_worker(how):
     with subprocess.Popen([sys.executable, "-c", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as script:

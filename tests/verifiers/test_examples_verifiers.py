@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not (ROOT / "examples").is_dir(), reason="the sources are not here"),
     pytest.mark.filterwarnings("ignore"),
 ]

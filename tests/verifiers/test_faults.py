@@ -52,6 +52,7 @@ PLACES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_the_completion_does_scores_0_wherever_the_check_runs(place):
     found = PLACES[place]().verify_batch(None, [*DOING, "fine", "none", "down"])
@@ -124,6 +125,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("place", BATCHES)
 def test_a_completion_that_breaks_the_call_for_a_batch_costs_itself_only(place):
     def judged(texts, **settings):

@@ -169,6 +169,7 @@ def test_errors_that_stay_leave_the_completion_out_and_say_why(serve):
     assert ask(server).score == 0.1  # a failure is not remembered
 
 
+@pytest.mark.slow
 def test_retry_after_is_waited_for(serve):
     server = serve(lambda number, body: failing(429, {"Retry-After": "1"}) if number == 1 else reply("Score: 5"))
     start = time.monotonic()
@@ -252,6 +253,7 @@ def test_waiting_for_a_turn_counts_and_is_nobodys_fault(serve):
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("silent", [hang, trickle])
 def test_a_server_that_hangs_or_trickles_is_cut_off_at_the_deadline(serve, silent):
     server = serve()
@@ -381,6 +383,7 @@ def test_the_cache_forgets_the_oldest_and_can_be_turned_off(serve):
     assert len(server.requests) == 7
 
 
+@pytest.mark.slow
 def test_a_caller_that_gives_up_does_not_take_the_answer_from_others(serve):
     def slow(number, body):
         time.sleep(0.3)

@@ -190,6 +190,7 @@ class TestHonestText:
         assert REMOVED not in found
         assert added / len(text) < 0.01
 
+    @pytest.mark.slow
     def test_hostile_repetition_takes_no_time(self):
         for part in (
             "- ",

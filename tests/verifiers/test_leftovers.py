@@ -41,6 +41,7 @@ def ends(condition):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
     started, path, cleaner = owner(tmp_path)
     assert (path / "left").exists()

@@ -104,12 +104,14 @@ def test_each_misbehaviour_costs_only_its_own_item(runner, tmp_path):
     assert by_name["sys.exit"].message == "SystemExit: 3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("completion", ["c loop", "power"])
 def test_code_that_ignores_signals_and_holds_the_gil_is_killed_at_its_deadline(runner, completion):
     (outcome,) = ask(runner, misbehave, [completion], timeout=0.5)
     assert outcome.kind == "timeout"
 
 
+@pytest.mark.slow
 def test_the_clock_starts_with_the_item_and_not_with_the_queue():
     def slow(completion):
         time.sleep(0.4)
@@ -121,6 +123,7 @@ def test_the_clock_starts_with_the_item_and_not_with_the_queue():
     assert scores(found) == list(range(8))
 
 
+@pytest.mark.slow
 def test_loading_a_check_is_not_on_the_clock_of_its_first_item(tmp_path):
     slow_import = tmp_path / "slow_to_import.py"
     slow_import.write_text("import time\ntime.sleep(3.0)\ndef check(completion):\n    return 1.0\n")
@@ -131,6 +134,7 @@ def test_loading_a_check_is_not_on_the_clock_of_its_first_item(tmp_path):
         assert scores(ask(runner, fn, ["x"], timeout=2.0)) == [1.0]
 
 
+@pytest.mark.slow
 def test_ten_thousand_items_come_back_in_order(runner):
     def number(completion):
         return int(completion) * 3 + 1
@@ -161,6 +165,7 @@ def test_items_of_several_batches_and_threads_do_not_mix(runner):
     assert len(found) == 5
 
 
+@pytest.mark.slow
 def test_workers_killed_from_outside_lose_nothing(runner, tmp_path):
     def work(completion, folder):
         with (Path(folder) / str(os.getpid())).open("a") as file:
@@ -199,6 +204,7 @@ def test_a_gigabyte_of_output_neither_blocks_nor_mixes_into_the_answers(runner):
     assert scores(ask(runner, chatty, ["a", "b"], timeout=60.0)) == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_huge_answer_is_refused_and_not_read(runner):
     def huge(completion):
         from grpo_verifiers import Step, Verdict
@@ -220,6 +226,7 @@ def test_a_huge_answer_is_refused_and_not_read(runner):
     assert "too large" in batch.message
 
 
+@pytest.mark.slow
 def test_a_worker_that_writes_into_the_protocol_is_taken_for_dead(runner):
     def forge(completion):
         import os
@@ -246,6 +253,7 @@ def test_a_worker_that_writes_into_the_protocol_is_taken_for_dead(runner):
     assert scores(ask(runner, misbehave, ["ok"])) == [1.0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -263,6 +271,7 @@ def test_what_is_no_score_is_named(runner, value, said):
     assert said in outcome.message
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("value", "score"), [("True", 1.0), ("None", None), ("7", 7.0), ("__import__('numpy').float32(0.5)", 0.5)]
 )
@@ -271,6 +280,7 @@ def test_what_is_a_score_arrives(runner, value, score):
     assert outcome.verdicts[0].score == score
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("returned", [[1.0], [1.0, 0.0, 1.0], 1.0, "10", {"a": 1, "b": 2}])
 def test_a_batch_function_owes_one_result_for_each_completion(runner, returned):
     spec = make_spec(functools.partial(lambda completions, returned: returned, returned=returned))
@@ -327,6 +337,7 @@ def spawn_and(completion, marker):
     return 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "kind"), [("returns", "value"), ("hangs", "timeout"), ("dies", "died")])
 def test_what_a_check_started_does_not_outlive_its_item(runner, end, kind):
     marker = f"leak-{os.getpid()}-{end}"
@@ -354,6 +365,7 @@ def fork_slowly(completion, marker):
     return 1.0
 
 
+@pytest.mark.slow
 def test_a_fork_that_is_under_way_does_not_escape(runner):
     marker = f"leak-{os.getpid()}-slowly"
     found = ask(runner, fork_slowly, ["x"] * 10, timeout=20.0, marker=marker)
@@ -435,6 +447,7 @@ def test_workers_are_kept_from_step_to_step(runner):
     assert first & second
 
 
+@pytest.mark.slow
 def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
     module = tmp_path / "counted.py"
     log = tmp_path / "loads"
@@ -451,6 +464,7 @@ def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
     assert log.read_text() == "xx"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "text", ["import nowhere_to_be_found\n", "1/0\n", "import os; os._exit(3)\n", "def other(): ...\n"]
 )
@@ -618,6 +632,7 @@ def test_the_worker_module_is_what_runs(runner):
     assert Path(command[0]).name.startswith("python")
 
 
+@pytest.mark.slow
 def test_when_no_worker_can_start_everyone_is_told_why(monkeypatch, tmp_path):
     from grpo_verifiers.exec import process as _process
 
@@ -636,6 +651,7 @@ def test_when_no_worker_can_start_everyone_is_told_why(monkeypatch, tmp_path):
         assert scores(ask(runner, misbehave, ["ok"])) == [1.0]
 
 
+@pytest.mark.slow
 def test_orphans_do_not_stay_as_zombies_of_a_trainer_that_inherits_them(tmp_path):
     script = tmp_path / "first.py"
     script.write_text(

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.filterwarnings("ignore")
 def test_verifiers_are_reward_functions_of_a_stock_trainer(tiny_model, tmp_path):

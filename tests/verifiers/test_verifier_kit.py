@@ -37,6 +37,7 @@ COMPOSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(35)
 @parametrize_with_checks({**BUILT_IN, **COMPOSED})
 def test_built_in_verifiers_hold_the_contract(check, contract):
     check(contract)
@@ -153,6 +154,7 @@ class Counting:
         return Verdict(float(completion == answer), detail=str(len(self.seen) % 2))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("made", "columns", "broken"),
     [
@@ -202,6 +204,7 @@ def test_a_timeout_on_junk_is_a_verdict_like_any_other():
     assert made.verify("x" * 20_000, answer="4").status is Status.TIMEOUT
 
 
+@pytest.mark.slow
 def test_skipping_and_wrong_calls():
     check_verifier(
         fickle, accept=[("4", FOUR)], skip=["check_determinism", "check_order", "check_pickle", "check_missing_values"]

@@ -223,6 +223,7 @@ def test_one_failure_of_a_batch_function_is_not_yet_hopeless():
         made.verify_batch(None, ["x"] * 64)
 
 
+@pytest.mark.slow
 def test_timeouts_and_deaths_score_zero_with_their_status():
     def check(completion):
         if completion == "hang":
@@ -248,6 +249,7 @@ def test_a_check_that_says_it_cannot_work_stops_the_run_whatever_the_policy():
             get_verifier(check, isolation=isolation, on_error="zero").verify("x")
 
 
+@pytest.mark.slow
 def test_all_verifiers_run_before_the_first_is_waited_for(tmp_path):
     def meet(completion, *, mine: str, other: str):
         Path(mine).touch()
@@ -304,6 +306,7 @@ def test_threads_that_come_first_together_share_one_limit():
         assert made.derive()._place is not made._place
 
 
+@pytest.mark.slow
 def test_async_checks_have_deadlines_and_policies_of_their_own():
     async def check(completion):
         if completion == "hang":
@@ -327,6 +330,7 @@ def test_async_checks_have_deadlines_and_policies_of_their_own():
     assert "returned 'text'" in found[5].detail
 
 
+@pytest.mark.slow
 def test_an_async_check_that_blocks_the_loop_loses_its_own_item_only():
     release = threading.Event()
 
@@ -467,6 +471,7 @@ print(mine(["p"] * 3, ["a", "bb", "ccc"], None, answer=[1, 2, 3]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stdin", [False, True], ids=["script", "stdin"])
 def test_an_unguarded_script_is_not_run_again_by_workers(tmp_path, stdin):
     done = run(UNGUARDED, tmp_path, stdin=stdin)
@@ -510,6 +515,7 @@ def test_plugins_are_imported_in_workers_too(tmp_path):
     assert get_verifier(outer, plugins=plugins).verify("x").score == 5.0
 
 
+@pytest.mark.slow
 def test_a_notebook_cell_can_be_checked_and_run_again(tmp_path):
     pytest.importorskip("ipykernel")
     manager = pytest.importorskip("jupyter_client.manager")

@@ -160,6 +160,7 @@ def judged(level, programs, tests, fenced, time_limit=0.5):
     return dict(zip(programs, verifier.verify_batch(None, texts, None, tests=[tests] * len(texts)), strict=True))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tests", [CALLS, CHECK], ids=["calls", "check"])
 def test_functions_that_solve_nothing_score_nothing(level, tests, fenced):
     verdicts = judged(level, FUNCTIONS, tests, fenced)
@@ -168,6 +169,7 @@ def test_functions_that_solve_nothing_score_nothing(level, tests, fenced):
     }
 
 
+@pytest.mark.slow
 def test_outputs_that_solve_nothing_score_nothing(level, fenced):
     verdicts = judged(level, OUTPUTS, RUNS, fenced)
     assert not {
@@ -175,6 +177,7 @@ def test_outputs_that_solve_nothing_score_nothing(level, fenced):
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tests", [CALLS, ASSERTS, RUNS], ids=["calls", "asserts", "runs"])
 @pytest.mark.parametrize("when", ["loading", "called"])
 def test_forged_messages_are_wrong_answers_and_never_failures_of_ours(when, tests, fenced):
@@ -191,6 +194,7 @@ def test_forged_messages_are_wrong_answers_and_never_failures_of_ours(when, test
         assert verdict.detail.isprintable(), each
 
 
+@pytest.mark.slow
 def test_a_program_that_calls_for_more_than_a_message_holds_is_wrong(fenced):
     tests = [{"code": "assert g(f()) == 'x'"}, {"code": "assert g([f(), f(), f()]) == 'x'"}]
     for size in ((4 << 20) - 20, (4 << 20) - 13, 2 << 20):
@@ -199,6 +203,7 @@ def test_a_program_that_calls_for_more_than_a_message_holds_is_wrong(fenced):
         assert (verdict.score, verdict.status) == (0, Status.WRONG), verdict
 
 
+@pytest.mark.slow
 def test_what_programs_leave_running_is_gone_wherever_it_hangs(level, fenced):
     mark = f"left{os.getpid()}"
     named = f"import ctypes, os, time\nctypes.CDLL(None).prctl(15, b'{mark}', 0, 0, 0)\n"
@@ -272,6 +277,7 @@ HONEST_CALLS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_solutions_of_unusual_make_get_their_point(level, fenced):
     verdicts = judged(level, HONEST_RUNS, RUNS, fenced, 10.0)
     assert not {name: verdict for name, verdict in verdicts.items() if verdict.score != 1}
@@ -287,6 +293,7 @@ def test_printing_nothing_by_mistake_is_no_answer(source, fenced):
     assert verdict.score == 0
 
 
+@pytest.mark.slow
 def test_programs_that_fail_slowly_are_not_run_on_every_input(fenced):
     tests = [{"stdin": str(at), "stdout": "x"} for at in range(400)]
     slow = fenced("import time\nn = int(input())\ntime.sleep(0.4)\nprint('x' if n == 0 else 'y')")
@@ -329,6 +336,7 @@ NUMPY = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("body", "expected", "score"), NUMPY)
 def test_numbers_of_numpy_count_as_the_values_that_they_stand_for(body, expected, score, fenced):
     pytest.importorskip("numpy")
@@ -346,6 +354,7 @@ def test_arrays_cross_between_tests_and_program(fenced):
         assert verifier.verify(fenced(f"def f(x): return {body}"), tests=[{"code": code}]).score == score, body
 
 
+@pytest.mark.slow
 def test_pytest_works_in_test_code_where_it_is_preloaded(fenced):
     tests = [
         {
@@ -372,6 +381,7 @@ ROUNDABOUT = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("code", "body"), ROUNDABOUT)
 def test_no_answer_makes_a_sound_test_one_that_cannot_run(code, body, fenced):
     verdict = get_verifier("code").verify(
@@ -380,6 +390,7 @@ def test_no_answer_makes_a_sound_test_one_that_cannot_run(code, body, fenced):
     assert verdict.score == 0, verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["lambda x: x", "len", "int", "math", "Own()", "Own().method", "math.sqrt"])
 def test_what_a_test_itself_cannot_hand_over_excludes_the_row_after_answers_too(given, fenced):
     code = f"import math\nclass Own:\n    def method(self): pass\nassert f(1) == 1\nassert f({given}) == 1"
@@ -388,6 +399,7 @@ def test_what_a_test_itself_cannot_hand_over_excludes_the_row_after_answers_too(
     assert "which cannot cross to the program" in verdict.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0.05, 0.1, 0.2])
 def test_no_answer_starves_the_test_after_it(memory, fenced):
     kept = "def check(c):\n    return c\nkept = [f(1)]\nassert kept == [1]"

@@ -61,6 +61,7 @@ def test_a_string_that_never_ends_takes_no_later_block_with_it():
     assert last_block('```python\nx = """\n```\n', PYTHON) == 'x = """'
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "text",
     [

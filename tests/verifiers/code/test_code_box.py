@@ -86,6 +86,7 @@ def answer(box, source, *args, limits=None, name="f"):
     return reply[1] if reply and reply[0] == "value" else reply or program.end
 
 
+@pytest.mark.slow
 def test_files_outside_are_out_of_reach(box, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("the expected values")
@@ -186,6 +187,7 @@ def f(*pids):
     assert answer(box, source, *pids) == ["l", "-1", "denied"]
 
 
+@pytest.mark.slow
 def test_a_sibling_program_is_out_of_reach(level):
     first, second = Box(BoxKind(level)), Box(BoxKind(level))
     secret = "secret = 'a sibling''s value'\nimport time\ndef f():\n    time.sleep(1)\n    return secret"
@@ -338,6 +340,7 @@ def dumps(folder):
     return found
 
 
+@pytest.mark.slow
 def test_core_dumps_do_not_leave_the_box(any_box, cores):
     seen_here = subprocess.run(["/bin/sh", "-c", "ulimit -c unlimited; kill -SEGV $$"], check=False)
     assert seen_here.returncode == -signal.SIGSEGV
@@ -348,6 +351,7 @@ def test_core_dumps_do_not_leave_the_box(any_box, cores):
     assert dumps(cores) == [] or any_box.kind.level == "none"
 
 
+@pytest.mark.slow
 def test_what_judges_programs_dumps_no_memory_either(level, fenced):
     close_pool()
     before = descendants(os.getpid())
@@ -394,6 +398,7 @@ def test_capabilities_and_new_privileges_are_gone(box):
     assert answer(box, status) == ["l", 1, 0, 0, True]
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_ends_with_its_program(box):
     source = """
 def f():
@@ -437,6 +442,7 @@ def f():
     assert 0 < answer(box, source, limits=Limits(wall=5, processes=24)) <= (24 if alone else 40)
 
 
+@pytest.mark.sample(1)
 def test_memory_is_bounded_for_one_and_for_all_together(memory_box):
     box = memory_box
     small = Limits(wall=10, memory=200 << 20, processes=24)
@@ -465,6 +471,7 @@ def f():
     assert Watch(box, Limits()).overuse() == ""
 
 
+@pytest.mark.sample(1)
 def test_memory_that_forks_share_with_their_zygote_is_not_theirs(memory_box):
     source = """
 def f():
@@ -493,12 +500,14 @@ def f():
 """
 
 
+@pytest.mark.slow
 def test_shared_memory_in_no_page_table_counts(memory_box):
     assert answer(memory_box, OUT_OF_PAGE_TABLES, limits=Limits(wall=10, memory=200 << 20)) == "memory"
     few = OUT_OF_PAGE_TABLES.replace("range(6)", "range(1)").replace("sleep(8)", "sleep(1)")
     assert answer(memory_box, few, limits=Limits(wall=10, memory=200 << 20)) == "held"
 
 
+@pytest.mark.slow
 def test_reserving_addresses_is_not_holding_memory(memory_box):
     source = """
 import mmap, threading
@@ -540,12 +549,14 @@ def f(processes):
 """
 
 
+@pytest.mark.slow
 def test_bytes_that_wait_in_sockets_count(memory_box):
     assert answer(memory_box, SOCKETS, 30, limits=Limits(wall=10, memory=60 << 20)) == "memory"
     if memory_box.kind.level != "none":  # where their buffers keep their size
         assert answer(memory_box, SOCKETS, 0, limits=Limits(wall=10, memory=60 << 20)) is True
 
 
+@pytest.mark.slow
 def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, monkeypatch):
     looks = []
 
@@ -568,6 +579,7 @@ def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, mo
         box.close()
 
 
+@pytest.mark.slow
 def test_open_files_without_a_name_count(level):
     source = """
 def f():
@@ -597,6 +609,7 @@ def f():
         box.close()
 
 
+@pytest.mark.sample(1)
 def test_disk_is_bounded_in_bytes_and_in_files(any_box):
     box = any_box
     small = Limits(wall=20, disk=8 << 20)
@@ -633,6 +646,7 @@ def f(levels, rights):
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("levels", "rights"), [(1, 0o300), (2500, 0o700), (600, 0o700), (3, 0o700)])
 def test_no_folder_is_too_deep_or_too_closed_for_the_bound_on_disk(level, levels, rights):
     box = Box(BoxKind(level))
@@ -761,6 +775,7 @@ print(os.getuid(), probe().details["process"][:5], scores, len(descendants(os.ge
 """
 
 
+@pytest.mark.slow
 @pytest.mark.needs("setpriv")
 def test_the_box_holds_inside_a_process_that_is_confined_itself(tmp_path):
     if os.geteuid() != 0:
@@ -801,6 +816,7 @@ class _fresh:
         self.box.close()
 
 
+@pytest.mark.slow
 def test_the_time_of_a_program_ends(any_box):
     box = any_box
     for source in (
@@ -864,6 +880,7 @@ CELLS = {
 }
 
 
+@pytest.mark.slow
 def test_every_row_of_the_table_has_its_test():
     text = (Path(__file__).resolve().parents[3] / "verifiers" / "README.md").read_text(encoding="utf-8")
     section = text.partition("### Level against attack")[2].partition("\n### ")[0]

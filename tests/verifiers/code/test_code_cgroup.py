@@ -70,6 +70,7 @@ def test_a_cgroup_goes_with_its_box(level):
     assert not any(map(os.path.exists, folders))
 
 
+@pytest.mark.slow
 def test_what_the_kernel_took_from_a_program_is_told_at_its_end(box):
     source = """
 import os, time
@@ -90,6 +91,7 @@ def f():
     assert members(box) == {zygote}, "the last that is taken"
 
 
+@pytest.mark.slow
 def test_small_processes_that_fill_the_kernel_are_taken_before_the_zygote(box):
     source = """
 import os, socket, time

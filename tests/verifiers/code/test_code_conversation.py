@@ -7,6 +7,7 @@ import socket
 import threading
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.tests import CallTest, CodeTest
 from grpo_verifiers.sandbox.box import BoxKind
 from grpo_verifiers.sandbox.limits import Limits
+
+pytestmark = pytest.mark.slow
 
 
 class ScriptedBox:

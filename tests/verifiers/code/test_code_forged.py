@@ -166,6 +166,7 @@ def _score(replies, tests, preload=()):
     return verdict.score, verdict.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preload", [(), ("numpy",)], ids=["plain", "numpy"])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REPLIES, min_size=len(SOUND), max_size=len(SOUND)))
@@ -180,6 +181,7 @@ def test_a_forged_value_never_passes_and_never_makes_sound_tests_look_broken(pre
     assert score == 0, detail
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(REPLIES)
 def test_a_forged_answer_to_a_call_is_wrong_unless_it_is_the_value(reply):
@@ -188,6 +190,7 @@ def test_a_forged_answer_to_a_call_is_wrong_unless_it_is_the_value(reply):
     assert score == 0, detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tests", "why"),
     [
@@ -203,6 +206,7 @@ def test_tests_that_pass_on_what_no_program_made_are_broken_all_the_same(tests, 
     assert why in detail
 
 
+@pytest.mark.slow
 def test_many_forged_trees_become_values():
     made = []
 

@@ -33,6 +33,7 @@ SOUND = {
 }
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("case", SOUND)
 def test_a_sound_row_has_no_problem(case):
     tests, solution = SOUND[case]

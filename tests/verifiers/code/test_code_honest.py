@@ -44,6 +44,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_honest_programs_run(level, fenced, name):
     source = "import multiprocessing as m\n" + PROGRAMS[name] + "\nprint('done')"
@@ -141,6 +142,7 @@ def test_a_lock_of_a_box_answers_as_the_real_one(kind, value, most, operations):
     assert run(SemLock(kind, value, most, "/x", True)) == run(real)
 
 
+@pytest.mark.slow
 def test_lists_and_texts_of_a_stress_test_cross_both_ways(level, fenced):
     code = "a = list(range(10**9, 10**9 + 150_000))\nassert f(a[::-1]) == a\nassert f('ba' * 10**6) == ['a'] * 10**5"
     source = "def f(x): return sorted(x)[:150_000] if isinstance(x, list) else ['a'] * (x.count('a') // 10)"
@@ -156,6 +158,7 @@ with ThreadPoolExecutor(8) as pool:
 LEFT = "import threading\nfor at in range(9):\n    threading.Thread(target=f, args=(at,)).start()\nassert f(7)[0] == 7"
 
 
+@pytest.mark.slow
 def test_threads_of_a_test_get_the_answers_to_their_own_questions(level, fenced):
     verifier = get_verifier("code", level=level, highest=level, scoring="share")
     tests = [{"code": code} for code in (THREADS, LEFT, THREADS)]

@@ -189,6 +189,7 @@ def test_a_printed_decimal_is_met_up_to_half_a_unit_of_its_last_place(units, pla
         assert gap > min(Decimal(1).scaleb(-places) / 2, abs(stated) * Decimal("1e-6") * Decimal("0.999999"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wanted", [3, 0.5, [1], {1}, {frozenset({1})}, {1: 2}, {(1,): 2}])
 def test_no_answer_holds_the_comparison_up(wanted):
     many, deep = ",".join(map(str, range(100_000))), 95
@@ -355,6 +356,7 @@ def test_keys_without_a_value_count_as_absent_and_json_is_read():
     assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
 
 
+@pytest.mark.sample(39)
 @pytest.mark.parametrize(
     ("tests", "source", "score"),
     [
@@ -411,6 +413,7 @@ def test_programs_are_judged_by_what_they_answer(level, tests, source, score):
     assert (verdict.score, bool(verdict.detail)) == (score, True), verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -461,6 +464,7 @@ def test_scoring_by_share_and_mixed_tests(fenced):
     assert "3 of 4 tests passed [+-++]; test 2: f returned 0, expected 9" in share.detail
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("text", "status", "message"),
     [

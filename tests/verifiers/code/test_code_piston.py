@@ -13,6 +13,8 @@ from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.sandbox.box import Box, BoxKind
 from grpo_verifiers.sandbox.limits import Limits
 
+pytestmark = pytest.mark.slow
+
 CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
 RUNS = [{"stdin": f"{n}\n", "stdout": f"{2 * n}\n{3 * n}"} for n in (3, 7)]
 

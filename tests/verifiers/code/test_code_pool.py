@@ -35,6 +35,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 def test_a_thousand_programs_each_get_their_own_verdict(fenced):
     draw = random.Random(7)
     verifier = get_verifier("code", time_limit=4.0)
@@ -59,6 +60,7 @@ def test_a_thousand_programs_each_get_their_own_verdict(fenced):
     assert descendants(os.getpid()) <= programs
 
 
+@pytest.mark.slow
 def test_a_box_killed_under_a_program_is_replaced_and_the_program_run_again(level, fenced):
     close_pool()
     verifier = get_verifier("code", level=level, highest=level)
@@ -99,6 +101,7 @@ def test_a_program_that_breaks_two_boxes_scores_zero_and_others_go_on(fenced, mo
     assert get_verifier("code").verify(fenced("def f(): return 1"), tests=tests).score == 1
 
 
+@pytest.mark.slow
 def test_a_machine_that_offers_too_little_is_refused_with_what_to_install(monkeypatch, fenced):
     close_pool()
     monkeypatch.setenv("PATH", "/nowhere")
@@ -132,6 +135,7 @@ def test_a_machine_that_offers_too_little_is_refused_with_what_to_install(monkey
         probe.cache_clear()
 
 
+@pytest.mark.slow
 def test_an_exit_with_work_left_is_quick_and_leaves_nothing(tmp_path):
     script = tmp_path / "leave.py"
     script.write_text(
@@ -172,6 +176,7 @@ def test_a_forked_child_has_boxes_of_its_own(fenced):
     assert verifier.verify(fenced("def f(): return 1"), tests=tests).score == 1
 
 
+@pytest.mark.slow
 def test_preloaded_modules_are_there_and_others_are_not(level):
     pytest.importorskip("numpy")
     tests = [{"function": "f", "args": [3], "expected": 3}]

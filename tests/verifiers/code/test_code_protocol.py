@@ -49,6 +49,7 @@ def _judged(source, tests, scoring="share", **options):
     return verifier.verify(f"```python\n{source}\n```", tests=tests)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.lists(RESULTS, min_size=1, max_size=10))
 def test_only_a_test_that_passed_itself_counts(results):
@@ -80,6 +81,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 4), st.sampled_from(["end", "close", "silent"]), st.booleans(), st.booleans())

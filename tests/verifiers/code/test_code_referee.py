@@ -48,6 +48,7 @@ CALLS = [{"function": "f", "expected": 1}] * 40
 LOOP = [{"code": "for _ in range(1000):\n    try: f()\n    except Exception: pass"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tests", [CALLS, LOOP], ids=["calls", "apart"])
 def test_what_a_program_sends_costs_the_trainer_nothing_to_read(level, fenced, tests):
     verifier = get_verifier("code", level=level, highest=level, time_limit=3.0)
@@ -77,12 +78,14 @@ def _apart_sends_too_much(level):
     return verifier.verify(f"```python\n{source}\n```", tests=tests).detail.partition("test 1: ")[2]
 
 
+@pytest.mark.slow
 def test_an_expected_value_may_be_sent_whatever_its_size(level, fenced):
     verifier = get_verifier("code", level=level, highest=level, time_limit=30.0)
     tests = [{"function": "f", "args": [at], "expected": str(at) * 500_000} for at in range(10, 40)]
     assert verifier.verify(fenced("def f(n): return str(n) * 500_000"), tests=tests).score == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", [False, True])
 @pytest.mark.parametrize("kind", ["process", "none"])
 def test_a_killed_trainer_leaves_no_process_and_no_folder(tmp_path, kind, busy):
@@ -123,6 +126,7 @@ def _until(true, seconds=20):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_no_secret_of_the_trainer_is_in_its_environment(monkeypatch, fenced):
     close_pool()
     before = descendants(os.getpid())
@@ -162,6 +166,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(JSON, st.integers(1, 4))
 def test_an_answer_of_a_referee_is_checked(packed, tests):
@@ -181,6 +186,7 @@ def test_outcomes_survive_the_way_back_with_the_reasons_that_are_shown():
     assert back == [Passed(0), Unseen("late"), Failed("wrong", "a" * 2000), Failed("timeout"), Unseen()]
 
 
+@pytest.mark.slow
 def test_all_runs_of_a_program_have_a_bound_together(level, fenced):
     verifier = get_verifier("code", level=level, highest=level, scoring="share", time_limit=2.0, total_limit=1.5)
     tests = [{"stdin": str(at), "stdout": str(at)} for at in range(200)]

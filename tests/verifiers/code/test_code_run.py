@@ -15,6 +15,7 @@ from grpo_verifiers.code.languages import available
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.needs("/bin/bash")
 @pytest.mark.parametrize(
     ("source", "score"),
@@ -55,6 +56,7 @@ def run(*command, cwd):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_line_scores_a_file_of_completions(tmp_path, fenced):
     rows = [
         {"completion": fenced("def add(a, b): return a + b"), "tests": [{"code": "assert add(1, 2) == 3"}]},
@@ -69,6 +71,7 @@ def test_the_command_line_scores_a_file_of_completions(tmp_path, fenced):
     assert [row["score"] for row in judged] == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_the_example_trains_with_the_code_verifier(tmp_path, tiny_model):
     folder = tmp_path / "examples"
     folder.mkdir()

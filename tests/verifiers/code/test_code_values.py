@@ -39,6 +39,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
 def test_values_of_standard_classes_survive_the_crossing(value):
@@ -139,6 +140,7 @@ def colour(value): return value is Colour.RED
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "code",
     [
@@ -176,6 +178,7 @@ def test_results_of_honest_programs_can_be_looked_into(level, fenced, code):
     assert verdict.score == 1, verdict
 
 
+@pytest.mark.sample(27)
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -230,6 +233,7 @@ def f(kind):
 CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
 
 
+@pytest.mark.sample(28)
 @pytest.mark.parametrize(
     ("code", "score"),
     [
@@ -316,6 +320,7 @@ HOSTILE = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=800, deadline=None)
 @given(HOSTILE)
 def test_a_hostile_tree_never_passes_never_crashes_and_runs_nothing(tree):
@@ -362,6 +367,7 @@ def test_a_tree_as_deep_as_any_is_refused_and_not_followed():
         assert grade_value(0, CallTest("f", ["l"], ["d"], 1), ["value", tree], 1e-6).kind == "wrong"
 
 
+@pytest.mark.slow
 def test_a_namespace_and_a_path_keep_what_they_hold():
     assert decode(encode(SimpleNamespace(a=[1, Decimal("2.5")]))).a == [1, Decimal("2.5")]
     assert decode(encode([date(2024, 1, 2), time(3), datetime(2024, 1, 2, tzinfo=UTC), UUID(int=1), Fraction(1, 3)])) == [

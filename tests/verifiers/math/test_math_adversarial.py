@@ -5,9 +5,12 @@ import threading
 import time
 
 import psutil
+import pytest
 
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.exec.runner import close_shared_runners, default_memory
+
+pytestmark = pytest.mark.slow
 
 TIMEOUT = 1.0
 SLACK = 0.2

@@ -3,6 +3,8 @@
 import hashlib
 import time
 
+import pytest
+
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_golds, fast, math
 
@@ -92,6 +94,7 @@ def test_wrong_answers_for_stored_golds_are_wrong(outside_cases):
     assert [pair for pair in accepted_wrongly if pair != ("5", "x=5")] == []
 
 
+@pytest.mark.slow
 def test_agreement_with_public_suites_is_no_worse_than_math_verifys_and_each_disagreement_has_a_reason(outside_cases):
     from math_verify import parse, verify
 

@@ -50,6 +50,7 @@ def spellings(value):
     return found
 
 
+@pytest.mark.slow
 @quickly
 @given(st.fractions(-1000, 1000, max_denominator=64), st.data())
 def test_every_spelling_of_a_number_equals_every_other(value, data):
@@ -57,6 +58,7 @@ def test_every_spelling_of_a_number_equals_every_other(value, data):
     assert fast("\\boxed{" + answer + "}", gold).status is Status.CORRECT, (gold, answer)
 
 
+@pytest.mark.slow
 @quickly
 @given(st.fractions(-50, 50, max_denominator=20), st.fractions(-50, 50, max_denominator=20), st.data())
 def test_two_numbers_are_equal_only_if_they_are(left, right, data):
@@ -69,6 +71,7 @@ def test_two_numbers_are_equal_only_if_they_are(left, right, data):
     assert (verdict.score == 1) == (left == right), (gold, answer, verdict)
 
 
+@pytest.mark.slow
 @quickly
 @given(st.fractions(0, 20, max_denominator=40), st.fractions(0, 20, max_denominator=40))
 def test_a_percentage_is_its_hundredth_or_a_unit_and_nothing_else(gold, answer):
@@ -84,6 +87,7 @@ def written(scaled, places):
     return f"{'-' if scaled < 0 else ''}{digits[:-places]}.{digits[-places:]}"
 
 
+@pytest.mark.slow
 @quickly
 @given(st.fractions(-100, 100, max_denominator=997), st.integers(1, 12), st.integers(-3, 3))
 def test_decimals_of_repeating_fractions_are_rounded_or_cut_to_four_digits_or_more(value, places, shift):
@@ -96,6 +100,7 @@ def test_decimals_of_repeating_fractions_are_rounded_or_cut_to_four_digits_or_mo
         assert (verdict.score == 1) == right, (gold, text)
 
 
+@pytest.mark.slow
 @quickly
 @given(
     st.integers(2, 5000), st.integers(1, 13), st.integers(-2, 2), st.sampled_from(["\\sqrt{%d}", "%d\\pi", "\\ln %d"])
@@ -131,6 +136,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @quickly
 @given(EXPRESSIONS, EXPRESSIONS, st.booleans())
 def test_exact_forms_never_contradict_sixty_digits(left, right, disguised):
@@ -194,6 +200,7 @@ def test_plain_arithmetic_is_that_of_fractions(text):
     assert value == expected
 
 
+@pytest.mark.slow
 @quickly
 @given(EXPRESSIONS, EXPRESSIONS)
 def test_the_slow_path_agrees_wherever_the_fast_one_decides(left, right):

@@ -116,6 +116,7 @@ def test_cells_of_tables_are_golds_too():
     assert "it is empty" in " ".join(check_golds([float("nan")]).lines())
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported_until_it_is_needed():
     code = (
         "import sys; from grpo_verifiers.math import fast, check_golds\n"

@@ -41,6 +41,7 @@ def bounded(call, *args):
     return result
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(SOUP, st.one_of(GOLDS, SOUP), st.booleans())
 def test_junk_never_raises_and_is_decided_at_once(completion, gold, in_box):
@@ -50,6 +51,7 @@ def test_junk_never_raises_and_is_decided_at_once(completion, gold, in_box):
     bounded(check_gold, gold)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=60), st.text(max_size=20))
 def test_any_text_never_raises(completion, gold):
@@ -125,6 +127,7 @@ GROWING = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", GROWING)
 def test_time_grows_with_the_text_and_not_faster(kind):
     """A quadratic step that passes for a thousand characters takes minutes for a million."""
@@ -218,6 +221,7 @@ def counted(call, *args):
     return lines, bits
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", HEAVY)
 def test_the_work_on_the_trainers_thread_is_bounded_whatever_is_stated(kind):
     for completion, gold in (
@@ -231,11 +235,13 @@ def test_the_work_on_the_trainers_thread_is_bounded_whatever_is_stated(kind):
         assert bits < 2**22 * INLINE // 8
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", GROWING)
 def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
     assert counted(fast, GROWING[kind](1_000_000), "42")[0] < 20 * INLINE
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(SOUP, st.one_of(GOLDS, SOUP), st.integers(0, 2000))
 def test_a_budget_leaves_undecided_and_never_decides_otherwise(answer, gold, units):
@@ -248,6 +254,7 @@ def test_a_budget_leaves_undecided_and_never_decides_otherwise(answer, gold, uni
     assert judge_or_shorten(completion, gold, DEFAULTS, 10**9) == whole  # nothing half done is kept
 
 
+@pytest.mark.slow
 def test_what_the_budget_leaves_open_is_decided_by_the_full_check():
     items = [f"\\sin{k}+\\cos{k}" for k in range(2, 64)]
     completion = "\\boxed{" + ",".join(items) + "}"
@@ -301,6 +308,7 @@ def test_a_thread_spends_its_own_budget_only():
     assert (budget.left, raised) == (9, ["more work than 5 units"])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.sampled_from(["<answer>", "</answer>", "<ANSWER>", "</Answer>", "<b>", "x", "\n", "<", "</"])).map(

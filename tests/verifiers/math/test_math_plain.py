@@ -67,6 +67,7 @@ def test_plain_numbers_told_apart_get_the_verdict_and_the_reason_of_canonical_fo
         assert found == quick(left, right, options)
 
 
+@pytest.mark.slow
 @given(st.fractions(), st.fractions())
 def test_fractions_are_told_apart_exactly_where_their_values_differ(left: Fraction, right: Fraction) -> None:
     gold, answer = (parse(f"\\frac{{{side.numerator}}}{{{side.denominator}}}") for side in (left, right))

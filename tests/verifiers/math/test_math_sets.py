@@ -2,6 +2,7 @@ r"""Sets of numbers against membership: random sets in random spellings are equa
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def joined(parts):
     return "\\cup ".join(standard for _, standard, _ in parts)
 
 
+@pytest.mark.slow
 @quickly
 @given(UNIONS, UNIONS)
 def test_unions_are_equal_if_the_same_numbers_are_in_them(left, right):
@@ -67,6 +69,7 @@ def test_unions_are_equal_if_the_same_numbers_are_in_them(left, right):
     assert (verdict.score == 1) == same, texts
 
 
+@pytest.mark.slow
 @quickly
 @given(intervals(), intervals(), st.data())
 def test_an_interval_is_right_in_all_its_spellings_and_in_no_others(gold, answer, data):
@@ -75,6 +78,7 @@ def test_an_interval_is_right_in_all_its_spellings_and_in_no_others(gold, answer
     assert (verdict.score == 1) == (members([gold[0]]) == members([answer[0]])), (gold[1], text)
 
 
+@pytest.mark.slow
 @quickly
 @given(intervals(), intervals(), st.sampled_from(["and", "or"]), st.sampled_from(["\\cap", "\\cup"]))
 def test_and_is_an_intersection_and_or_is_a_union(first, second, word, sign):
@@ -88,6 +92,7 @@ def test_and_is_an_intersection_and_or_is_a_union(first, second, word, sign):
     assert (fast("\\boxed{" + text + "}", gold).score == 1) == (said == meant and not redundant), (gold, text)
 
 
+@pytest.mark.slow
 @quickly
 @given(UNIONS, UNIONS)
 def test_the_algebra_of_sets_is_that_of_membership(left, right):
@@ -107,6 +112,7 @@ def test_the_algebra_of_sets_is_that_of_membership(left, right):
         assert inside(complement(a), x) != in_a
 
 
+@pytest.mark.slow
 @quickly
 @given(ENDS, ENDS.filter(bool), st.integers(-3, 3), st.sampled_from(["<", ">", "\\le", "\\ge"]))
 def test_a_set_by_a_linear_form_holds_its_images(end, slope, shift, op):
@@ -128,6 +134,7 @@ PIECES = st.sampled_from([
 TEXTS = st.lists(PIECES, min_size=1, max_size=8).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(TEXTS, TEXTS)
 def test_no_mixture_of_structures_raises(gold, answer):

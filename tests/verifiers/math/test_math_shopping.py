@@ -19,6 +19,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("gold", "other"), PAIRS)
 def test_no_join_of_the_right_answer_and_another_counts(gold, other):
     accepted = []

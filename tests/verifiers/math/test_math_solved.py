@@ -118,6 +118,7 @@ def test_restated_questions_are_refused_at_once_without_an_algebra_system():
     assert late == []
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     value=st.integers(-50, 50),

@@ -173,12 +173,14 @@ def test_the_tables_are_long_and_balanced():
     assert min(len(pairs(0)), len(pairs(1))) >= 200
 
 
+@pytest.mark.sample(272)
 @pytest.mark.parametrize(("gold", "answer"), pairs(0))
 def test_what_says_the_same_is_right(gold, answer):
     verdict = math("\\boxed{" + answer + "}", gold)
     assert verdict.score == 1, verdict.detail
 
 
+@pytest.mark.sample(67)
 @pytest.mark.parametrize(("gold", "answer"), pairs(1))
 def test_what_says_something_else_is_wrong(gold, answer):
     assert score(gold, answer) == 0

@@ -36,6 +36,7 @@ def test_options_reach_both_paths():
         get_verifier("math", reduced="no")
 
 
+@pytest.mark.slow
 def test_what_only_a_deadline_bounds_is_bounded():
     verifier = get_verifier("math", timeout=1.0)
     gold = "\\int_0^{\\infty} \\frac{\\sin(x^2)\\ln(x^3+1)}{\\sqrt{1+x^4+x^5}} dx"

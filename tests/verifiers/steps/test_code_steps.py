@@ -24,6 +24,7 @@ def scored():
     return scored
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("source", "tests", "expected"),
     [
@@ -64,6 +65,7 @@ def test_tests_that_say_nothing_are_the_datasets_fault():
     assert (verdict.score, verdict.status) == (None, Status.ERROR)
 
 
+@pytest.mark.slow
 def test_many_statements_take_few_runs(scored):
     source = (
         "\n".join(f"x{at} = {at}" for at in range(3000))
@@ -79,6 +81,7 @@ def test_options_are_checked():
         get_verifier("code_steps", time_limit=0.0)
 
 
+@pytest.mark.slow
 def test_the_contract_of_verifiers():
     made = get_verifier("code_steps", time_limit=2.0)
     check_verifier(made, [("```python\nprint(6)\n```", {"tests": LINES})], [("```python\n1/0\n```", {"tests": LINES})])

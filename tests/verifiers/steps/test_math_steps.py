@@ -139,6 +139,7 @@ def scores(text, prompt=None, **options):
     return [step.score for step in math_steps(text, text, prompt, **options).steps]
 
 
+@pytest.mark.sample(67)
 @pytest.mark.parametrize(("expected", "text"), [(score, text) for score, texts in CASES.items() for text in texts])
 def test_one_step(expected, text):
     found = scores(text, steps="blank_line")
@@ -224,6 +225,7 @@ def test_an_equation_outside_of_all_steps_belongs_to_the_next(text, steps, expec
     assert scores(text, steps=steps) == expected
 
 
+@pytest.mark.slow
 def test_however_many_right_ones_stand_before_it_a_wrong_one_counts(monkeypatch):
     lines = [f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 1511)]
     text = "\n".join([*lines, "2 + 2 = 5."])

@@ -77,6 +77,7 @@ def plain_concat(model, tokenizer, steps):
 PLAIN = {"qwen": plain_qwen, "shepherd": plain_shepherd, "concat": plain_concat}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("style", PLAIN)
 def test_scores_are_those_of_a_plain_forward(style, classifier, language_model):
     folder, model, tokenizer = language_model if style == "shepherd" else classifier
@@ -118,6 +119,7 @@ def test_steps_beyond_the_models_length_are_not_scored(classifier):
     assert "118 beyond max_length" in verdict.detail
 
 
+@pytest.mark.slow
 def test_in_a_worker_it_says_the_same(classifier):
     here = get_verifier("prm", model=classifier[0], steps="newline")
     there = get_verifier("prm", model=classifier[0], steps="newline", timeout=120.0)
@@ -190,6 +192,7 @@ def test_a_tokenizer_that_makes_separators_of_other_text(classifier, monkeypatch
     assert [step.score for step in verdict.steps] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_the_contract_of_verifiers(classifier):
     made = get_verifier("prm", model=classifier[0], steps="newline")
     check_verifier(made, accept=[("1+1=2", {"prompt": QUESTION})])

@@ -99,6 +99,7 @@ texts = st.one_of(
 )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -118,6 +119,7 @@ def test_ends_are_those_of_every_prefix(family, data):
     assert owned == (list(range(len(ids))) if len(borders) > 1 else [])  # tiles own every token, each once
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("by", ["newline", "blank_line", "numbered", "sentence", "tags"])
 @settings(max_examples=15, deadline=None)
