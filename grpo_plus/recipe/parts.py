@@ -3,7 +3,8 @@
 from typing import Any
 
 from grpo_plus import _trl
-from grpo_plus.advantages import get_advantage
+from grpo_plus.advantages import advantages, get_advantage
+from grpo_plus.objectives import objectives
 from grpo_plus.recipe.advantage import (
     advantage_problems,
     choose_advantage,
@@ -20,6 +21,7 @@ from grpo_plus.recipe.objective import choose_objective, objective_problems, rep
 from grpo_plus.recipe.options import sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_verifiers.errors import Problem
+from grpo_verifiers.verifying import REGISTRY
 
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
@@ -44,6 +46,11 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         parts = parts_of(chosen)
     verifiers, form, wrong_verifiers = build_verifiers(config, "verifiers")
     eval_verifiers, eval_form, wrong_eval_verifiers = build_verifiers(config, "eval_verifiers")
+    origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
+    if config.advantage is not None and chosen is not None:
+        origins["advantage"] = advantages.way(config.advantage)
+    if objective is not None:
+        origins["objective"] = objectives.way(config.objective)
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,
@@ -60,6 +67,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         rollout=config.rollout,
         rollout_rows=config.rollout_rows,
         records=sets_parts(config) if config.record is None else config.record,
+        origins=origins,
     )
     known = config.advantage is None or not wrong_advantage  # otherwise nobody knows what would run
     return recipe, [

@@ -158,7 +158,7 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
     if by_length:
         assert bool(refused) == (accumulation % (steps * iterations) == 0)
         return
-    monkeypatch.setattr("grpo_plus.recipe.objective_fields.moves_within_batch", lambda _: True)
+    monkeypatch.setattr("grpo_plus.recipe.objective.moves_within_batch", lambda _: True)
     ends = []
     for exponents in ({}, {"good_exponent": 0.98, "bad_exponent": 1.02}):
         trainer = build(**settings, objective_kwargs=exponents)

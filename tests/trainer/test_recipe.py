@@ -70,6 +70,13 @@ def test_the_recipe_holds_the_resolved_parts():
     assert recipe.records
 
 
+def test_it_says_where_each_part_comes_from(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def mine(completions, **_):\n    return [1.0 for _ in completions]\n")
+    given = {"advantage": "rloo", "verifiers": [{"name": f"{file}:mine", "label": "own"}], "eval_verifiers": ["exact"]}
+    assert config(**given).recipe.origins == {"advantage": "built-in", "own": "reference", "exact": "built-in"}
+
+
 def test_a_plain_config_has_the_stock_recipe():
     assert recipe_of(GRPOConfig(**BASE)) == Recipe.stock()
     assert Recipe.stock().engine == Recipe.stock().rollout == "stock"

@@ -247,6 +247,14 @@ class Registry(Generic[T]):
         """Every name there is, sorted."""
         return sorted({*self._builtins, *self._registered, *self._entry_points()})
 
+    def way(self, name: str) -> Way:
+        """Where a name comes from."""
+        if name in self._registered:
+            return "registered"
+        if name in self._builtins:
+            return "built-in"
+        return "entry point" if name in self._entry_points() else "reference"
+
     def entries(self) -> list[Entry]:
         """Every name and where it came from, sorted by name."""
         found = [Entry(name, "built-in", path) for name, path in self._builtins.items()]
