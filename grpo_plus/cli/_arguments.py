@@ -1,4 +1,4 @@
-"""YAML file plus flags into TRL's argument groups and ours, with nothing unknown let through."""
+"""A YAML file and flags into TRL's argument groups and ours; unknown keys are errors."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ from grpo_verifiers.errors.messages import nearest
 
 @dataclass
 class PlusScriptArguments(ScriptArguments):
-    """Arguments of the command line that are no training arguments: data, rewards, prompt.
+    """Arguments beside the training config: data, rewards, prompt.
 
     Attributes:
         reward_model_name_or_path: a sequence-classification model that scores completions, beside the verifiers.
@@ -75,7 +75,7 @@ class PlusScriptArguments(ScriptArguments):
     )
 
     def __post_init__(self) -> None:
-        """Read the prompt mapping, and refuse keys that nothing reads."""
+        """Read the mappings and refuse unknown keys."""
         raise_all([*prompt_problems(self.prompt), *measure_problems(self.measure)])
         self.prompt = mapping("prompt", self.prompt)
         self.measure = mapping("measure", self.measure)
@@ -83,7 +83,7 @@ class PlusScriptArguments(ScriptArguments):
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a command line amounts to."""
+    """A parsed command line."""
 
     script: PlusScriptArguments
     training: GRPOPlusConfig
@@ -96,7 +96,7 @@ class Parsed:
 
 
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
-"""Set for the processes that ``train`` starts through accelerate, which read the same arguments again."""
+"""Set in the processes that ``train`` launches with accelerate; they read the same arguments."""
 
 _NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig)
@@ -115,7 +115,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
     Args:
         prog: the command.
         arguments: its words.
-        beside: options that the command reads itself, which a mistyped one may have meant.
+        beside: options that the command reads itself, for suggestions.
 
     Raises:
         UserError: an unknown key or flag (with the nearest match), a file that cannot be read, or a config with
@@ -153,7 +153,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
 
 
 def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
-    """Problems of the values that are no training arguments; those get defaults, so that all else is checked."""
+    """Problems of values beside the training config; defaults replace them so that all else is checked."""
     problems: list[str] = []
     for group in GROUPS[1:]:
         judged = judge(group, values, skip=("prompt", "measure"))
@@ -166,7 +166,7 @@ def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
 
 
 def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
-    """Rewards that all weigh 0: the trainer would say so too, but only once the model is there."""
+    """Rewards that all weigh 0. The trainer reports them too, but only after the model has loaded."""
     from grpo_plus.training.verification import Verification
 
     return Verification.of(training.recipe).idle_problems(
@@ -175,14 +175,14 @@ def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
 
 
 def reward_names(script: Any) -> list[str]:
-    """The names of what rewards completions beside the verifiers, in the trainer's order."""
+    """Names of the rewards beside the verifiers, in the trainer's order."""
     model = script.reward_model_name_or_path
     names = [name.replace(":", ".").rpartition(".")[2] for name in script.reward_funcs or []]
     return [*([model] if model else []), *names]
 
 
 def _config_path(arguments: list[str]) -> tuple[list[str], Path | None]:
-    """The config file is the first argument, or follows ``--config``."""
+    """The config file, which comes first or after ``--config``, and the other arguments."""
     path = None
     if arguments and not arguments[0].startswith("-"):
         path = arguments.pop(0)
@@ -200,10 +200,10 @@ _PYTHON_FILE = re.compile(r"""(?:^|(?<=["'=])|(?<=: ))[^\s"'=:,\[\]{}]+\.py(?=$|
 
 
 def _from_here(words: Sequence[str]) -> list[str]:
-    """The words of a command line, with Python files that are in the working folder made absolute; not in prompts.
+    """The words of a command line; Python files in the working folder become absolute, except in prompts.
 
-    Whoever types ``./mine.py`` means the file in front of them. What is not there means the config's folder, as in the
-    config, so that a command which a recipe prints works from anywhere.
+    A file that is not in the working folder is relative to the config's folder, as in the config: commands that a
+    recipe prints then work from anywhere.
     """
     found, flag = [], ""
     for word in words:
@@ -219,7 +219,7 @@ def _absolute_if_file(path: str) -> str:
 
 @dataclass(frozen=True)
 class _File:
-    """What a YAML file holds beside values that the parser now knows.
+    """The parts of a YAML file that the parser does not take as defaults.
 
     Attributes:
         launch: words for ``accelerate launch``.
@@ -252,7 +252,7 @@ def _apply_file(parser: TrlParser, path: Path) -> _File:
 
 
 def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
-    """Options whose text is no number, or whatever they take, each with what is wrong."""
+    """Options whose text cannot be read, each with its problem."""
     readers = {action.dest: action.type for action in parser._actions if callable(action.type)}  # noqa: SLF001 - argparse has no public list
     found = {}
     for key, value in values.items():
@@ -265,7 +265,7 @@ def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _set_environment(given: Any) -> list[str]:
-    """Set the variables of the file's ``env``; returns what is wrong with it."""
+    """Set the variables of the file's ``env``; returns its problems."""
     if given is None:
         return []
     if not isinstance(given, dict):
@@ -299,7 +299,7 @@ def _launch_parser() -> argparse.ArgumentParser:
 
 
 def _launch_flags() -> dict[str, bool]:
-    """Options of ``accelerate launch`` by their key in a YAML file, and whether each takes a value."""
+    """YAML key of each option of ``accelerate launch`` to whether it takes a value."""
     actions = [action for action in _launch_parser()._actions if action.option_strings]  # noqa: SLF001 - argparse has no public list
     return {action.dest: action.nargs != 0 for action in actions} | {"accelerate_config": True}
 
@@ -314,7 +314,7 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
 def _launch_arguments(
     parser: TrlParser, given: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], int | None]:
-    """Arguments of ``accelerate launch``, as in ``trl grpo``, and how many processes they ask for, if they say.
+    """Arguments of ``accelerate launch``, as in ``trl grpo``, and the number of processes that they set.
 
     Raises:
         UserError: anything else, which is unknown.
@@ -347,7 +347,7 @@ def _launch_arguments(
 
 
 def _configured_processes(path: str | None) -> int | None:
-    """What accelerate's own config file says."""
+    """The number of processes in accelerate's own config file."""
     if path is None:
         return None
     count = read_yaml(Path(path)).get("num_processes")
@@ -355,7 +355,7 @@ def _configured_processes(path: str | None) -> int | None:
 
 
 def is_rank() -> bool:
-    """Whether this process is one of those that a launcher started."""
+    """Whether a launcher started this process."""
     return LAUNCHED in os.environ or "WORLD_SIZE" in os.environ
 
 
@@ -364,6 +364,6 @@ def _raise_user_error(message: str) -> NoReturn:
 
 
 def _all_problems(error: BaseException, before: Sequence[str]) -> str:
-    """All problems in one message."""
+    """All problems as one message."""
     found = error.problems if isinstance(error, ConfigError) else (str(error),)
     return str(ConfigError([*before, *found]))

@@ -1,4 +1,4 @@
-"""Remarks about a command line, beside those about its training config."""
+"""Notes on a command line."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
-    """Everything in a valid command line that nobody reads or that may surprise.
+    """One sentence for everything in a valid command line that is not read or may surprise.
 
     Args:
         parsed: the command line.
@@ -23,7 +23,7 @@ def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "C
 
 
 def beside_notes(parsed: "Parsed") -> list[str]:
-    """The remarks about what stands beside the training config: the model, the data, TRL's fields for agents."""
+    """Notes on the options beside the training config: model, data, TRL's fields for agents."""
     script, mixture, config = parsed.script, parsed.mixture, parsed.training
     measured = isinstance(script.measure, dict) and script.measure and "split" not in script.measure
     evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"

@@ -1,4 +1,4 @@
-"""``grpo-plus explain``: what a config resolves to, in formulas, and the advantages it gives on sample rewards."""
+"""``grpo-plus explain``: the parts of a config as formulas, and its advantages on sample rewards."""
 
 import math
 import os
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
-    """Every reward of the run by its name, with its weight, in the trainer's order."""
+    """Name and weight of every reward, in the trainer's order."""
     from grpo_plus.training.verification import Verification
 
     verification, given = Verification.of(parsed.training.recipe), parsed.training.reward_weights
@@ -113,14 +113,14 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
 
 
 def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
-    """Whether the weighted sum of the rewards does not say what the advantages are."""
+    """Whether the advantages need more than the weighted sum of the rewards."""
     return any(part.own_zero_rule for part, _ in config.recipe.estimator_parts or [(estimator, {})])
 
 
 def _number_lines(
     config: "GRPOPlusConfig", sample: Sample, estimator: "Estimator", keywords: Mapping[str, Any]
 ) -> list[str]:
-    """The advantages of the sample, by the function and on the table that a trainer would use."""
+    """The advantages of the sample, computed as a trainer does."""
     from grpo_plus.advantages import compute_advantages
     from grpo_plus.training.reward_table import per_completion
 
@@ -153,7 +153,7 @@ def _number_lines(
 
 
 def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
-    """The score and the advantage of every step: all tokens of a step have the same."""
+    """Score and advantage of every step; the tokens of a step share them."""
     lines = []
     for row, of_row in enumerate(steps):
         lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
@@ -163,7 +163,7 @@ def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Seque
 
 
 def _picture(rewards: list[float], values: list[Any], sample: Sample) -> list[str]:
-    """The group as bars around the mean of its rewards, and its tokens in the colours of their advantages."""
+    """The group as bars around its mean reward, tokens coloured by advantage."""
     from io import StringIO
 
     from rich.console import Console
@@ -208,7 +208,7 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[s
 
 
 def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -> list[float]:
-    """What the reduction multiplies one token of each completion by, in one group of these lengths."""
+    """The weight of one token of each completion under the reduction, in one group of these lengths."""
     import torch
 
     from grpo_plus.objectives.batch import Counts, TokenBatch
@@ -241,7 +241,7 @@ _LOSS_FIELDS = (
 
 
 def _own_loss(config: "GRPOPlusConfig") -> list[str]:
-    """The settings that TRL's own loss reads here."""
+    """The settings that TRL's own loss reads."""
     from grpo_plus.recipe.unread import why_unread
 
     read = {name: getattr(config, name) for name in _LOSS_FIELDS if why_unread(config, name) is None}
@@ -257,7 +257,7 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _run_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Who draws the completions, and how the update runs."""
+    """The sampler and the update engine."""
     from grpo_plus.recipe.unread import why_unread
 
     if config.use_vllm:
@@ -288,7 +288,7 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
 
 
 def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
-    """How this machine holds the programs that these verifiers run, and what bounds their memory."""
+    """The sandbox level of the programs that these verifiers run on this machine."""
     left: list[Any] = [part.verifier.describe() for part in parts]
     levels: dict[tuple[Any, Any], None] = {}
     for described in left:
@@ -318,7 +318,7 @@ def _verifier_line(part: "VerifierPart", weight: float) -> str:
 
 
 def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:
-    """The prompt's words, and what checks the format that they ask for."""
+    """The words of the prompt, and the verifiers of the format that they ask for."""
     from grpo_plus.cli._prompts import FORMATS
 
     if not prompt:

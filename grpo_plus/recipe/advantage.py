@@ -1,4 +1,4 @@
-"""The estimator of a config, where its steps come from, and every problem of the choice."""
+"""The estimator of a config, the source of its steps, and every problem of the choice."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ ADVANTAGE_FIELDS = {
 
 
 def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
-    """The estimator that a config names, and the problems of the name and its keywords; None without one."""
+    """The estimator of a config, None without one; problems of its name and keywords."""
     if config.advantage is None:
         return None, list(unread_keywords("advantage", config.advantage_kwargs))
     keywords = dict(config.advantage_kwargs or {})
@@ -32,7 +32,7 @@ def choose_advantage(config: Any) -> tuple[Chosen | None, list[Problem]]:
 
 
 def equivalent_advantage(config: Any) -> tuple[str, dict[str, Any]]:
-    """The estimator that TRL's own fields amount to, by name and keywords."""
+    """The name and keywords of the estimator that equals TRL's own fields."""
     if config.multi_objective_aggregation == "normalize_then_sum":
         return "gdpo", {}
     scale = {True: "group", False: "none"}.get(config.scale_rewards, config.scale_rewards)
@@ -40,7 +40,7 @@ def equivalent_advantage(config: Any) -> tuple[str, dict[str, Any]]:
 
 
 def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
-    """The estimators that compute something, each with its keywords: those of a mix, or the one itself."""
+    """The estimators that compute something: the parts of a mix, or the estimator itself."""
     if chosen is None:
         return ()
     estimator, keywords = chosen
@@ -53,7 +53,7 @@ def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
 
 
 def per_of(parts: Sequence[Chosen]) -> str:
-    """What estimators give one number for together: completion, step or token."""
+    """The unit that has one advantage: completion, step or token."""
     kinds = {part.per for part, _ in parts}
     return next((kind for kind in ("step", "token") if kind in kinds), "completion")
 
@@ -73,7 +73,7 @@ def step_aggregates_of(parts: Sequence[Chosen]) -> tuple[str, ...]:
 def running_advantage(
     recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), *, scorer: bool = False
 ) -> tuple[Chosen | None, list[str]]:
-    """The estimator with the outcome weight that follows from all rewards; and weights that nothing would read.
+    """The estimator with the outcome weight that follows from all rewards; reward weights that nothing would read.
 
     Args:
         recipe: of the run.
@@ -90,7 +90,7 @@ def running_advantage(
 
 
 def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = ()) -> list[Reward]:
-    """Everything that rewards completions, and by which weight."""
+    """Every reward with its weight."""
     labels = [*functions, *givers]
     own = {part.label: part.weight for part in recipe.verifiers}
     weights = recipe.reward_weights or [own.get(label) for label in labels]
@@ -98,7 +98,7 @@ def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Seque
 
 
 def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
-    """Step scores that are needed and come from nowhere, or come and are not needed.
+    """Step scores without a source, and sources that nothing reads.
 
     Args:
         recipe: of the run.
@@ -122,7 +122,7 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
 
 
 def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> list[str]:
-    """What is known before anything runs: a verifier named that gives no steps, several that do, or none."""
+    """Known before the run: the named verifier gives no steps, several give steps, or none does."""
     sure = [label for label, gives in givers.items() if gives]
     remedy = "such as {name: math_steps, weight: 0}"
     if named is not None:
@@ -160,7 +160,7 @@ def replaced_by_advantage(config: Any) -> list[str]:
 
 
 def _single_generation_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Why one completion a prompt cannot be trained on: whatever compares completions of a prompt has nothing to."""
+    """One completion a prompt leaves nothing to compare with."""
     if config.num_generations != 1:
         return []
     if config.advantage is None:
@@ -177,7 +177,7 @@ def _single_generation_problems(config: Any, recipe: Recipe) -> list[str]:
 
 
 def _group_size_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Estimators whose keywords ask for more completions of a prompt than there will be; of one, others tell."""
+    """Estimators whose keywords need more completions a prompt; a single one has a message of its own."""
     count = config.num_generations
     if config.advantage is None or count <= 1:
         return []
@@ -204,7 +204,7 @@ def _step_source_problems(recipe: Recipe) -> list[str]:
 
 
 def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Weights that nothing would read, as far as the config alone tells: a trainer may be given more rewards."""
+    """Weights that nothing would read, whatever rewards the trainer adds."""
     built = len(recipe.verifiers) == len(config.verifiers)
     if recipe.advantage is None or recipe.step_sources is None or recipe.reward_weights is not None or not built:
         return []

@@ -1,7 +1,6 @@
-"""Values inside mappings and texts of a config, judged by building, from them alone, what a run builds of them.
+"""Trial builds: what a run builds from mappings and texts of a config, built from them alone before any model loads.
 
-What transformers or torch raise then is told with the field, before any model loads. Names of keys that nobody reads
-are for `grpo_plus.recipe.notes`.
+Errors of transformers or torch are reported with the field. Keys that nobody reads are in `grpo_plus.recipe.notes`.
 """
 
 import copy
@@ -24,7 +23,7 @@ _LONG = 100_000
 
 
 def built_problems(config: Any) -> list[str]:
-    """What cannot be built from a config's values."""
+    """Values of a config from which nothing can be built."""
     checks = (_generation_problems, _schedule_problems, _optimizer_problems, _checkpointing_problems, _liger_problems)
     problems: list[str] = []
     for check in checks:
@@ -38,13 +37,13 @@ def built_problems(config: Any) -> list[str]:
 def _raised(build: Callable[[], object]) -> str | None:
     try:
         build()
-    except Exception as error:  # noqa: BLE001 - a library says in its own ways what it cannot use
+    except Exception as error:  # noqa: BLE001 - each library has errors of its own
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return None
 
 
 def _generation_problems(config: Any) -> list[str]:
-    """Values of `generation_kwargs` with which no completion can be drawn; vLLM has words and checks of its own."""
+    """Values of `generation_kwargs` that cannot sample; vLLM has checks of its own."""
     keywords = {key: v for key, v in _mapping(config, "generation_kwargs").items() if v is not None}
     if config.use_vllm or not keywords:
         return []
@@ -60,9 +59,9 @@ def _generation_problems(config: Any) -> list[str]:
 
 
 def _drawing_error(config: Any, keywords: Mapping[str, Any]) -> str | None:
-    """What transformers says of the values: in its generation config, and in what changes the logits.
+    """Errors of transformers' generation config and logits processors for these values.
 
-    What only a loaded model can tell does not count: there is a stand-in for it, on which other errors rest.
+    A stand-in takes the model's place, so only errors of values count: others may come from the stand-in.
     """
     from transformers import GenerationConfig, GenerationMixin
 
@@ -90,7 +89,7 @@ def _schedule_problems(config: Any) -> list[str]:
 
 
 def _follow_schedule(config: Any, keywords: dict[str, Any]) -> None:
-    """Build the schedule for an optimizer of one number, and look at some of its steps."""
+    """Build the schedule for an optimizer of one number and read the rate at some steps."""
     from transformers import get_scheduler
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=float(config.learning_rate))
@@ -103,7 +102,7 @@ def _follow_schedule(config: Any, keywords: dict[str, Any]) -> None:
 
 
 def _optimizer_problems(config: Any) -> list[str]:
-    """Arguments of the optimizer that are no pairs, and packages of one that are missing."""
+    """Optimizer arguments that are not pairs, and optimizers whose package is missing."""
     from transformers import Trainer
     from transformers.training_args import OptimizerNames
 

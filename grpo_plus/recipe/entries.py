@@ -1,4 +1,4 @@
-"""The ``verifiers`` list of a config: names or mappings with closed keys, and what is wrong with them."""
+"""The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,11 +11,11 @@ from grpo_verifiers.verdict import LARGEST
 KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
 
 
-def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
-    """The entries of a config's list, and what is wrong with their form."""
+def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
+    """The entries of a list, and problems of their form."""
     entries: list[Entry] = []
     problems: list[str] = []
-    for position, item in enumerate(given):
+    for position, item in enumerate(items):
         values = {"name": item} if isinstance(item, str) else item
         where = f"{field}[{position}]"
         if not isinstance(values, Mapping):
@@ -44,7 +44,7 @@ def read_entries(given: Iterable[Any], field: str = "verifiers") -> tuple[list[E
 
 
 def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], list[Problem], list[Problem]]:
-    """The verifiers of a field, each built once; problems of the form of the entries, and of the verifiers."""
+    """The verifiers of a field, each built once; problems of the entries' form; problems of the verifiers."""
     entries, wrong = read_entries(getattr(config, field) or [], field)
     parts: list[VerifierPart] = []
     problems: list[Problem] = []
@@ -61,7 +61,7 @@ def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], 
 
 
 def verifier_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Labels, weights and columns of the verifiers that do not go together."""
+    """Labels, weights and columns that exclude each other."""
     problems = []
     if not config.verifiers and config.verifier_column is not None:
         problems.append(f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from.")

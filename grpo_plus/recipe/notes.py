@@ -1,4 +1,4 @@
-"""Remarks about a config that runs as it is written, but not as its reader may expect."""
+"""Notes on valid configs that may surprise."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger("grpo_plus")
 
 _BY_RATIO = ("clip", "cispo", "sapo", "gmpo", "vespo")
-"""Surrogates whose keywords say what happens at ratios other than 1."""
+"""Surrogates whose keywords act at ratios other than 1."""
 
 
 def config_notes(config: Any) -> list[str]:
-    """One sentence for each surprise in a valid config; for `explain` and for the log at the start of training."""
+    """One sentence for each surprise; for `explain` and for the log at the start of training."""
     return [
         *_split_notes(config),
         *_on_policy_notes(config),
@@ -38,14 +38,14 @@ def config_notes(config: Any) -> list[str]:
 
 
 def say_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> None:
-    """Log the remarks on the main process."""
+    """Log the notes on the main process."""
     if config.process_index == 0:
         for note in [*config_notes(config), *weight_notes(config, weights, chosen)]:
             logger.warning("note: %s", note)
 
 
 def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
-    """A sentence for each weight that changes no advantage.
+    """One sentence for each weight that changes no advantage.
 
     Args:
         config: the training config.
@@ -67,7 +67,7 @@ def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Cho
 
 
 def _split_notes(config: Any) -> list[str]:
-    """Options of TRL that count within a micro-batch, so that the gradient depends on how a batch is split."""
+    """TRL options that are computed per micro-batch: the gradient then depends on how a batch is split."""
     found = []
     if config.top_entropy_quantile < 1:
         found.append(f"top_entropy_quantile ({config.top_entropy_quantile:g}) takes the quantile of each micro-batch")
@@ -81,7 +81,7 @@ def _split_notes(config: Any) -> list[str]:
 
 
 def _on_policy_notes(config: Any) -> list[str]:
-    """Parts that assume on-policy samples, where the policy moves while a generation batch is trained on."""
+    """Parts that assume on-policy samples, if the policy moves within a generation batch."""
     if not moves_within_batch(config):
         return []
     moves = f"the policy moves while a generation batch is trained on ({_updates(config)})"
@@ -99,7 +99,7 @@ def _on_policy_notes(config: Any) -> list[str]:
 
 
 def _ratio_notes(config: Any) -> list[str]:
-    """What is set for ratios other than 1, where the policy does not move while a generation batch is trained on."""
+    """Settings for ratios other than 1, if the policy does not move within a generation batch."""
     if moves_within_batch(config):
         return []
     objective = recipe_of(config).objective
@@ -118,12 +118,12 @@ def _ratio_notes(config: Any) -> list[str]:
 
 
 def _acts_off_policy(name: str, value: Any) -> bool:
-    """Whether a keyword is set and leaves a ratio of 1 alone; caps of less than 1 do not."""
+    """Whether a keyword is set and has no effect at ratio 1; caps below 1 have."""
     return value is not None and not (name in ("delta", "epsilon_max") and value < 1)
 
 
 def _updates(config: Any) -> str:
-    """The numbers that say how often the policy moves on a generation batch."""
+    """The fields that decide how often the policy moves within a generation batch."""
     return (
         f"num_iterations {config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
         f"gradient_accumulation_steps {config.gradient_accumulation_steps}"
@@ -131,7 +131,7 @@ def _updates(config: Any) -> str:
 
 
 def _mask_notes(config: Any) -> list[str]:
-    """Masks of whole completions beside advantages of their parts."""
+    """Masks of whole completions beside advantages per step or token."""
     per = recipe_of(config).advantage_per
     if config.off_policy_mask_threshold is None or per == "completion":
         return []
@@ -140,7 +140,7 @@ def _mask_notes(config: Any) -> list[str]:
 
 
 def _sampling_notes(config: Any) -> list[str]:
-    """A temperature that only the sampler knows: the loss scores completions with the field's."""
+    """A sampling temperature that differs from the loss's."""
     keywords = mapping("generation_kwargs", config.generation_kwargs)
     drawn = keywords.get("temperature", config.temperature)
     if drawn == config.temperature:
@@ -150,7 +150,7 @@ def _sampling_notes(config: Any) -> list[str]:
 
 
 def _generation_notes(config: Any) -> list[str]:
-    """Keys of `generation_kwargs` that transformers keeps and nobody reads."""
+    """Keys of `generation_kwargs` that transformers stores and never reads."""
     if config.use_vllm:
         return []
     from transformers import GenerationConfig, GenerationMixin
@@ -165,7 +165,7 @@ def _generation_notes(config: Any) -> list[str]:
 
 
 def _checkpoint_notes(config: Any) -> list[str]:
-    """Checkpoints inside a generation batch, whose completions they do not hold."""
+    """Checkpoints inside a generation batch: they do not hold its completions."""
     strategy = getattr(config.save_strategy, "value", config.save_strategy)
     if strategy != "steps" or config.save_steps < 1:  # a share of all steps is known once the data is
         return []

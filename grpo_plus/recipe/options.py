@@ -1,4 +1,4 @@
-"""Fields of a config: keywords from YAML, from JSON or as ``--field.key value`` flags; which fields are set."""
+"""Config fields: keywords from YAML, JSON or ``--field.key value`` flags; fields that are set."""
 
 import argparse
 import copy
@@ -14,10 +14,10 @@ from grpo_verifiers.options import fits, numbers, spell
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML as people write it: ``3e-4`` is a number, and a key given twice is an error."""
+    """YAML in which a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse duplicate keys, of which plain YAML silently keeps the last."""
+        """Refuse duplicate keys: plain YAML silently keeps the last."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -52,7 +52,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def mapping(field: str, value: Any) -> dict[str, Any]:
-    """A field that holds keywords, from whatever form it was given in.
+    """The keywords of a field, from a mapping or its text.
 
     Raises:
         ValueError: it is neither a mapping nor the text of one.
@@ -72,7 +72,7 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
 
 
 def strange_key(field: str, key: str, value: Any, keys: Collection[str]) -> str:
-    """The message for a key that a mapping does not take."""
+    """The message for an unknown key of a mapping."""
     return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{did_you_mean(key, keys)}"
 
 
@@ -129,12 +129,12 @@ class KeywordAction(argparse.Action):
 
 
 def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Metadata of a dataclass field that makes ``--field.key value`` work for ``keys`` with any parser."""
+    """Metadata of a dataclass field: adds the flags ``--field.key value`` for ``keys`` to any parser."""
     return {"action": KeywordAction, "aliases": [f"--{field}.{key}" for key in keys]}
 
 
 def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], fields: Sequence[str]) -> None:
-    """Teach ``parser`` the ``--field.any.key`` flags that ``arguments`` hold: a plug-in's keywords are its own."""
+    """Add the ``--field.any.key`` flags among ``arguments`` to ``parser``: plug-ins have keywords of their own."""
     for argument in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
         field, dot, path = argument.removeprefix("--").partition(".")
         if argument.startswith("--") and dot and path and field in fields:
@@ -145,7 +145,7 @@ def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], 
 
 
 def changed_fields(config: Any, names: Sequence[str]) -> list[str]:
-    """Those of the fields that are not at their default, in the order given; unknown ones are skipped."""
+    """The fields that differ from their default, in order; unknown ones are skipped."""
     fields = config.__dataclass_fields__
     return [name for name in names if name in fields and getattr(config, name) != _default(fields[name])]
 
@@ -155,12 +155,12 @@ def _default(spec: Any) -> Any:
 
 
 def sets_parts(config: Any) -> bool:
-    """Whether a config sets an estimator, an objective or verifiers of ours: the run then keeps a record."""
+    """Whether an estimator, an objective or verifiers are set: the run then keeps a record."""
     return config.advantage is not None or config.objective is not None or bool(config.verifiers)
 
 
 def unread_keywords(owner: str, keywords: Any) -> list[str]:
-    """Keywords whose owner is unset would be read by nobody."""
+    """Keywords without the part that reads them."""
     if not keywords:
         return []
     field = f"{owner}_kwargs"

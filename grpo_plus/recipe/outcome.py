@@ -1,8 +1,7 @@
-"""How much the outcome counts beside the steps: every reward that is listed with a weight is trained on, or refused.
+"""The weight of the outcome beside the steps: every reward with a weight is trained on, or refused.
 
-A step estimator reads the scores of steps; rewards reach it by ``outcome_weight`` alone. Unset it is 1 where a reward
-other than that of the steps' source has a weight, else 0. Beside another part of a mix that reads the rewards it is 0:
-they count there.
+A step estimator reads step scores; rewards reach it through ``outcome_weight`` alone. Unset, it is 1 if a reward other
+than that of the steps' source has a weight, else 0. It is 0 too if another part of a mix reads the rewards.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ class Reward:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of an estimator: itself, or one of a mix, with its weight there."""
+    """An estimator alone, or as a part of a mix with its weight."""
 
     name: str
     estimator: "Estimator"
@@ -44,7 +43,7 @@ class _Part:
 
     @property
     def outcome_weight(self) -> float | None:
-        """As it is set, or as an estimator of a plug-in declares it by default."""
+        """The value that is set, or the default of a plug-in's estimator."""
         from grpo_plus.advantages import parameters_of
 
         given: float | None = self.keywords.get("outcome_weight")
@@ -54,12 +53,12 @@ class _Part:
 
     @property
     def reads_rewards(self) -> bool:
-        """Whether rewards count here, by what is set."""
+        """Whether rewards count here."""
         return self.weight != 0 and (self.estimator.per != "step" or bool(self.outcome_weight))
 
 
 def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None:
-    """The label of the reward whose verifier gives the steps; None where only running tells, or none does."""
+    """The label of the reward whose verifier gives the steps; None if none does or only the run can tell."""
     if named is not None:
         return named
     sure = [reward.label for reward in rewards if reward.gives_steps]
@@ -68,7 +67,7 @@ def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None
 
 
 def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str | None) -> Chosen:
-    """The estimator with the number that an unset ``outcome_weight`` stands for.
+    """The estimator with a number for an unset ``outcome_weight``.
 
     Args:
         chosen: the estimator and its keywords.
@@ -89,13 +88,13 @@ def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str |
 def outcome_problems(
     chosen: Chosen, rewards: Sequence[Reward], source: str | None, *, complete: bool = True
 ) -> list[str]:
-    """Weights of rewards that nothing would read.
+    """Reward weights that nothing would read.
 
     Args:
         chosen: the estimator and its keywords, as they are set.
         rewards: what rewards completions.
         source: what `source_of` gave.
-        complete: whether ``rewards`` are all there will be; a trainer may be given more.
+        complete: whether the list of rewards is complete; a trainer may get more.
     """
     parts = _parts(chosen)
     if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):

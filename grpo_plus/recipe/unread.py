@@ -1,7 +1,7 @@
-"""Which field of a config nobody reads, and when: one table for TRL's fields and ours.
+"""Fields that nothing reads under some condition: one table for TRL's fields and ours.
 
-A row of TRL's fields alone makes a note, since TRL runs such a config too. A row with a field of ours makes a problem,
-since what is set here is what runs.
+A field of TRL makes a note, since TRL runs such a config too. A field of ours makes a problem: no option of ours is
+silently ignored.
 """
 
 import os
@@ -21,8 +21,8 @@ class Unread:
     """A row of the table.
 
     Attributes:
-        fields: which nobody reads; a field at its default is never remarked upon.
-        when: the condition, on a config.
+        fields: the fields; those at their default are skipped.
+        when: the condition on a config.
         why: ends the sentence "FIELD (VALUE) is not read: ".
         way_out: what to do about it; for problems.
     """
@@ -34,7 +34,7 @@ class Unread:
 
 
 def _word(config: Any, name: str) -> str:
-    """A field that holds a word or a member of one of transformers' enumerations."""
+    """The text of a field that holds a word or an enumeration's member."""
     value = getattr(config, name, None)
     return str(getattr(value, "value", value))
 
@@ -48,7 +48,7 @@ def _never(_config: Any) -> bool:
 
 
 def _own_loss(*losses: str) -> Condition:
-    """TRL's own loss runs, and it is none of these."""
+    """TRL's own loss runs and is none of these."""
     return lambda config: config.objective is None and config.loss_type not in losses
 
 
@@ -350,7 +350,7 @@ MODEL_NOTES: tuple[Unread, ...] = (
 
 
 def unread_notes(config: Any, rows: Iterable[Unread] = NOTES) -> list[str]:
-    """A sentence for each field that is set and that nobody reads, in a config that runs."""
+    """One sentence for each field that is set and not read."""
     found = {}
     for row in rows:
         for name in _set(config, row.fields):
@@ -360,7 +360,7 @@ def unread_notes(config: Any, rows: Iterable[Unread] = NOTES) -> list[str]:
 
 
 def unread_problems(config: Any) -> list[str]:
-    """The same for options of ours, which have to be read."""
+    """The same for options of ours, which must be read."""
     return [
         f"{name} ({_shown(config, name)}) would be read by nobody: {row.why}. To go on: {row.way_out}."
         for row in PROBLEMS
@@ -370,7 +370,7 @@ def unread_problems(config: Any) -> list[str]:
 
 
 def rollout_func_problems(config: Any) -> list[str]:
-    """The fields that a trainer's ``rollout_func`` takes the place of."""
+    """Rollout fields that are set beside a trainer's ``rollout_func``, which replaces them."""
     return [
         f"{name} ({_shown(config, name)}) would be read by nobody: rollout_func draws the completions. Remove one of "
         "the two."
@@ -379,7 +379,7 @@ def rollout_func_problems(config: Any) -> list[str]:
 
 
 def why_unread(config: Any, name: str) -> str | None:
-    """Why nobody reads a field, set or not; None where somebody does."""
+    """The reason why a field is not read, set or not; None if it is read."""
     rows = (row for row in (*NOTES, *PROBLEMS) if name in row.fields)
     return next((row.why for row in rows if row.when(config)), None)
 
