@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pickle
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
 from grpo_verifiers.base.golds import GoldReport
-from grpo_verifiers.base.traits import Isolation, OnError, Settings, declared_problems, traits_of
+from grpo_verifiers.base.traits import Isolation, OnError, Settings, Traits, traits_of
 from grpo_verifiers.base.trials import Trial, check_trials
 from grpo_verifiers.errors import ColumnError, VerifierError
 from grpo_verifiers.errors.messages import short, type_name, unknown
@@ -43,6 +44,7 @@ class FunctionVerifier(Verifier):
         label: str | None = None,
         columns: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
+        traits: Traits | None = None,
     ) -> None:
         """Wrap a function.
 
@@ -53,6 +55,7 @@ class FunctionVerifier(Verifier):
             label: its name in this run, the ``name`` unless given.
             columns: parameter to dataset column, where they differ.
             options: keywords for the function.
+            traits: what the check declares; what stands on the function unless given.
         """
         super().__init__(label if label is not None else name)
         self.fn = fn
@@ -60,7 +63,7 @@ class FunctionVerifier(Verifier):
         self.settings = settings
         self.columns = dict(columns or {})
         self.options = dict(options or {})
-        self.traits = traits_of(fn)
+        self.traits = traits_of(fn) if traits is None else traits
         self.form: Form = form_of(name, fn)
         source = None if settings.builtin else fn
         self._policy = Policy(self.label, source, settings.on_error, self.timeout, batch=self.form.batch)
@@ -103,22 +106,22 @@ class FunctionVerifier(Verifier):
     @property
     def reader(self) -> Callable[[str], str | None] | None:
         """What reads the answer that a completion states, as a gold answer; None where the check declares nothing."""
-        stated, options = self.traits.stated, self._only_options()
-        if stated is None or GOLD not in self.required_columns:
-            return None
+        return None if self.traits.stated is None or GOLD not in self.required_columns else self._read
 
-        def read(completion: str) -> str | None:
-            try:
-                answer: Any = stated(completion, **options)
-            except Exception as error:  # noqa: BLE001 - a sample without a vote, not the end of an evaluation
-                self._policy.unreadable(f"raised {type_name(type(error))}: {short(error)}")
-                return None
-            if answer is None or isinstance(answer, str):
-                return answer
-            self._policy.unreadable(f"gave {short(answer)}")
-            return None
+    def stated(self, completion: str) -> Any:
+        """What the check says that a completion states, as it says it."""
+        return None if self.traits.stated is None else self.traits.stated(completion, **self._only_options())
 
-        return read
+    def _read(self, completion: str) -> str | None:
+        try:
+            answer = self.stated(completion)
+        except Exception as error:  # noqa: BLE001 - a sample without a vote, not the end of an evaluation
+            self._policy.unreadable(f"raised {type_name(type(error))}: {short(error)}")
+            return None
+        if answer is None or isinstance(answer, str):
+            return answer
+        self._policy.unreadable(f"gave {short(answer)}")
+        return None
 
     @property
     def required_columns(self) -> dict[str, str]:
@@ -168,6 +171,7 @@ class FunctionVerifier(Verifier):
             label=self.label if label is None else label,
             columns={**self.columns, **(columns or {})},
             options={**self.options, **(options or {})},
+            traits=self.traits,
         )
 
     def check(self) -> list[str]:
@@ -183,7 +187,7 @@ class FunctionVerifier(Verifier):
             *(name for name in form.columns if name not in self.options),
         }
         found += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
-        found += [f"{what}: {problem}" for problem in declared_problems(self.fn, self._only_options())]
+        found += [f"{what}: {problem}" for problem in self.traits.declared_problems(self.fn, self._only_options())]
         taken = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
         mapped: Mapping[str, Any] = self.columns  # from a config, so anything
         for parameter, column in mapped.items():
@@ -282,9 +286,10 @@ class FunctionVerifier(Verifier):
         return make_spec(self.fn, confined=settings.builtin, memory=cap, env=settings.env, plugins=settings.plugins)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from grpo_verifiers.exec.spec import make_spec
+        from grpo_verifiers.exec.spec import by_value, make_spec
 
-        state = (self.name, asdict(self.settings), self.label, self.columns, self.options)
+        traits = None if self.traits == traits_of(self.fn) else by_value(self.traits)
+        state = (self.name, asdict(self.settings), self.label, self.columns, self.options, traits)
         return _rebuild, (make_spec(self.fn, plugins=self.settings.plugins), *state)
 
     # -- running
@@ -384,6 +389,15 @@ class FunctionVerifier(Verifier):
 
 
 def _rebuild(  # noqa: PLR0917 - what __reduce__ saved
-    spec: Any, name: str, settings: dict[str, Any], label: str, columns: dict[str, str], options: dict[str, Any]
+    spec: Any,
+    name: str,
+    settings: dict[str, Any],
+    label: str,
+    columns: dict[str, str],
+    options: dict[str, Any],
+    traits: bytes | None,
 ) -> FunctionVerifier:
-    return FunctionVerifier(spec.load(), name, Settings(**settings), label=label, columns=columns, options=options)
+    held = None if traits is None else pickle.loads(traits)  # noqa: S301 - written by `__reduce__` above
+    return FunctionVerifier(
+        spec.load(), name, Settings(**settings), label=label, columns=columns, options=options, traits=held
+    )

@@ -235,9 +235,50 @@ def check_settings(contract: Contract) -> None:
         assert 0 < verifier.timeout <= 600, f"a call may take {verifier.timeout} s"
 
 
+def check_steps(contract: Contract) -> None:
+    """It gives scores of steps where it declares them, and none where it declares that it gives none."""
+    declared = contract.verifier.gives_steps
+    if declared is None:
+        return
+    given = any(verdict.steps for verdict in contract.run(contract.cases))
+    assert given == declared, f"steps is {declared}, and its verdicts have {'some' if given else 'none'}"
+
+
+def check_stated(contract: Contract) -> None:
+    """The answer that it states for a completion can stand in for the gold one; no completion makes that fail."""
+    verifier = contract.verifier
+    if not isinstance(verifier, FunctionVerifier) or verifier.reader is None:
+        return
+    column = verifier.required_columns["answer"]
+    answers = [(text, columns, verifier.stated(text)) for text, columns in contract.accept]
+    stated = [(text, {**columns, column: answer}) for text, columns, answer in answers if answer is not None]
+    assert stated, "it states no answer for any completion that must be accepted"
+    for (text, columns), verdict in zip(stated, contract.run(stated), strict=True):
+        accepted = verdict.score is not None and verdict.score > contract.threshold
+        assert accepted, f"{text!r:.200} is rejected with what it states as gold, {columns[column]!r:.80}: {verdict}"
+    for completion in JUNK[:QUICK]:
+        answer = verifier.stated(completion)
+        assert answer is None or isinstance(answer, str), f"states {answer!r:.80} for the completion {completion!r:.60}"
+
+
+def check_fast(contract: Contract) -> None:
+    """Its shortcut says what the check itself says."""
+    for part in _parts(contract.verifier):
+        if not isinstance(part, FunctionVerifier) or part.traits.fast is None:
+            continue
+        slow = part.derive()
+        slow.traits = replace(part.traits, fast=None)
+        both = [replace(contract, verifier=one).run(contract.cases) for one in (part, slow)]
+        verdicts = [[(verdict.score, verdict.status) for verdict in each] for each in both]
+        assert verdicts[0] == verdicts[1], f"the shortcut of {part.label!r} says {verdicts[0]}, the check {verdicts[1]}"
+
+
 CHECKS: tuple[Callable[[Contract], None], ...] = (
     check_settings,
     check_types,
+    check_steps,
+    check_stated,
+    check_fast,
     check_verdicts,
     check_statuses,
     check_rejects_something,

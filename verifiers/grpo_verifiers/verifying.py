@@ -162,7 +162,7 @@ def verifier(
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:
-        made = FunctionVerifier(traits.attach(fn), name, traits.settings)
+        made = FunctionVerifier(fn, name, traits.settings, traits=traits)
         problems = traits.problems(f"verifier {name!r}")
         if made.isolation == "inline" and timeout is not None and not made.form.is_async:
             problems += [issue for issue in made.check() if issue not in problems]

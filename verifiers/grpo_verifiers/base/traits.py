@@ -144,11 +144,12 @@ class Traits(Settings):
         )
         return self.option_problems(**options) if all(typed) else []
 
-    def attach(self, fn: Fn) -> Fn:
-        """Leave the traits on a function, where `traits_of` finds them, unless they are only settings."""
-        if self != Traits(**vars(self.settings)):
-            setattr(fn, _ATTRIBUTE, self)
-        return fn
+    def declared_problems(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+        """The problems that the check itself finds with its options, errors of this package included."""
+        try:
+            return self.more_problems(fn, given)
+        except VerifierError as error:
+            return [str(error)]
 
     def __call__(self, fn: Fn) -> Fn:
         """Attach the traits to a function that checks its options whenever it is called."""
@@ -181,21 +182,14 @@ class Traits(Settings):
             return fn(*args, **given)
 
         wrapped: Any = asynchronous if inspect.iscoroutinefunction(fn) else plain
-        return self.attach(wrapped)  # type: ignore[no-any-return]  # of the type of fn, which wraps() keeps
+        setattr(wrapped, _ATTRIBUTE, self)
+        return wrapped  # type: ignore[no-any-return]  # of the type of fn, which wraps() keeps
 
 
 def traits_of(fn: Callable[..., Any]) -> Traits:
     """What a function declares; the defaults for one that declares nothing."""
     traits = getattr(fn, _ATTRIBUTE, None)
     return traits if isinstance(traits, Traits) else Traits()
-
-
-def declared_problems(fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
-    """Problems that a check finds with its options, errors of this package included."""
-    try:
-        return traits_of(fn).more_problems(fn, given)
-    except VerifierError as error:
-        return [str(error)]
 
 
 def _options(fn: Callable[..., Any]) -> dict[str, inspect.Parameter]:
