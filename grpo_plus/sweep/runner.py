@@ -19,7 +19,7 @@ from grpo_plus.sweep.results import SECONDS, final, read_tail
 from grpo_plus.sweep.vary import SweepError
 from grpo_plus.training.checkpoints import last_checkpoint, read_json
 from grpo_verifiers.files import open_own
-from grpo_verifiers.sandbox.proc import end_tree
+from grpo_verifiers.sandbox.inside.proc import end_tree
 
 GRACE = 600.0
 """Seconds for a run to finish its step, save and exit after Ctrl-C; a second Ctrl-C kills it at once."""

@@ -376,7 +376,7 @@ def test_a_fork_that_is_under_way_does_not_escape(runner):
 def test_the_processes_of_another_namespace_are_let_alone():
     code = """
 import os, subprocess, time
-from grpo_verifiers.sandbox import proc as _proc
+from grpo_verifiers.sandbox.inside import proc as _proc
 assert os.getpid() == 1 and os.readlink("/proc/self") != "1"
 sleeper = subprocess.Popen(["sleep", "60"], start_new_session=True)
 assert not _proc.descendants(1)

@@ -23,8 +23,8 @@ from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.inside import seccomp, syscalls
+from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.sandbox.limits import Limits
-from grpo_verifiers.sandbox.proc import descendants
 from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
 
 TRY = """
@@ -759,7 +759,7 @@ def test_programs_are_not_run_without_confinement_unless_that_is_chosen(fenced, 
 CONFINED = """
 import os, sys
 from grpo_verifiers import get_verifier
-from grpo_verifiers.sandbox.proc import descendants
+from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.code import probe
 from grpo_verifiers.code.pool import close_pool
 

@@ -9,7 +9,7 @@ import pytest
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.box import _FIRST_UID
-from grpo_verifiers.sandbox.proc import descendants
+from grpo_verifiers.sandbox.inside.proc import descendants
 
 CALLS = [{"function": "add", "args": [1, 2], "expected": 3}, {"function": "add", "args": [10, 5], "expected": 15}]
 ASSERTS = [{"code": "assert add(1, 2) == 3"}, {"code": "assert add(10, 5) == 15"}]

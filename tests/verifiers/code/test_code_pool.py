@@ -21,8 +21,8 @@ from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import KeywordError, VerifierFailedError
 from grpo_verifiers.exec.runner import worker_count
 from grpo_verifiers.sandbox.box import Box, BoxKind
+from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.sandbox.limits import Limits
-from grpo_verifiers.sandbox.proc import descendants
 
 HOSTILE = [
     "import os\nos._exit(0)",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code._results import KINDS, Failed, Passed, Unseen, pack_results, unpack_results
 from grpo_verifiers.code.pool import close_pool
-from grpo_verifiers.sandbox.proc import descendants
+from grpo_verifiers.sandbox.inside.proc import descendants
 
 TALKER = """
 import json, os

@@ -18,7 +18,7 @@ from typing import Any
 
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.exec.wire import pack_reply
-from grpo_verifiers.sandbox.confine import no_core_dumps
+from grpo_verifiers.sandbox.inside.kernel import no_core_dumps
 
 _MEMORY = 4 << 30
 """Bytes of address space: of the question, and of one answer at a time."""

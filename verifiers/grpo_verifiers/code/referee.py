@@ -16,8 +16,9 @@ from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
 from grpo_verifiers.exec.process import socket_pair
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError
-from grpo_verifiers.sandbox import confine, proc
+from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.box import START_SECONDS, BoxError
+from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.leftovers import off_stdio
 
 if TYPE_CHECKING:

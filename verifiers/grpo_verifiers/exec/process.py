@@ -17,7 +17,8 @@ from typing import IO, Any
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
-from grpo_verifiers.sandbox import confine, proc
+from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.inside import proc
 
 try:
     from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio

@@ -19,7 +19,8 @@ from typing import Any
 
 from grpo_verifiers.exec.failure import call, told
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
-from grpo_verifiers.sandbox import confine, proc
+from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.inside import proc
 
 
 def _silence() -> None:

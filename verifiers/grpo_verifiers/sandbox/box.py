@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_verifiers.sandbox import cgroup, proc
+from grpo_verifiers.sandbox import cgroup
+from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
 from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
 from grpo_verifiers.sandbox.limits import Limits

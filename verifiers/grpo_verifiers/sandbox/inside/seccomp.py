@@ -1,4 +1,7 @@
-"""The system-call filter of programs: what reaches other processes, the network or the kernel's far corners fails."""
+"""System-call filters (seccomp).
+
+Programs reach no other process, no network and no far corner of the kernel. Workers make no sockets.
+"""
 
 import ctypes
 import errno
@@ -6,6 +9,7 @@ import platform
 import struct
 from collections.abc import Callable, Sequence
 
+from .kernel import libc
 from .syscalls import CLONE3, DENIED, LOOKED_INTO, NEWEST, SHARED
 
 _ARCHES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -44,10 +48,28 @@ def build(*, alone: bool) -> Callable[[], None] | None:
     if known is None:
         return None
     arch, column = known
-    program = assemble(arch, column, denied(column, alone=alone))
+    return _loader(assemble(arch, column, denied(column, alone=alone)))
+
+
+def build_without_sockets() -> Callable[[], None] | None:
+    """The same for workers: ``socket`` and ``io_uring_setup`` fail, and nothing else."""
+    known = _ARCHES.get(platform.machine())
+    if known is None:
+        return None
+    arch, column = known
+    filters = _Filter()
+    _begin(filters, arch)
+    for name in ("socket", "io_uring_setup"):
+        filters.line(_EQUAL, DENIED[name][column], "deny")
+    filters.allow()
+    filters.label("deny")
+    filters.answer(errno.EPERM)
+    return _loader(filters.packed())
+
+
+def _loader(program: bytes) -> Callable[[], None]:
     code = ctypes.create_string_buffer(program)
     filters = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(code)))
-    libc = ctypes.CDLL(None, use_errno=True)
 
     def apply() -> None:
         # The buffers belong to this closure: the kernel reads them during the call.
@@ -114,14 +136,19 @@ class _Filter:
         )
 
 
+def _begin(filters: _Filter, arch: int) -> None:
+    """Load the number of the call, unless it is of another architecture or the x32 twin of one."""
+    filters.line(_LOAD, 4)
+    filters.line(_EQUAL, arch, None, "deny")
+    filters.line(_LOAD, 0)
+    filters.line(_AT_LEAST, 0x40000000, "deny")
+
+
 def assemble(arch: int, column: int, numbers: Sequence[int]) -> bytes:
     """The filter as bytes."""
     filters = _Filter()
     line = filters.line
-    line(_LOAD, 4)
-    line(_EQUAL, arch, None, "deny")
-    line(_LOAD, 0)
-    line(_AT_LEAST, 0x40000000, "deny")
+    _begin(filters, arch)
     line(_AT_LEAST, NEWEST + 1, "unknown", "known")
     filters.label("deny")
     filters.answer(errno.EPERM)

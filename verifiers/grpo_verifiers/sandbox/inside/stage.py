@@ -6,30 +6,18 @@ import math
 import os
 import resource
 import signal
-import struct
 import sys
 import time
 from typing import Any
 
-from . import landlock, seccomp
+from . import kernel, landlock, proc, seccomp
+from .kernel import libc, must
 from .wipe import wipe
 
-_NEW_MOUNTS, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NET = (
-    0x00020000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000,
-)  # fmt: skip
 _NO_SUID_NO_DEV, _PRIVATE = 6, 1 << 18 | 1 << 14
-_DUMPABLE, _KEEP_CAPABILITIES, _DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVS = 4, 8, 24, 36, 38
-_READ_SEARCH = 1 << 2
 _INODES = 4096
 _PRIVATE_FOLDER = "/box/tmp"
 """Where each program of level full finds a file system of its own."""
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _must(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
 class Stage:
@@ -42,7 +30,7 @@ class Stage:
             plan: ``level``, ``uid`` (None: stay who we are), ``read`` (what programs may read), ``tmp`` (a folder to
                 make private folders in; unused at level full).
         """
-        _no_core_dumps()
+        kernel.no_core_dumps()
         self.level: str = plan["level"]
         self._uid: int | None = plan["uid"]
         self._tmp: str = plan["tmp"]
@@ -55,7 +43,7 @@ class Stage:
         if self.level == "full":
             self._own_namespaces()
         else:
-            _must(_libc.prctl(_SUBREAPER, 1, 0, 0, 0), "adopting orphans")
+            kernel.adopt_orphans()
         self._badness, self._own_badness = -1, b""
         with contextlib.suppress(OSError):
             self._badness = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
@@ -70,7 +58,7 @@ class Stage:
             if self._seccomp is None:
                 raise OSError("no list of system calls for this machine (x86_64 and aarch64 have one)")
             self.reached["landlock"] = str(self._landlock.version)
-            _must(_libc.prctl(_DUMPABLE, 0, 0, 0, 0), "hiding the zygote's memory")
+            kernel.control(kernel.DUMPABLE, 0, "hiding the zygote's memory")
 
     def _own_namespaces(self) -> None:
         """Give up the real user, then take namespaces of our own and become the first process there."""
@@ -79,20 +67,20 @@ class Stage:
             os.setresgid(self._uid, self._uid, self._uid)
             os.setresuid(self._uid, self._uid, self._uid)
         uid, gid = os.getuid(), os.getgid()
-        _must(_libc.prctl(_DUMPABLE, 1, 0, 0, 0), "prctl")  # else /proc/self would belong to root
-        _must(
-            _libc.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_PIDS | _NEW_NET | _NEW_IPC | _NEW_UTS),
+        kernel.control(kernel.DUMPABLE, 1, "prctl")  # else /proc/self would belong to root
+        must(
+            libc.unshare(
+                kernel.NEW_USER | kernel.NEW_MOUNTS | kernel.NEW_PIDS | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS
+            ),
             "new namespaces inside bubblewrap",
         )
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
-                file.write(text)
+        kernel.keep_user(uid, gid)
         pid = os.fork()
         if pid:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             _, status = os.waitpid(pid, 0)
             os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
-        _must(_libc.mount(b"none", b"/", None, ctypes.c_ulong(_PRIVATE), None), "a private mount tree")
+        must(libc.mount(b"none", b"/", None, ctypes.c_ulong(_PRIVATE), None), "a private mount tree")
         self._self_fd = os.pidfd_open(os.getpid())
 
     def finish(self) -> None:
@@ -103,12 +91,12 @@ class Stage:
             return
         _at_home(_PRIVATE_FOLDER)
         # Over the /proc that was needed above: programs see none at all.
-        _must(
-            _libc.mount(b"tmpfs", b"/proc", b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV | 1), b"size=4k,mode=0555"),
+        must(
+            libc.mount(b"tmpfs", b"/proc", b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV | 1), b"size=4k,mode=0555"),
             "covering /proc",
         )
         for number in range(64):
-            _libc.prctl(_DROP_BOUNDING, number, 0, 0, 0)  # those that do not exist fail
+            libc.prctl(kernel.DROP_BOUNDING, number, 0, 0, 0)  # those that do not exist fail
 
     def folder(self) -> str:
         """A private folder for the next program."""
@@ -128,14 +116,14 @@ class Stage:
         """``os.fork``, into a process namespace of its own at level full."""
         if self.level != "full":
             return self._fork()
-        _must(_libc.unshare(_NEW_PIDS), "a process namespace for a program")
+        must(libc.unshare(kernel.NEW_PIDS), "a process namespace for a program")
         try:
             pid = self._fork()
         except OSError:
-            _libc.setns(self._self_fd, _NEW_PIDS)
+            libc.setns(self._self_fd, kernel.NEW_PIDS)
             raise
         if pid:
-            _must(_libc.setns(self._self_fd, _NEW_PIDS), "returning to the zygote's process namespace")
+            must(libc.setns(self._self_fd, kernel.NEW_PIDS), "returning to the zygote's process namespace")
         return pid
 
     def _fork(self) -> int:
@@ -161,29 +149,29 @@ class Stage:
     def enter(self, folder: str, limits: dict[int, tuple[int, int]], memory: int, processes: int, disk: int) -> None:
         """In the child: give everything up. Whatever fails here ends the child before it runs anything."""
         if self.level == "full":
-            _must(_libc.unshare(_NEW_MOUNTS), "a mount namespace for a program")
+            must(libc.unshare(kernel.NEW_MOUNTS), "a mount namespace for a program")
             options = f"size={disk},nr_inodes={_INODES},mode=0700".encode()
-            _must(
-                _libc.mount(b"tmpfs", _PRIVATE_FOLDER.encode(), b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV), options),
+            must(
+                libc.mount(b"tmpfs", _PRIVATE_FOLDER.encode(), b"tmpfs", ctypes.c_ulong(_NO_SUID_NO_DEV), options),
                 "a private folder for a program",
             )
         os.chdir(folder)
         if self.level != "full":
             _at_home(folder)
         for kind, pair in limits.items():
-            _cap(kind, pair)
-        _cap(resource.RLIMIT_AS, (memory + self._base_memory, memory + self._base_memory))
+            kernel.cap(kind, *pair)
+        kernel.cap(resource.RLIMIT_AS, memory + self._base_memory, memory + self._base_memory)
         if self.level == "none":
             return
         # The zygote and the process above it count too.
         count = processes + (self._base_tasks or (2 if self.level == "full" else 0))
-        _cap(resource.RLIMIT_NPROC, (count, count))
+        kernel.cap(resource.RLIMIT_NPROC, count, count)
         if self.level == "process" and self._uid is not None:
             self._become_nobody()
         else:
-            _set_capabilities(0)
-        _must(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "giving up new privileges")
-        _must(_libc.prctl(_DUMPABLE, 0, 0, 0, 0), "hiding memory")
+            kernel.set_capabilities(0)
+        kernel.no_new_privileges()
+        kernel.control(kernel.DUMPABLE, 0, "hiding memory")
         if self._landlock is None or self._seccomp is None:
             raise OSError("the stage is not set")
         self._landlock.enter()
@@ -193,46 +181,35 @@ class Stage:
 
     def _become_nobody(self) -> None:
         """Change the user for one that RLIMIT_NPROC binds; keep reading folders that only root may enter."""
-        _must(_libc.prctl(_KEEP_CAPABILITIES, 1, 0, 0, 0), "prctl")
+        kernel.control(kernel.KEEP_CAPABILITIES, 1, "prctl")
         uid = self._uid or 65534
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
         readable = os.access(sys.base_prefix, os.X_OK) and os.access(os.__file__, os.R_OK)
         # Landlock still holds reading to the interpreter's folders.
-        _set_capabilities(0 if readable else _READ_SEARCH)
+        kernel.set_capabilities(0 if readable else kernel.READ_SEARCH)
 
     def sweep(self, folder: str) -> None:
         """After a program: end what it left behind, remove its folder. Level full needs neither."""
         if self.level == "full":
             return
-        while _has_children():
+        while proc.has_children():
             if self.level == "process" and self._uid is not None:
                 _kill_all_of(self._uid)
             # Stopped first, all of them: what is stopped forks no more, and keeps its place in the limit of processes.
             frozen: set[int] = set()
-            while fresh := _below() - frozen:
-                _signal(fresh, signal.SIGSTOP)
+            while fresh := proc.descendants(os.getpid()) - frozen:
+                proc.send(fresh, signal.SIGSTOP)
                 frozen |= fresh
-            _signal(frozen & _below(), signal.SIGKILL)  # looked up anew: a number may have passed on to another process
+            # Looked up anew: a number may have passed on to another process.
+            proc.send(frozen & proc.descendants(os.getpid()), signal.SIGKILL)
             # Children of the dead become ours. What a fork under way has made by now was not seen above: look again.
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
                 time.sleep(0.0002)
         wipe(folder)
-
-
-def _no_core_dumps() -> None:
-    """No core dump of this process or its children holds memory, wherever the kernel sends it.
-
-    The limit stops files (too small) and pipes (1, and only 1, does); a dump to a socket, which ignores it, is left
-    without a single mapping.
-    """
-    with contextlib.suppress(OSError, ValueError):  # a hard limit of 0, that only root may raise
-        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
-    with contextlib.suppress(OSError), open("/proc/self/coredump_filter", "w", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
-        file.write("0")
 
 
 def _at_home(folder: str) -> None:
@@ -258,37 +235,6 @@ def _kill_all_of(uid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _signal(pids: set[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _below() -> set[int]:
-    """Every process below this one."""
-    parents: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - no pathlib in the box
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - same
-            # The command in parentheses may hold anything, parentheses too.
-            parents.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
-    found: set[int] = set()
-    left = [os.getpid()]
-    while left:
-        for pid in parents.get(left.pop(), ()):
-            if pid not in found:
-                found.add(pid)
-                left.append(pid)
-    return found
-
-
 def _tasks_of(uid: int) -> int:
     """How many threads a user has now: RLIMIT_NPROC counts them all."""
     count = 0
@@ -297,15 +243,3 @@ def _tasks_of(uid: int) -> int:
             if os.stat(f"/proc/{name}").st_uid == uid:  # noqa: PTH116 - same
                 count += len(os.listdir(f"/proc/{name}/task"))  # noqa: PTH208 - same
     return count
-
-
-def _cap(kind: int, pair: tuple[int, int]) -> None:
-    _, hard = resource.getrlimit(kind)
-    if hard != resource.RLIM_INFINITY:
-        pair = (min(pair[0], hard), min(pair[1], hard))
-    resource.setrlimit(kind, pair)
-
-
-def _set_capabilities(kept: int) -> None:
-    header = struct.pack("=Ii", 0x20080522, 0)
-    _must(_libc.capset(header, struct.pack("=6I", kept, kept, 0, 0, 0, 0)), "dropping capabilities")

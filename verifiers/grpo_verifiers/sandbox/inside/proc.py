@@ -1,13 +1,11 @@
-"""Finding and ending processes that checks have started, on Linux through ``/proc``; elsewhere the process group."""
+"""Find and end processes that checks have started: on Linux by ``/proc``, elsewhere by the process group."""
 
 import contextlib
 import os
 import signal
 import time
 from collections.abc import Collection, Iterable
-from pathlib import Path
 
-_PROC = Path("/proc")
 _GONE = (b"X", 0)
 _STILL = frozenset({b"T", b"t", b"Z", b"X"})
 _LOOKS = 50
@@ -30,7 +28,7 @@ def _pids() -> list[int]:
     """Every process that can be seen; none where ``/proc`` is of another namespace, whose numbers mean others here."""
     with contextlib.suppress(OSError):
         if os.readlink("/proc/self") == str(os.getpid()):  # noqa: PTH115 - the fast one
-            return [int(name) for name in os.listdir(_PROC) if name.isdigit()]  # noqa: PTH208 - as above
+            return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as above
     return []
 
 
@@ -46,10 +44,10 @@ def _state_and_parent(pid: int | str) -> tuple[bytes, int]:
 
 def descendants(root: int, keep: Collection[int] = ()) -> set[int]:
     """Every process below ``root``, without itself, and without ``keep`` and what is below those."""
-    return set(_below(root, keep))
+    return set(_in_order(root, keep))
 
 
-def _below(root: int, keep: Collection[int]) -> list[int]:
+def _in_order(root: int, keep: Collection[int]) -> list[int]:
     """The same, parents before their children."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
@@ -63,7 +61,41 @@ def _below(root: int, keep: Collection[int]) -> list[int]:
     return found[1:]
 
 
-def _signal(pids: Iterable[int], number: int) -> None:
+def below(root: int) -> set[int]:
+    """The same as `descendants`, by the kernel's lists of children: no look at all of ``/proc``."""
+    found: set[int] = set()
+    left = [root]
+    while left:
+        try:
+            children = _children(left.pop())
+        except FileNotFoundError:  # a kernel without these lists
+            return descendants(root)
+        left += [child for child in children if child not in found]
+        found.update(children)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process, any thread of it, has started."""
+    found: list[int] = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - fast
+    except OSError:
+        return []
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - fast
+                found += map(int, file.read().split())
+        except FileNotFoundError:
+            if thread == str(pid) and os.path.exists(f"/proc/{pid}/task/{pid}"):  # noqa: PTH110 - fast
+                raise
+        except OSError:
+            continue
+    return found
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to those of the processes that are there and ours."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
@@ -84,7 +116,7 @@ def _stop(pids: Collection[int]) -> None:
     Not for long, as one that waits for its stopped child to call exec never is; and one may continue another.
     """
     for _ in range(_WAITS):
-        _signal(pids, signal.SIGSTOP)
+        send(pids, signal.SIGSTOP)
         pids = [pid for pid in pids if not _still(pid)]
         if not pids:
             break
@@ -95,7 +127,7 @@ def _freeze(root: int, keep: Collection[int] = (), known: Collection[int] = ()) 
     """Stop everything below ``root`` until nothing appears that is not ``known``, and return that."""
     stopped = dict.fromkeys(known)
     for _ in range(_LOOKS):
-        fresh = [pid for pid in _below(root, keep) if pid not in stopped]
+        fresh = [pid for pid in _in_order(root, keep) if pid not in stopped]
         if not fresh:
             break
         _stop(fresh)
@@ -109,7 +141,7 @@ def end_descendants(root: int, keep: Collection[int] = ()) -> None:
     What a fork under way has made before its parent was killed is an orphan by then, and seen by the next look.
     """
     while found := _freeze(root, keep):
-        _signal(found, signal.SIGKILL)
+        send(found, signal.SIGKILL)
         reap(found)
 
 
@@ -124,11 +156,11 @@ def end_tree(root: int) -> list[int]:
         fresh = _freeze(root, known=below)
         if not fresh:
             break
-        _signal(fresh, signal.SIGKILL)
+        send(fresh, signal.SIGKILL)
         below += fresh
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(root, signal.SIGKILL)  # a worker leads its own group
-    _signal((root, *below), signal.SIGKILL)
+    send((root, *below), signal.SIGKILL)
     return below
 
 
@@ -154,8 +186,8 @@ def end_marked(mark: str) -> set[int]:
         if not left:
             break
         found.update(left)
-        _signal(left, signal.SIGSTOP)
-        _signal(left, signal.SIGKILL)
+        send(left, signal.SIGSTOP)
+        send(left, signal.SIGKILL)
     return found
 
 
