@@ -1,4 +1,4 @@
-"""What a run leaves behind for reports: written while it trains, read whenever somebody looks."""
+"""The record of a run, for reports: written during training, readable at any time."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The files of a record: where they are, how they are written, and how a half-written one is read."""
+"""The files of a record: names, writing, and reading line by line."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import IO, Any
 from grpo_verifiers.files import MOST_BYTES, open_own, write_whole
 
 SCHEMA = 1
-"""Version of the files' layout; raised when an older reader would misread them."""
+"""Version of the layout; it rises when an older reader would misread the files."""
 
 FOLDER = "grpo_plus"
 RUN = "run.json"
@@ -21,11 +21,11 @@ PREVIOUS = "previous"
 
 
 class RunError(ValueError):
-    """A folder that holds no run that can be read; the message says what is wrong and what to do."""
+    """A folder without a readable run; the message says what to do."""
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON holds it: what is not finite becomes None, what JSON does not know becomes its text."""
+    """The value as plain JSON: NaN and infinity become None, unknown types their text."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -42,12 +42,12 @@ def plain(value: Any) -> Any:
 
 
 def dump(value: Any) -> str:
-    """One line of ASCII: every line separator and half surrogate pair is escaped, so lines stay lines."""
+    """One line of ASCII JSON: line separators and lone surrogates are escaped."""
     return json.dumps(plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def append_line(path: Path, value: Any) -> int:
-    """Add one line; gives its bytes. A line that a kill cut in half gets its end first."""
+    """Append one line, and return its size in bytes. A line that a kill cut in half is closed first."""
     line = dump(value) + "\n"
     with open_own(path, "a+b") as file:
         if file.tell() and not _ends_line(file):
@@ -62,7 +62,7 @@ def _ends_line(file: IO[bytes]) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
-    """The lines of a file in order; None for one that is broken, so that callers can count them."""
+    """The lines of a file in order; None for a broken one, so that callers can count them."""
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -78,15 +78,15 @@ def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def mark_sweep(output_dir: str | Path, variant: str, seed: int | None = None) -> Path:
-    """Say, before a run starts, which variant of a comparison it is; runs of one variant become one line with a band.
+    """Mark a run as one of a variant, before it starts; a report draws all runs of a variant as one line with a band.
 
     Args:
-        output_dir: of the run; made when it is not there.
+        output_dir: the run's output folder; created if missing.
         variant: label of the variant, the same for all its seeds.
-        seed: of this run.
+        seed: seed of this run.
 
     Returns:
-        The file that holds it.
+        The written file.
     """
     path = Path(output_dir) / FOLDER / SWEEP
     write_whole(path, dump({"variant": str(variant), "seed": seed}) + "\n")

@@ -1,4 +1,4 @@
-"""What recording may cost: a small share of a run's time, and so many bytes."""
+"""Limits of recording: a small share of a run's time, and a number of bytes."""
 
 import contextlib
 import math
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 BYTES = 48 * 2**20
 """Of all sampled groups of a run."""
 SHARE_OF_TIME = 0.02
-"""Most time that recording groups may take, after a first half second; reports in between get as much again."""
+"""Largest share of the time for recording groups, after the first half second; as much again for reports."""
 
 
 class Budget:
-    """Time and bytes that sampled groups of a run may take, as much of it as the run has come."""
+    """Time and bytes for the sampled groups of a run, released in proportion to its progress."""
 
     def __init__(self) -> None:
         self._began = self._since = self._spent = 0.0
         self._bytes = 0
 
     def begin(self, size: int) -> None:
-        """A run begins, or goes on with a file that has so many bytes."""
+        """Start or resume a run whose file has this size."""
         self._began, self._spent, self._bytes = time.monotonic(), 0.0, size
 
     @contextlib.contextmanager
     def spending(self) -> Iterator[None]:
-        """Count the time inside the block."""
+        """Count the time of the block."""
         self._since = time.monotonic()
         try:
             yield
@@ -36,7 +36,7 @@ class Budget:
         self._bytes += size
 
     def used_up(self, done: float) -> bool:
-        """Whether what a run has of it after this share of its steps is gone; asked while spending."""
+        """True if a run that has done this share of its steps has used its budget; call it inside `spending`."""
         now = time.monotonic()
         spent = self._spent + now - self._since
         too_long = spent > 0.5 + SHARE_OF_TIME * (now - self._began)
@@ -44,19 +44,19 @@ class Budget:
 
 
 class Pace:
-    """Lets something happen as long as it takes a small share of the time."""
+    """Limits a repeated action to a small share of the time."""
 
     def __init__(self) -> None:
         self._last = -math.inf
         self._took = 0.0
 
     def due(self) -> bool:
-        """Whether enough time has passed since it happened last."""
+        """True if enough time has passed since the last time."""
         return time.monotonic() - self._last >= self._took / SHARE_OF_TIME
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[None]:
-        """It happens inside the block."""
+        """Measure the action inside the block."""
         start = time.monotonic()
         yield
         self._last = time.monotonic()

@@ -1,4 +1,4 @@
-"""Open a run's folder: our record where there is one, TRL's own logs for the rest."""
+"""Open a run's folder: its record, and TRL's own logs for the rest."""
 
 import json
 import os
@@ -15,18 +15,18 @@ from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, 
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
-"""Seconds without a word after which a run on another machine counts as ended."""
+"""Seconds without a write after which a run on another machine counts as ended."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it can be read.
+    """One run.
 
     Attributes:
         path: the output folder.
-        info: what ``run.json`` says; empty for a run of stock TRL.
+        info: the fields of ``run.json``; empty for a run of stock TRL.
         status: running, done, interrupted, failed, or unknown.
-        damage: sentences about what could not be read.
+        damage: sentences about unreadable parts.
     """
 
     path: Path
@@ -36,20 +36,20 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the run is called: its folder, with the one above where that alone says nothing."""
+        """The name of its folder, with the parent's name if its own is generic."""
         folder = self.path.resolve()
         generic = folder.name in ("out", "output", "run", "model")
         return f"{folder.parent.name}/{folder.name}" if generic and folder.parent.name else folder.name
 
     @property
     def variant(self) -> str | None:
-        """Label of the variant that a sweep gave it."""
+        """Label of its variant in a sweep."""
         sweep = self.info.get("sweep")
         return None if sweep is None else str(sweep["variant"])
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """Everything logged, by step: mappings with kind (train, eval, batch), step and values; one for a step."""
+        """All entries by step: mappings with kind (train, eval, batch), step and values; one for each kind and step."""
         own = _effective(self.path / FOLDER / METRICS, schema.Entry, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
         for entry in [*stock.history(self.path, self.damage), *own]:
@@ -60,7 +60,7 @@ class Run:
         return sorted(latest.values(), key=lambda entry: entry["step"])
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
-        """The steps and values of one metric, as TRL names it; evaluation's begin with ``eval_``."""
+        """The steps and values of a metric by TRL's name; evaluation's names begin with ``eval_``."""
         found = [
             (entry["step"], entry["values"][key])
             for entry in self.entries
@@ -69,7 +69,7 @@ class Run:
         return [step for step, _ in found], [float(value) for _, value in found]
 
     def metrics(self) -> list[str]:
-        """Names of the metrics that have a number anywhere."""
+        """Names of the metrics with a number in any entry."""
         return sorted(
             {
                 key
@@ -81,7 +81,7 @@ class Run:
         )
 
     def quantiles(self) -> tuple[list[int], list[list[float]]]:
-        """Steps, and the quantiles of the advantages of each step's whole generation batch."""
+        """Steps, and the quantiles of the advantages of each step's generation batch."""
         found = [
             (entry["step"], entry["values"]["quantiles"])
             for entry in self.entries
@@ -90,7 +90,7 @@ class Run:
         return [step for step, _ in found], [values for _, values in found]
 
     def groups(self) -> Iterator[dict[str, Any]]:
-        """Sampled groups, one after the other; of a step that was run twice, the latest."""
+        """The sampled groups; of a repeated step, the last ones."""
         own: dict[tuple[str, int, int], dict[str, Any]] = {}
         for record in _effective(self.path / FOLDER / GROUPS, schema.Group, self.damage):
             own[record["mode"], record["step"], record["group"]] = record
@@ -102,7 +102,7 @@ def open_run(path: str | Path) -> Run:
     """Open the folder of a run: its output folder, or the record inside it.
 
     Raises:
-        RunError: there is no run there, or one that this version cannot read; says what to do.
+        RunError: there is no run, or this version cannot read it.
     """
     folder = Path(path)
     try:
@@ -160,7 +160,7 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
 
 
 def _status(folder: Path, info: dict[str, Any]) -> str:
-    """What became of the run; one that was killed could not say so."""
+    """The status of the run; a killed run is still marked as running."""
     said: str = info.get("status", "unknown")
     if said != "running":
         return said
@@ -184,7 +184,7 @@ def _is_alive(pid: Any) -> bool:
 
 
 def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]]:
-    """The lines that hold: a run that was resumed from a step takes back what was written after it."""
+    """The valid lines: a run that resumes from a step takes back all lines of later steps."""
     read, read_begin = schema.reader(kind), schema.reader(schema.Begin)
     kept: list[dict[str, Any]] = []
     broken = 0
@@ -219,7 +219,7 @@ def _runs_near(folder: Path) -> str:
 
 
 def _runs_inside(folder: Path) -> str:
-    """A sentence about runs one or two levels below."""
+    """A sentence that names runs one or two levels below."""
     found = []
     for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{stock.STATE}"):
         found += [str(path.parent.parent) for path in folder.glob(pattern)]

@@ -1,4 +1,4 @@
-"""Which groups of a generation batch are kept, and one group as the record holds it."""
+"""Choose the groups of a generation batch to record, and shape their completions."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 GROUPS_PER_BATCH = 4
 TOKENS_KEPT = 2048
-"""Of one completion; of a longer one the middle is left off, since the answer stands at the end."""
+"""Of one completion; a longer one loses its middle, since the answer stands at the end."""
 PROMPT_KEPT = 8000
 REASON_KEPT = 500
 SINGLE = 9  # significant digits that give a float32 back exactly
 
 
 def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BATCH) -> list[int]:
-    """Numbers of the groups to keep: spread over those with contrast, and one without, to see what the others cost.
+    """Numbers of the groups to keep: some with different rewards, evenly spread, and one with equal rewards.
 
     Args:
         totals: weighted reward of every completion, None where none applies; groups are consecutive.
@@ -43,7 +43,7 @@ def _spread(items: Sequence[int], count: int) -> list[int]:
 
 
 def as_text(message: Any) -> str:
-    """A prompt or completion for people: text as it is, conversations message by message."""
+    """A prompt or completion as text; a conversation message by message."""
     if isinstance(message, str):
         return message
     if isinstance(message, Mapping):
@@ -61,7 +61,7 @@ def as_text(message: Any) -> str:
 
 
 def pieces(ids: Sequence[int], decode: Decode) -> tuple[list[str], list[int]]:
-    """The text that each sampled token shows, and the characters there are once it is there."""
+    """The text of each sampled token, and the number of characters up to its end."""
     ends = token_ends(ids, decode)
     text = decode(ids)
     starts = [0, *ends[:-1]]
@@ -72,7 +72,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> tuple[list[str], list[int]]:
 
 
 def runs(flags: Sequence[bool]) -> list[list[int]]:
-    """The stretches that are true, as (first, one past the last)."""
+    """The stretches of true flags as (first, one past the last)."""
     found: list[list[int]] = []
     for at, flag in enumerate(flags):
         if flag and found and found[-1][1] == at:
@@ -83,7 +83,7 @@ def runs(flags: Sequence[bool]) -> list[list[int]]:
 
 
 def steps_by_row(steps: "StepScores | None") -> dict[int, list[list[Any]]]:
-    """Of each completion its steps as [first token, one past the last, score or None]."""
+    """The steps of each completion as [first token, one past the last, score or None]."""
     found: dict[int, list[list[Any]]] = {}
     if steps is not None:
         spans, scores = steps.spans.tolist(), steps.scores.tolist()
@@ -98,13 +98,13 @@ def completion_record(
     decode: Decode,
     steps: Sequence[Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
-    """One completion as the record holds it.
+    """One completion of a record.
 
     Args:
-        row: what its rank sent: ids, advantages, untrained, truncated, verdicts.
+        row: the row from its rank: ids, advantages, untrained, truncated, verdicts.
         rewards: one for each reward function.
-        decode: ids to text, special tokens included.
-        steps: those that the estimator read.
+        decode: turns ids into text, special tokens included.
+        steps: the steps that the estimator read.
     """
     ids = row["ids"]
     shown, ends = pieces(ids, decode)
@@ -144,7 +144,7 @@ def _verdict(verdict: Mapping[str, Any], ends: Sequence[int]) -> dict[str, Any]:
 
 
 def digits(value: float) -> float:
-    """A float32 in as few digits as give it back."""
+    """A float32 in the fewest digits that restore it."""
     return float(f"{value:.{SINGLE}g}")
 
 
@@ -152,7 +152,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def quantiles(values: Sequence[float], shares: Sequence[float] = QUANTILES) -> list[float]:
-    """Linear interpolation between the two nearest values."""
+    """Quantiles with linear interpolation between the two nearest values."""
     ordered = sorted(values)
     found = []
     for share in shares:

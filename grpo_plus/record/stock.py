@@ -1,4 +1,4 @@
-"""What TRL leaves behind on its own: the trainer's state in checkpoints, and tables of completions."""
+"""Read TRL's own files: the trainer's state in checkpoints, and tables of completions."""
 
 import json
 import re
@@ -20,19 +20,19 @@ TEXT_KEPT = 20_000
 
 
 def looks_like_a_run(folder: Path) -> bool:
-    """Whether TRL trained here."""
+    """True if TRL trained in this folder."""
     return bool(_states(folder)) or any((folder / TABLES).glob("*.parquet"))
 
 
 def _states(folder: Path) -> list[Path]:
-    """The states there are, the furthest run last."""
+    """The trainer states, by step."""
     found = [path for path in folder.glob(f"checkpoint-*/{STATE}") if _NUMBERED.fullmatch(path.parent.name)]
     found.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
     return [*found, *([folder / STATE] if (folder / STATE).is_file() else [])]
 
 
 def history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:
-    """Metric entries of TRL's log, as our own record holds them; later states win over earlier ones."""
+    """Metric entries of TRL's log in the form of the record; later states win."""
     entries: dict[tuple[str, int], dict[str, Any]] = {}
     for path in _states(folder):
         try:
@@ -52,12 +52,12 @@ def _entry(raw: Any) -> dict[str, Any]:
 
 
 def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str, Any]]:
-    """Groups from TRL's completion tables, except those of steps that are known better.
+    """Groups from TRL's completion tables.
 
     Args:
-        folder: the run's.
-        damage: takes a sentence for every table that cannot be read.
-        skip: steps to leave out.
+        folder: the run's folder.
+        damage: receives a sentence for every table that cannot be read.
+        skip: steps to leave out, since the record has them.
     """
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
@@ -82,7 +82,7 @@ def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str
 
 
 def _groups(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Neighbouring rows with the same prompt are a group."""
+    """Split rows into groups: neighbours with the same prompt."""
     start = 0
     for at in range(1, len(rows) + 1):
         if at == len(rows) or rows[at]["prompt"] != rows[start]["prompt"]:

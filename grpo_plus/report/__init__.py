@@ -1,4 +1,4 @@
-"""Runs as one page that needs nothing else: charts, and an inspector of the groups that were trained on."""
+"""Runs as one self-contained page: charts, and an inspector of the sampled groups."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""All groups of a page, packed: one compressed block for the groups of a step, opened when somebody looks."""
+"""The groups of a page, packed: one compressed block for each step, unpacked when the reader opens it."""
 
 import base64
 import json
@@ -10,15 +10,15 @@ from grpo_plus.record.files import plain
 from grpo_plus.report.shape import shape_group, summary
 
 BUDGET = 8 * 2**20
-"""Most characters of all blocks of a page."""
+"""Most characters of all blocks together."""
 
 
 def pack(groups: Iterable[Mapping[str, Any]], budget: int = BUDGET) -> dict[str, Any]:
-    """Blocks and a summary of each group in them.
+    """Pack groups into blocks, and summarise each group.
 
     Args:
-        groups: as recorded.
-        budget: most characters of all blocks; beyond it every other step is left out, as often as it takes.
+        groups: groups of a record.
+        budget: most characters of all blocks; above it every other step is left out, repeatedly.
 
     Returns:
         ``blocks`` (base64 of deflated JSON: a list of groups), ``index`` (summaries with ``block`` and ``at``), and
@@ -32,7 +32,7 @@ def pack(groups: Iterable[Mapping[str, Any]], budget: int = BUDGET) -> dict[str,
         key = shaped["mode"], shaped["step"]
         steps.setdefault(key, []).append(summary(shaped))
         waiting.setdefault(key, []).append(shaped)
-        if len(waiting) > 1:  # groups of a step are neighbours: what is complete need not stay in memory
+        if len(waiting) > 1:  # groups of a step are neighbours: pack a step as soon as the next one begins
             done = next(iter(waiting))
             blocks[done] = blocks.get(done, "") + _block(waiting.pop(done)) + " "
     for key, shaped_groups in waiting.items():

@@ -1,4 +1,4 @@
-"""Data and scripts into one page, so that no text of a model can leave the place it is put in."""
+"""Data and scripts in one page; no text of a model can break out of its place."""
 
 import base64
 import hashlib
@@ -16,8 +16,8 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 def page(title: str, data: Any) -> str:
     """The whole page.
 
-    Scripts run only with the hash that the page's own policy names, and nothing is loaded from anywhere: a completion
-    that found a way into the page's markup would find nothing there that runs it.
+    The page's policy allows the one script with this hash and loads nothing: even a completion that got into the markup
+    would not run.
     """
     script = "\n".join(asset(name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -35,7 +35,7 @@ def page(title: str, data: Any) -> str:
 
 
 def safe_json(data: Any) -> str:
-    """JSON in plain ASCII that can end no script element, whatever is in it."""
+    """JSON in plain ASCII that cannot end a script element."""
     dumped = json.dumps(plain(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character, escaped in _UNSAFE.items():
         dumped = dumped.replace(character, escaped)
@@ -43,12 +43,12 @@ def safe_json(data: Any) -> str:
 
 
 def text(value: str) -> str:
-    """Text between tags or in a quoted attribute."""
+    """Escape text between tags or in a quoted attribute."""
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
         value = value.replace(character, entity)
     return value
 
 
 def asset(name: str) -> str:
-    """One of the files beside this one."""
+    """The text of an asset."""
     return resources.files("grpo_plus.report").joinpath("assets", name).read_text(encoding="utf-8")

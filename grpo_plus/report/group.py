@@ -1,4 +1,4 @@
-"""One group as a picture: for the terminal with rich, and as a piece of HTML; tokens coloured as in the report."""
+"""One group with tokens coloured as in the report: for the terminal with rich, and as HTML."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,10 @@ def group_text(record: Mapping[str, Any]) -> "Group":
     """The group for a terminal: rewards as bars around the mean, then each completion with its tokens coloured.
 
     Args:
-        record: a group as `grpo_plus.record` keeps it, or as `sample_group` makes it.
+        record: a group of a record, or from `sample_group`.
 
     Returns:
-        Something that ``rich.print`` draws.
+        A renderable for ``rich.print``.
     """
     from rich.console import Group
     from rich.text import Text
@@ -47,7 +47,7 @@ def group_text(record: Mapping[str, Any]) -> "Group":
 
 
 def group_html(record: Mapping[str, Any]) -> str:
-    """The same as HTML that stands alone: inline styles, no scripts, all text escaped."""
+    """The group as self-contained HTML: inline styles, no scripts, all text escaped."""
     group = shape_group(record)
     rows = []
     for at, one in enumerate(group["completions"]):
@@ -76,14 +76,14 @@ def sample_group(
     steps: Sequence[Sequence[tuple[int, int, float | None]]] | None = None,
     prompt: str = "",
 ) -> dict[str, Any]:
-    """A group to draw from plain lists, for trying things.
+    """A group from plain lists.
 
     Args:
         rewards: one for each completion.
         advantages: one for each completion, or one for each of its tokens.
         pieces: the text of each completion's tokens.
         steps: (first token, one past the last, score) of each completion's steps.
-        prompt: what they answer.
+        prompt: the prompt.
     """
     completions = []
     for at, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True)):
@@ -113,7 +113,7 @@ def sample_group(
 
 
 def _tokens(one: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
-    """Each token's text and level, and the mark of the step that begins with it."""
+    """The text and level of each token, and the mark of a step that begins there."""
     marks = {first: f"{place}: {_number(score)}" for place, (first, _, score) in enumerate(one.get("steps", ()), 1)}
     at = 0
     for count, level, _ in one["shades"]:
@@ -123,7 +123,7 @@ def _tokens(one: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
 
 
 def _bar(total: float | None, group: Mapping[str, Any]) -> "Any":
-    """A track with the mean on it and the way from there to the reward."""
+    """A bar from the mean to the reward."""
     from rich.text import Text
 
     cells = [("·", "dim")] * (BAR + 1)

@@ -1,4 +1,4 @@
-"""The figures at the top of a page: what a run came to, in a row of numbers."""
+"""The figures at the top of a page."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from grpo_verifiers.redaction import redact
 
 
 def tiles(run: Run) -> list[dict[str, Any]]:
-    """Title, value, unit and, where it matters, where the value started; empty ones are left out."""
+    """Title, value, unit and, for some figures, the value at the start; empty figures are left out."""
     keys = run.metrics()
     labels = judging(run)
     found = [_moved(run, "reward", "Reward", "")]
@@ -44,8 +44,8 @@ def _mean(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
 
 
 def facts(run: Run) -> dict[str, Any]:
-    """What the run is made of, for the head and the foot of the page."""
-    info: dict[str, Any] = redact(run.info)  # of stock TRL, or of a version that hid less
+    """Status, parts and settings of the run, for the head and the foot of the page."""
+    info: dict[str, Any] = redact(run.info)  # a record of stock TRL or of an older version may hold secrets
     steps = [entry["step"] for entry in run.entries]
     times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
     began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)
@@ -72,7 +72,7 @@ def facts(run: Run) -> dict[str, Any]:
 
 
 def golds(found: Any) -> list[dict[str, Any]]:
-    """What the check of golds found when training started: label, whether all can be used, and sentences."""
+    """The check of the gold answers at the start: for each verifier its label, success, and sentences."""
     if not isinstance(found, dict):
         return []
     return [

@@ -1,21 +1,22 @@
-"""Which charts a page has, and what is in them."""
+"""The charts of a single run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from grpo_plus.record.reader import Run
 
 STATUSES = ("correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable")
 POINTS = 4000
-"""Of one line; a longer one is thinned evenly, keeping its last point."""
+"""Most points of a line; a longer one is thinned evenly and keeps its last point."""
+QUANTILES = ("lowest", "5%", "25%", "median", "75%", "95%", "highest")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: values at steps, with a band when ``low`` and ``high`` are there.
+    """One line of a chart, with a band if ``low`` and ``high`` are set.
 
-    ``role`` picks how it is drawn: train, eval, or the name of a status.
+    ``role`` selects the style: train, eval, or the name of a status.
     """
 
     label: str
@@ -28,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: ``kind`` is lines, stack or fan; ``unit`` is share, seconds, tokens or none."""
+    """One chart: ``kind`` is lines, stack or fan; ``unit`` is share, seconds, tokens or empty."""
 
     title: str
     note: str
@@ -36,19 +37,21 @@ class Panel:
     kind: str = "lines"
     unit: str = ""
     wide: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
-        """As the page's script reads it."""
+        """The chart for the page's script."""
         return asdict(self)
 
 
 def single(run: Run) -> list[Panel]:
-    """The charts of one run; those without a point are left out."""
+    """The charts of one run, without empty ones."""
+
+    def chart(title: str, note: str, metrics: dict[str, str], unit: str = "") -> Panel:
+        return Panel(title, note, _lines(run, metrics), unit=unit)
+
     keys = run.metrics()
     labels = judging(run)
     rewards = _named(keys, "rewards/", "/mean")
-    accuracy = [f"verifiers/{label}/status/correct" for label in labels]
     panels = [
         Panel(
             "Reward",
@@ -64,11 +67,9 @@ def single(run: Run) -> list[Panel]:
             "Accuracy",
             "Share of completions that a verifier calls correct.",
             [
-                *_lines(run, dict(zip(accuracy, labels, strict=True))),
+                *_lines(run, {f"verifiers/{label}/status/correct": label for label in labels}),
                 *_lines(
-                    run,
-                    {f"eval_{key}": f"{label}, evaluation" for key, label in zip(accuracy, labels, strict=True)},
-                    "eval",
+                    run, {f"eval_verifiers/{label}/status/correct": f"{label}, evaluation" for label in labels}, "eval"
                 ),
             ],
             unit="share",
@@ -77,34 +78,28 @@ def single(run: Run) -> list[Panel]:
         *(_statuses(run, label) for label in labels),
         *(_statuses(run, label, "eval_") for label in labels if f"verifiers/{label}/status/correct" not in keys),
         _fan(run),
-        Panel(
+        chart(
             "Groups that teach nothing",
             "Dead: every advantage of the group is 0. Lower is better: dead groups cost rollouts.",
-            _lines(
-                run,
-                {
-                    "advantages/dead_group_fraction": "dead groups",
-                    "frac_reward_zero_std": "equal rewards",
-                    "advantages/zero_fraction": "advantages of 0",
-                },
-            ),
-            unit="share",
+            {
+                "advantages/dead_group_fraction": "dead groups",
+                "frac_reward_zero_std": "equal rewards",
+                "advantages/zero_fraction": "advantages of 0",
+            },
+            "share",
         ),
-        Panel("KL to the reference", "Per token.", _lines(run, {"kl": "KL"})),
-        Panel("Entropy", "Of the policy, per token.", _lines(run, {"entropy": "entropy"})),
-        Panel(
+        chart("KL to the reference", "Per token.", {"kl": "KL"}),
+        chart("Entropy", "Of the policy, per token.", {"entropy": "entropy"}),
+        chart(
             "Clipped tokens",
             "Share whose ratio left the trust region, by side.",
-            _lines(
-                run,
-                {
-                    "clip_ratio/region_mean": "both",
-                    "clip_ratio/low_mean": "below",
-                    "clip_ratio/high_mean": "above",
-                    "cispo_clip_ratio": "capped",
-                },
-            ),
-            unit="share",
+            {
+                "clip_ratio/region_mean": "both",
+                "clip_ratio/low_mean": "below",
+                "clip_ratio/high_mean": "above",
+                "cispo_clip_ratio": "capped",
+            },
+            "share",
         ),
         Panel(
             "Completion length",
@@ -112,49 +107,44 @@ def single(run: Run) -> list[Panel]:
             _between(run, "completions/mean_length", "completions/min_length", "completions/max_length"),
             unit="tokens",
         ),
-        Panel(
-            "Cut off",
-            "Share that ran out of tokens.",
-            _lines(run, {"completions/clipped_ratio": "cut off"}),
-            unit="share",
-        ),
-        Panel(
+        chart("Cut off", "Share that ran out of tokens.", {"completions/clipped_ratio": "cut off"}, "share"),
+        chart(
             "Engine savings",
             "Share of an update's work that never ran, for the same gradient.",
-            _lines(run, {"engine/tokens_saved": "tokens", "engine/rows_skipped": "rows"}),
-            unit="share",
+            {"engine/tokens_saved": "tokens", "engine/rows_skipped": "rows"},
+            "share",
         ),
         _times(run),
-        Panel("Steps of a completion", "Mean score of the scored ones.", _lines(run, {"steps/score_mean": "score"})),
-        Panel(
+        chart("Steps of a completion", "Mean score of the scored ones.", {"steps/score_mean": "score"}),
+        chart(
             "Advantage by position of the step",
             "Mean over completions that have that many steps.",
-            _lines(run, {f"advantages/step_{place}": f"step {place}" for place in range(1, 5)}),
+            {f"advantages/step_{place}": f"step {place}" for place in range(1, 5)},
         ),
-        Panel("Loss", "Its size says little in itself; jumps do.", _lines(run, {"loss": "loss"})),
-        Panel("Gradient norm", "Before clipping.", _lines(run, {"grad_norm": "norm"})),
+        chart("Loss", "Its size says little in itself; jumps do.", {"loss": "loss"}),
+        chart("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ]
     return [panel for panel in panels if panel.lines]
 
 
 def judging(run: Run) -> list[str]:
-    """Labels of the verifiers whose verdicts were logged: those that reward, then those that only evaluate."""
+    """Labels of the verifiers with logged verdicts: those that reward, then those that only evaluate."""
     return _named(run.metrics(), "verifiers/", "/status/correct")
 
 
 def _named(keys: Sequence[str], start: str, end: str) -> list[str]:
-    """What stands between start and end, in training's metrics first, then in evaluation's alone."""
-    found = [
+    """The names between ``start`` and ``end``, of training's metrics first, then of evaluation's."""
+    names = [
         key[len(before) : -len(end)]
         for before in (start, f"eval_{start}")
         for key in keys
         if key.startswith(before) and key.endswith(end)
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def every_metric(run: Run) -> dict[str, Line]:
-    """All that was logged, by its own name, for the picker."""
+    """A line for every logged metric, by the metric's name."""
     return {
         key: line
         for key in run.metrics()
@@ -163,39 +153,43 @@ def every_metric(run: Run) -> dict[str, Line]:
 
 
 def _lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Line]:
-    """A line for each metric that was logged; of two that are the same everywhere, the first."""
-    found = []
+    """A line for each logged metric; of equal ones, the first."""
+    lines: list[Line] = []
     known: list[tuple[list[int], list[float]]] = []
     for key, label in keys.items():
-        steps, values = run.series(key)
-        if steps and not any((steps, values) == before for before in known):
-            known.append((steps, values))
+        series = steps, values = run.series(key)
+        if steps and series not in known:
+            known.append(series)
             kept = thinned(len(steps))
-            found.append(Line(label, [steps[at] for at in kept], [values[at] for at in kept], role=role))
-    return found
+            lines.append(Line(label, [steps[at] for at in kept], [values[at] for at in kept], role=role))
+    return lines
 
 
 def _with_spread(run: Run, key: str, spread: str, label: str) -> list[Line]:
-    found = _lines(run, {key: label})
+    """A line and a band of this spread to either side."""
     around = dict(zip(*run.series(spread), strict=True))
-    if not found or not around:
-        return found
-    line = found[0]
-    low = [value - around.get(step, 0.0) for step, value in zip(line.steps, line.values, strict=True)]
-    high = [value + around.get(step, 0.0) for step, value in zip(line.steps, line.values, strict=True)]
-    return [Line(label, line.steps, line.values, low, high)]
+    return [
+        Line(
+            label,
+            line.steps,
+            line.values,
+            [value - around.get(step, 0.0) for step, value in zip(line.steps, line.values, strict=True)],
+            [value + around.get(step, 0.0) for step, value in zip(line.steps, line.values, strict=True)],
+        )
+        if around
+        else line
+        for line in _lines(run, {key: label})
+    ]
 
 
 def _between(run: Run, key: str, low: str, high: str) -> list[Line]:
-    found = _lines(run, {key: "mean"})
+    """A mean and a band between two other metrics."""
     lows, highs = (dict(zip(*run.series(name), strict=True)) for name in (low, high))
-    if not found or not lows or not highs:
-        return found
-    line = found[0]
-    pairs = list(zip(line.steps, line.values, strict=True))
-    return [
-        Line("mean", line.steps, line.values, [lows.get(*pair) for pair in pairs], [highs.get(*pair) for pair in pairs])
-    ]
+    lines = _lines(run, {key: "mean"})
+    if not lines or not lows or not highs:
+        return lines
+    steps, values = lines[0].steps, lines[0].values
+    return [Line("mean", steps, values, list(map(lows.get, steps, values)), list(map(highs.get, steps, values)))]
 
 
 def _rewards(run: Run, names: Sequence[str]) -> Panel:
@@ -218,11 +212,10 @@ def _statuses(run: Run, label: str, mode: str = "") -> Panel:
 
 def _fan(run: Run) -> Panel:
     steps, rows = run.quantiles()
-    kept = [at for at in thinned(len(steps)) if len(rows[at]) == 7]
-    names = ("lowest", "5%", "25%", "median", "75%", "95%", "highest")
+    kept = [at for at in thinned(len(steps)) if len(rows[at]) == len(QUANTILES)]
     lines = [
         Line(name, [steps[at] for at in kept], [rows[at][place] for at in kept])
-        for place, name in enumerate(names)
+        for place, name in enumerate(QUANTILES)
         if kept
     ]
     note = "Of all completions of a batch: median, the middle half, 5% to 95%, and the extremes."
@@ -237,7 +230,7 @@ def _times(run: Run) -> Panel:
 
 
 def thinned(count: int, most: int = POINTS) -> Iterable[int]:
-    """Positions to keep of so many points: all, or evenly spread ones with the last."""
+    """Positions of the points to keep: all, or evenly spread ones and the last."""
     if count <= most:
         return range(count)
     return sorted({*(position * count // most for position in range(most)), count - 1})

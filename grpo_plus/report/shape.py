@@ -1,18 +1,19 @@
-"""A recorded group as the page and the terminal show it: weighted rewards, shades, steps, text that can be shown."""
+"""A recorded group, prepared for display: weighted rewards, shades of the tokens, steps, visible text."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.report.shades import level, scale_of, stretches
 from grpo_plus.report.visible import visible
 
 HEAD = 90
 """Characters of a prompt in lists."""
+LEVELS = 4
+"""Shades on either side of zero, which is not shaded."""
 
 
 def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
-    """One group, ready to be drawn.
+    """Prepare one group.
 
     Returns:
         ``step, mode, group, prompt, names, weights, mean, spread, scale`` and ``completions``, each with ``rewards,
@@ -50,7 +51,7 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
     advantages = list(per_token) if per_token and len(per_token) == len(pieces) else [one] * len(pieces)
     left_off = each.get("left_off")
     untrained = [_moved(span, left_off) for span in each.get("untrained") or []]
-    for first, last in untrained:  # whatever advantage they carry, nothing is trained by it
+    for first, last in untrained:  # their advantage trains nothing
         advantages[first:last] = [0.0] * len(advantages[first:last])
     verdicts = each.get("verdicts") or []
     steps: list[Any] = each.get("steps") or next((one["steps"] for one in verdicts if one.get("steps")), [])
@@ -82,7 +83,7 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
 
 
 def _moved(span: Sequence[int], left_off: Sequence[int] | None) -> list[int]:
-    """A span of tokens where the middle was left off."""
+    """A span of tokens in a completion without its middle."""
     if not left_off:
         return list(span)
     at, count = left_off
@@ -90,7 +91,7 @@ def _moved(span: Sequence[int], left_off: Sequence[int] | None) -> list[int]:
 
 
 def summary(group: Mapping[str, Any]) -> dict[str, Any]:
-    """What lists, search by status and the step slider need of a group, without its completions."""
+    """The fields of a group for lists, search by status and the step slider."""
     statuses: dict[str, Counter[str]] = {}
     for each in group["completions"]:
         for verdict in each["verdicts"]:
@@ -106,3 +107,27 @@ def summary(group: Mapping[str, Any]) -> dict[str, Any]:
         "live": group["scale"] > 0,
         "statuses": {verifier: dict(counts) for verifier, counts in statuses.items()},
     }
+
+
+def scale_of(advantages: Iterable[float]) -> float:
+    """The largest absolute advantage of a group."""
+    return max((abs(value) for value in advantages), default=0.0)
+
+
+def level(advantage: float, scale: float) -> int:
+    """The shade from -4 to 4; 0 means an advantage of exactly 0, so a trained token is always shaded."""
+    if advantage == 0 or scale <= 0:
+        return 0
+    size = min(LEVELS, max(1, round(LEVELS * abs(advantage) / scale)))
+    return size if advantage > 0 else -size
+
+
+def stretches(advantages: Sequence[float], scale: float) -> list[tuple[int, int, float]]:
+    """Neighbouring tokens of one advantage as (tokens, level, advantage)."""
+    found: list[tuple[int, int, float]] = []
+    for value in advantages:
+        if found and found[-1][2] == value:
+            found[-1] = (found[-1][0] + 1, found[-1][1], value)
+        else:
+            found.append((1, level(value, scale), value))
+    return found

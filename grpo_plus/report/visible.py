@@ -1,4 +1,4 @@
-"""Model text as something that can be shown: nothing in it moves a cursor, turns a line round or hides."""
+"""Make model text safe to display: no character in it moves the cursor, reverses a line or hides."""
 
 import re
 import unicodedata
@@ -15,7 +15,7 @@ _CROWD = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
 
 
 def visible(text: str) -> str:
-    """The text with control characters, direction overrides and half surrogate pairs as pictures of themselves.
+    """Replace control characters, direction overrides and lone surrogates by visible symbols.
 
     Newlines and tabs stay. Towers of combining marks are cut after the fourth.
     """
@@ -23,7 +23,7 @@ def visible(text: str) -> str:
 
 
 def shown(value: Any) -> Any:
-    """The same for all text in lists and mappings, keys included."""
+    """Apply `visible` to all text in lists and mappings, keys included."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Read runs, shape them, write one page."""
+"""Write runs as one page."""
 
 import time
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
     """Write the page of a run, or of several side by side.
 
     Args:
-        runs: output folders of runs; those that a sweep marked as one variant become one line with a band.
-        out: the file to write; unset: ``report.html`` in the first run's folder.
+        runs: output folders of runs; runs of one variant of a sweep become one line with a band.
+        out: the file to write; None for ``report.html`` in the first run's folder.
 
     Returns:
-        The file.
+        The written file.
 
     Raises:
-        RunError: no runs, a folder that holds none, a run without anything logged, or a file that cannot be written.
+        RunError: there are no runs, a folder has none, a run has no log yet, or the file cannot be written.
     """
     if isinstance(runs, str | Path):
         runs = [runs]
@@ -58,7 +58,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
 
 
 def page_data(runs: Sequence[Run]) -> dict[str, Any]:
-    """Everything that the page's script reads."""
+    """The data of the page's script."""
     share = BUDGET // len(runs)
     packed = [pack(run.groups(), share) for run in runs]
     empty = [run for run, found in zip(runs, packed, strict=True) if not run.entries and not found["index"]]
@@ -82,5 +82,5 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     }
     whole: dict[str, Any] = shown(data)
     for each, found in zip(whole["runs"], packed, strict=True):
-        each["groups"] = found  # shown piece by piece when they were packed
+        each["groups"] = found  # their text was made visible when they were packed
     return whole

@@ -18,8 +18,7 @@ from grpo_plus.report.chunks import pack
 from grpo_plus.report.compare import band, lines_of, table
 from grpo_plus.report.embed import safe_json
 from grpo_plus.report.group import sample_group
-from grpo_plus.report.shades import level, scale_of, stretches
-from grpo_plus.report.shape import shape_group
+from grpo_plus.report.shape import level, scale_of, shape_group, stretches
 from grpo_plus.report.visible import visible
 
 HOSTILE = [
