@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from grpo_verifiers import Status, Verdict, Verifier, all_of, gated, get_verifier, verifier, weighted
+from grpo_verifiers import Status, Step, Verdict, Verifier, all_of, gated, get_verifier, verifier, weighted
 from grpo_verifiers.base import Pending
 from grpo_verifiers.testing import CHECKS, check_verifier, contract_of, parametrize_with_checks
 from grpo_verifiers.verifying import BUILTINS, REGISTRY
@@ -152,6 +152,57 @@ class Counting:
     def __call__(self, completion, answer):
         self.seen.append(completion)
         return Verdict(float(completion == answer), detail=str(len(self.seen) % 2))
+
+
+def declaring(name, check, **declared):
+    """A check of one's own with declarations, and not in the registry."""
+    made = verifier(name, isolation="inline", **declared)(check)
+    REGISTRY.unregister(name)
+    return made
+
+
+def equal(completion, answer):
+    return completion == answer
+
+
+def stepping(completion, answer):
+    return Verdict(float(completion == answer), steps=(Step(0, 1, 1.0),))
+
+
+@pytest.mark.parametrize(
+    ("declared", "broken"),
+    [
+        ({"stated": lambda completion: completion}, None),
+        ({"stated": lambda completion: completion + "!"}, "check_stated"),
+        ({"stated": lambda completion: completion if completion[0] else None}, "check_stated"),
+        ({"stated": lambda completion: None}, "check_stated"),
+        ({"steps": False}, None),
+        ({"steps": True}, "check_steps"),
+    ],
+)
+def test_the_kit_holds_a_verifier_to_what_it_declares(declared, broken):
+    made = declaring("kit_declares", equal, **declared)
+    if broken is None:
+        check_verifier(made, accept=[("4", FOUR)], reject=[("5", FOUR)])
+        return
+    with pytest.raises(AssertionError, match=f"{broken}: "):
+        check_verifier(made, accept=[("4", FOUR)], reject=[("5", FOUR)])
+
+
+def test_the_kit_finds_steps_that_are_declared_not_to_be():
+    assert declaring("kit_steps", stepping).gives_steps is None
+    with pytest.raises(AssertionError, match="check_steps: "):
+        check_verifier(declaring("kit_steps", stepping, steps=False), accept=[("4", FOUR)])
+
+
+def test_the_kit_finds_a_shortcut_that_says_something_else():
+    made = verifier("kit_fast", timeout=20, fast=lambda completion, answer: Verdict(float(completion == answer)))(equal)
+    other = verifier("kit_fast_wrong", timeout=20, fast=lambda completion, answer: Verdict(float(answer == "4")))(equal)
+    for name in ("kit_fast", "kit_fast_wrong"):
+        REGISTRY.unregister(name)
+    check_verifier(made, accept=[("4", FOUR)], reject=[("5", FOUR)])
+    with pytest.raises(AssertionError, match="check_fast: "):
+        check_verifier(other, accept=[("4", FOUR)], reject=[("5", FOUR)])
 
 
 @pytest.mark.sample(1)
