@@ -322,6 +322,8 @@ def _spell(kind: Any, marks: Collection[Constraint], *, finite: bool = True) -> 
         return "one of " + ", ".join(repr(arg) for arg in typing.get_args(kind))
     if typing.get_origin(kind) in (list, Sequence) and typing.get_origin(typing.get_args(kind)[0]) is Annotated:
         return f"a list, each item {spell(typing.get_args(kind)[0])}"
+    if typing.get_origin(kind) is Callable:
+        return "a function"
     names = {float: "a number", int: "an integer", bool: "true or false", str: "a string", type(None): "nothing"}
     name = names.get(kind, str(kind).replace("typing.", "").replace("collections.abc.", ""))
     for mark in marks:

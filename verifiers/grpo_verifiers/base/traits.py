@@ -4,16 +4,18 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.errors.messages import short, unknown
-from grpo_verifiers.options import has_type, hints_of, value_problems
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import Range, has_type, hints_of, value_problems
 
 Isolation = Literal["process", "inline"]
 OnError = Literal["null", "zero", "raise"]
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
+Seconds = Annotated[float, Range(0, 1e9, open_low=True, open_high=True, told="seconds greater than 0")]
+_WORDS = {"isolation": get_args(Isolation), "on_error": get_args(OnError)}
 _ATTRIBUTE = "__verifier_traits__"
 _REMEMBERED = 1024
 """Combinations of options that need no second look, for each check."""
@@ -39,11 +41,11 @@ class Settings:
         plugins: modules that workers import first.
     """
 
-    timeout: float | None = None
+    timeout: Seconds | None = None
     isolation: Isolation | None = None
     on_error: OnError | None = None
-    max_concurrency: int = 32
-    memory: float | None = None
+    max_concurrency: Annotated[int, Range(1)] = 32
+    memory: Annotated[float, Range(0, 1 << 20, open_high=True, told="GiB (0: no cap)")] | None = None
     env: tuple[str, ...] = ()
     home: Isolation | None = None
     builtin: bool = False
@@ -52,19 +54,16 @@ class Settings:
     plugins: tuple[str, ...] = ()
 
     def problems(self, what: str) -> list[str]:
-        """Values out of range."""
-        problems = []
-        if self.timeout is not None and not (_is_number(self.timeout) and 0 < self.timeout < 1e9):
-            problems.append(f"{what}: timeout is {short(self.timeout)}, expected seconds greater than 0.")
-        for name, words in (("isolation", ["process", "inline"]), ("on_error", ["null", "zero", "raise"])):
-            if (value := getattr(self, name)) not in {None, *words}:
-                problems.append(f"{what}: {unknown(name, value, words)}")
-        many = self.max_concurrency
-        if not isinstance(many, int) or isinstance(many, bool) or many < 1:
-            problems.append(f"{what}: max_concurrency is {many!r}, expected a whole number of at least 1.")
-        if self.memory is not None and not (_is_number(self.memory) and 0 <= self.memory < 1 << 20):
-            problems.append(f"{what}: memory is {self.memory!r}, expected GiB (0: no cap).")
-        return problems
+        """Values of a wrong type or out of range."""
+        hints = hints_of(type(self))
+        problems: list[str] = []
+        for name in (field.name for field in fields(self)):
+            value, words = getattr(self, name), _WORDS.get(name)
+            if words is None:
+                problems += value_problems(name, value, hints[name])
+            elif value not in (None, *words):
+                problems.append(unknown(name, value, words))
+        return [f"{what}: {problem}" for problem in problems]
 
 
 @dataclass(frozen=True)
@@ -110,23 +109,13 @@ class Traits(Settings):
     golds: Callable[..., Any] | None = None
     trials: Callable[..., Any] | None = None
     gold_columns: tuple[str, ...] = ()
-    gold_sample: int | None = None
+    gold_sample: Annotated[int, Range(1)] | None = None
     stated: Callable[..., str | None] | None = None
 
     @property
     def settings(self) -> Settings:
         """The settings alone."""
         return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
-
-    def problems(self, what: str) -> list[str]:
-        """Values out of range."""
-        problems = super().problems(what)
-        for name in ("fast", "option_problems", "golds", "trials", "stated"):
-            if (value := getattr(self, name)) is not None and not callable(value):
-                problems.append(f"{what}: {name} is {short(value)}, expected a function.")
-        if self.gold_sample is not None and (not isinstance(self.gold_sample, int) or self.gold_sample < 1):
-            problems.append(f"{what}: gold_sample is {self.gold_sample!r}, expected a number of rows.")
-        return problems
 
     def more_problems(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
         """Problems that the check itself finds, with the defaults filled in; none while an option has a wrong type.
@@ -194,7 +183,3 @@ def traits_of(fn: Callable[..., Any]) -> Traits:
 
 def _options(fn: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: p for name, p in inspect.signature(fn).parameters.items() if p.kind is p.KEYWORD_ONLY}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
