@@ -1,0 +1,123 @@
+"""The page on the worker protocol names the messages, bounds and files that the code has; the trainer unpickles nothing."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from grpo_verifiers.code import _results, referee, run
+from grpo_verifiers.exec import scheduler, wire
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.verdict import Verdict
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "verifiers" / "grpo_verifiers"
+PAGE = " ".join((ROOT / "docs" / "worker_protocol.md").read_text(encoding="utf-8").split())
+IN_WORKERS = {
+    ("exec/worker.py", "_run"),
+    ("exec/worker.py", "_serve"),
+    ("exec/wire.py", "read_call"),
+    ("exec/spec.py", "load"),
+}
+
+
+def source(path):
+    return ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+
+
+def functions(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def calls(tree, *names):
+    """Calls of functions or methods with one of these names."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in names
+    ]
+
+
+def test_only_what_runs_in_a_worker_unpickles():
+    found = set()
+    talking = [
+        path for room in ("exec", "sandbox", "code", "steps", "judge") for path in (PACKAGE / room).rglob("*.py")
+    ]
+    assert len(talking) > 50
+    for path in talking:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        pickled = [
+            call
+            for call in calls(tree, "loads", "load", "Unpickler")
+            if isinstance(call.func, ast.Attribute)
+            and isinstance(call.func.value, ast.Name)
+            and "pickle" in call.func.value.id
+        ]
+        name = path.relative_to(PACKAGE).as_posix()
+        for call in pickled:
+            (inner,) = [f.name for f in functions(tree) if f.lineno <= call.lineno <= f.end_lineno]
+            found.add((name, inner))
+        assert not any(
+            "pickle" in (node.module or "") for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+        ), name
+        if name not in {"exec/worker.py", "exec/wire.py"}:
+            assert not calls(tree, "read_call"), f"{name} reads messages that are pickled"
+    assert found == IN_WORKERS
+
+
+def test_the_kinds_of_messages_are_those_of_the_scheduler():
+    asked = {
+        argument.value
+        for call in calls(source("exec/scheduler.py"), "_ask")
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+    kinds = re.findall(r"\| `(\w+)` \| [^|]+ \| [^|]+ \| [^|]+ \|", PAGE.partition("## Worker to trainer")[0])
+    assert set(kinds) == asked | {"boot"}
+    assert '("boot", 0, "", stage)' in (PACKAGE / "exec" / "process.py").read_text(encoding="utf-8")
+
+
+def test_the_keys_of_replies_are_those_that_workers_send():
+    table = PAGE.partition("## Worker to trainer")[2].partition("## What happens")[0]
+    tree = source("exec/worker.py")
+    sent = {
+        key.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant)
+    }
+    sent |= {node.slice.value for node in ast.walk(tree) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.slice, ast.Constant)}  # fmt: skip
+    assert set(re.findall(r"\| `(\w+)` \|", table)) == sent - {"orphans"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"at most {wire.MAX_REPLY >> 20} MiB; a larger result",
+        f"within {scheduler.BOOT_SECONDS:g} s, loads a check within {scheduler.LOAD_SECONDS:g} s",
+        f"takes a message within {scheduler.SEND_SECONDS:g} s",
+        f"two lengths (`{wire._CALL.format}`)",
+        f"A length (`{wire._REPLY.format}`)",
+        f"reasons of at most {_results._REASON} characters",
+        f"one answer is at most {Limits().message >> 20} MiB and all of a run {Limits().sent >> 20} MiB",
+        f"and {run._PER_QUESTION} bytes for each question",
+    ],
+)
+def test_bounds_are_those_of_the_code(words):
+    assert words in PAGE
+
+
+def test_the_other_names_are_those_of_the_code():
+    assert scheduler.BOOT_ATTEMPTS == 3, "the page says three"
+    assert all(f"`{name}`" in PAGE for name in referee._ERRORS)
+    assert "[score, status, detail, steps]" in PAGE
+    assert wire.from_rows(wire.to_rows(Verdict(0.5), None), 1) == Outcome("value", [Verdict(0.5)]).verdicts
+
+
+def test_every_file_and_test_that_the_page_names_exists():
+    named = re.findall(r"(?:tests|exec|code|sandbox)/[\w./]+\.py", PAGE)
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists() and not (PACKAGE / name).exists()] == []
