@@ -1,0 +1,177 @@
+"""The numbers of docs/formulas.md are those of the code, and every part has some."""
+
+import ast
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_plus.advantages import RewardTable, advantages, compute_advantages
+from grpo_plus.objectives import Counts, TokenBatch, build_objective, make_targets, objectives, piece_registries
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "docs" / "formulas.md"
+if not FILE.exists():
+    pytest.skip("the sources are not here", allow_module_level=True)
+TEXT = FILE.read_text(encoding="utf-8")
+
+
+def rows_below(heading):
+    """The cells of the table below a heading; backticks left out."""
+    _, _, rest = TEXT.partition(f"\n### {heading}\n")
+    assert rest, f"docs/formulas.md has no heading {heading!r}"
+    table = re.search(r"(?:^\|.*\n)+", rest.partition("\n#")[0], re.MULTILINE)
+    lines = table.group().splitlines()[2:]
+    return [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines]
+
+
+def values(text):
+    """Numbers, lists and keywords as the tables write them."""
+    return ast.literal_eval(text.replace("−", "-"))
+
+
+def numbers(text):
+    return values(f"[{text}]")
+
+
+def keywords_of(text):
+    call = ast.parse(f"f({text.replace('−', '-')})", mode="eval").body
+    return {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+
+
+def built_in(registry):
+    return {entry.name for entry in registry.entries() if entry.way == "built-in"}
+
+
+def same(got, written):
+    assert torch.as_tensor(got).tolist() == pytest.approx(written, abs=6e-7)
+
+
+ESTIMATORS = rows_below("Golden numbers of estimators")
+OF_TABLE = ("groups", "lengths", "steps", "weights")
+
+
+@pytest.mark.parametrize("row", ESTIMATORS, ids=" ".join)
+def test_advantages_are_those_of_the_code(row):
+    rewards, name, keywords, written = row
+    given = keywords_of(keywords)
+    table = RewardTable.of(
+        torch.tensor(numbers(rewards), dtype=torch.float64), **{k: given.pop(k) for k in OF_TABLE if k in given}
+    )
+    got = compute_advantages(name, table, **given).flatten()
+    assert got.tolist() == pytest.approx(numbers(written), abs=6e-7)
+
+
+def test_every_estimator_has_a_golden_number():
+    assert built_in(advantages) == {name for _, name, *_ in ESTIMATORS}
+
+
+def one_token(surrogate, advantage, old, new, keywords):
+    logps, before, advantages_N = (torch.tensor([[x]], dtype=torch.float64) for x in (new.log(), old.log(), advantage))
+    targets = {}
+    if surrogate == "target":
+        one = torch.ones(1, 1, dtype=torch.bool)
+        made = make_targets(
+            prompts_N=torch.zeros(1),
+            tokens_NT=torch.zeros(1, 1, dtype=torch.long),
+            present_NT=one,
+            trained_NT=one,
+            old_logps_NT=before,
+            advantages_NT=advantages_N,
+            **keywords,
+        )
+        targets = {"target_logps": made.logps, "target_sign": made.sign, "target_weights": made.weights}
+    return TokenBatch(
+        logps=logps,
+        old_logps=before,
+        advantages=advantages_N,
+        mask=torch.ones(1, 1, dtype=torch.bool),
+        counts=Counts(1.0, 1.0, 1.0),
+        **targets,
+    )
+
+
+SURROGATES = rows_below("Golden numbers of surrogates")
+
+
+@pytest.mark.parametrize("row", SURROGATES, ids=" ".join)
+def test_surrogates_are_those_of_the_code(row):
+    advantage, old, new, name, keywords, written = row
+    old, new = (torch.tensor(values(x), dtype=torch.float64) for x in (old, new))
+    given = keywords_of(keywords)
+    batch = one_token(name, values(advantage), old, new, given)
+    objective = build_objective("grpo", {"surrogate": name, **given}, beta=0.0)
+    same(-objective.values(batch).values.item(), values(written))
+
+
+def test_every_surrogate_has_a_golden_number():
+    assert built_in(piece_registries["surrogate"]) == {row[3] for row in SURROGATES}
+
+
+def test_every_ratio_kl_estimator_and_reduction_has_its_formula():
+    for kind in ("ratio", "kl", "reduce"):
+        for name in built_in(piece_registries[kind]):
+            assert f"| `{name}` |" in TEXT, (kind, name)
+
+
+@pytest.mark.parametrize("row", rows_below("Golden numbers of KL estimators"), ids=" ".join)
+def test_kl_estimates_are_those_of_the_code(row):
+    policy, reference, *written = (values(cell) for cell in row)
+    logps, ref_logps = (torch.tensor([math.log(p)], dtype=torch.float64) for p in (policy, reference))
+    kl = piece_registries["kl"]
+    same([kl.get(name).fn(logps, ref_logps).item() for name in ("k1", "k2", "k3")], written)
+
+
+def two_completions(beta):
+    """The micro-batch that the table of presets is about."""
+    old = [[-1.0, -0.5, -2.0], [-0.7, -1.2, 0.0]]
+    moved = [[0.3, -0.1, 0.5], [-0.4, 0.2, 0.0]]
+    away = [[-0.2, 0.1, 0.3], [0.1, -0.3, 0.0]]
+    old, moved, away = (torch.tensor(x, dtype=torch.float64) for x in (old, moved, away))
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    advantages_N = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    targets = make_targets(
+        prompts_N=torch.zeros(2),
+        tokens_NT=torch.tensor([[1, 2, 3], [4, 5, 0]]),
+        present_NT=mask,
+        trained_NT=mask,
+        old_logps_NT=old,
+        advantages_NT=advantages_N,
+    )
+    return TokenBatch(
+        logps=old + moved,
+        old_logps=old,
+        advantages=advantages_N,
+        mask=mask,
+        counts=Counts(completions=2.0, tokens=5.0, prompts=1.0),
+        ref_logps=old + away,
+        beta=beta,
+        prompt_tokens=torch.tensor([5, 5]),
+        target_logps=targets.logps,
+        target_sign=targets.sign,
+        target_weights=targets.weights,
+        max_completion_length=4,
+    )
+
+
+PRESETS = rows_below("Golden numbers of objectives")
+
+
+@pytest.mark.parametrize("row", PRESETS, ids=" ".join)
+def test_objectives_are_those_of_the_code(row):
+    name, ratio, surrogate, kl, reduce, without, beside = row
+    objective = build_objective(name, beta=0.0)
+    parts = (objective.ratio.piece.name, objective.surrogate.piece.name, objective.reduce.piece.name)
+    assert parts == (ratio, surrogate, reduce)
+    same(objective.loss(two_completions(0.0))[0].item(), values(without))
+    assert (kl == "none") == (beside == "refused")
+    if kl != "none":
+        objective = build_objective(name, beta=0.1)
+        assert objective.kl.estimator.piece.name == kl
+        same(objective.loss(two_completions(0.1))[0].item(), values(beside))
+
+
+def test_every_objective_has_a_golden_number():
+    assert built_in(objectives) == {row[0] for row in PRESETS}
