@@ -19,6 +19,7 @@ COMPOSED = [
         ("cispo", "sequence_token", "constant", "k3"),
     )
 ]
+SURROGATES = [("grpo", {"surrogate": entry.name}) for entry in piece_registries["surrogate"].entries()]
 
 
 def plain(batch, *, gain: float = 1.0):
@@ -31,7 +32,9 @@ def pair(batch):
 
 
 @pytest.mark.sample(58)
-@parametrize_with_checks([*BUILT_IN, *WITH_KL, *COMPOSED, plain, pair, (plain, {"gain": 2.0})], kind="objective")
+@parametrize_with_checks(
+    [*BUILT_IN, *WITH_KL, *COMPOSED, *SURROGATES, plain, pair, (plain, {"gain": 2.0})], kind="objective"
+)
 def test_objectives_keep_the_contract(check):
     check()
 

@@ -14,23 +14,10 @@ PAGE = ROOT / "CONTRIBUTING.md"
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the sources are not here")
 COPIED = ("grpo_plus", "verifiers", "docs", "tests/packaging", "tests/objectives", "tests/advantages")
 FILES = ("pyproject.toml", "tests/conftest.py")
-BLOCK = re.compile(r"^```(?:python|markdown)\n# (\S+?)(?:, (below|in the table of): ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(?:python|markdown)\n# (\S+?)(?:, (below|in the table of): ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
-TEST_OF_THE_HOOK = """
-import json
-
-import torch
-
-from my_hook import BestReward
-from grpo_plus.training.hooks import Hooks
-
-
-def test_a_hook_sees_the_rewards_and_keeps_its_state():
-    hook, again = BestReward(), BestReward()
-    Hooks([hook]).scored(None, torch.tensor([[0.5, float("nan")], [1.0, 0.25]]))
-    again.load_state_dict(json.loads(json.dumps(hook.state_dict())))
-    assert again.best == 1.0
-"""
 TEST_OF_THE_FIELD = """
 import pytest
 
@@ -84,6 +71,7 @@ def put(folder, path, how, where, text):
     file.write_text("".join([*lines[:at], text, *lines[at:]]), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__", "test_contributing.py", "pictures")
@@ -91,13 +79,12 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    assert len(blocks) == 12
+    assert len(blocks) == 11
     for path, how, where, text in blocks:
         put(tmp_path, path, how or None, where, text)
-    (tmp_path / "tests" / "test_hook.py").write_text(TEST_OF_THE_HOOK, encoding="utf-8")
     (tmp_path / "tests" / "test_field.py").write_text(TEST_OF_THE_FIELD, encoding="utf-8")
     tests = ["tests/packaging/test_formulas.py", "tests/advantages/test_contract_kit.py", "tests/verifiers"]
-    tests += ["tests/objectives/test_objective_kit.py", "tests/test_hook.py", "tests/test_field.py"]
+    tests += ["tests/objectives/test_objective_kit.py", "tests/test_field.py"]
     chosen = "regret or saturating or last_word or new or hook or has_a_golden or contract_of_verifiers"
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests],
@@ -108,5 +95,3 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
         check=False,
     )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
-    for part in ("regret", "saturating"):
-        assert part in run.stdout or int(re.search(r"(\d+) passed", run.stdout).group(1)) > 40
