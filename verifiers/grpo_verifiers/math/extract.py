@@ -14,7 +14,6 @@ from grpo_verifiers.reading.tags import answer_tags
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
-
 _STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 
@@ -75,7 +74,6 @@ def _chosen(strong: list[str], weak: list[str], options: Options) -> Found:
 
 
 MAX_AROUND = 120
-
 _FORMULA = re.compile(
     r"(?:(?:\A|[=$({,\s])-"
     r"|\\(?:cdot|times|div|pm|mp|neq?|not|neg|lnot|leq?|geq?|lt|gt|ln|log|sin|cos|tan|sqrt|lfloor|lceil)\s*|\\not\s*="
@@ -85,7 +83,6 @@ _FORMULA = re.compile(
     r"|overline)(?:_?\{?\w?\}?)[\s({]*|(?<!\\)\b[a-zA-Z]\(\s*"
     r"|(?:\\[dt]?frac(?:\s*\{[^{}]*\})?|\\sqrt(?:\[[^\]]*\])?|\^|_)\s*\{\s*)\Z"
 )
-
 _CHANGED = re.compile(
     r"\b(?:anything but|other than|except|half of|twice|double|negative|minus"
     r"|(?:more|less|fewer|greater|larger|smaller|higher|lower) than|at (?:most|least)|up to|over|under|below"
@@ -98,7 +95,6 @@ _CHANGED = re.compile(
     r"|don['’]t) write)(?: equal to)?[\s$(\\[]*\Z",
     re.IGNORECASE,
 )
-
 # Between a denial and the box stand only words that point at the answer: "not divisible by 3 is" denies nothing.
 _DENIED = re.compile(
     r"(?:\b(?:not|cannot|never|doubt|nobody|false|untrue|wrong|incorrect|suppose|assume|whether"
@@ -108,14 +104,12 @@ _DENIED = re.compile(
     r"|equal|to)\b){0,9}:?[\s$(\\[*]*\Z",
     re.IGNORECASE,
 )
-
 _STRUCK_BEFORE = re.compile(
     r"(?:\\(?:[bxh]?cancel|sout|st|xout|verb.?|color\{white\}|textcolor\{white\})\s*\{?\s*\$?|~~\s*|<(?:s|del"
     r"|strike)>\s*"
     r"|display:\s*none[^<>]*>\s*|\\iffalse\b[^\n]*)\Z",
     re.IGNORECASE,
 )
-
 _AFTER = re.compile(
     r"\s*(?:\^(?!\s*\{?\s*(?:\\circ|o\b))|\+\s*[\d\\a-z]|[\s$]*\\(?:cdot|times|div|pm|mp|neq?|leq?|geq?|lt"
     r"|gt)(?![a-z])"
@@ -143,9 +137,7 @@ def _changed(before: str) -> bool:
 
 
 _INTEGER = re.compile(r"\{\s*(-?\d{1,40})\s*\}\Z")
-
 _EQUAL_BEFORE = re.compile(r"(?:\A|\$|\\\[|\\\()\s*(-?\d{1,40})\s*=\s*\Z")
-
 _EQUAL_AFTER = re.compile(r"\s*(?:=>?|≈|→|\\approx|\\to)\s*(-?\d{1,40})\s*(?:\$|\.?\s*\Z|\.\s)")
 
 

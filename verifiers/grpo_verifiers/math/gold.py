@@ -15,13 +15,9 @@ from grpo_verifiers.reading.phrases import hashed, phrases
 
 # what stands between the boxes of one list: "and", ", ", "papers and"
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
-
 _WORD = re.compile(r"[A-Za-z]+")
-
 MAX_BETWEEN = 80
-
 MAX_INTEGER = 10**MAX_DIGITS
-
 MAX_GOLD = 600  # characters of a gold that is left to an algebra system
 
 
@@ -126,14 +122,11 @@ def _last_boxes(text: str, found: list[Box]) -> list[str]:
 
 
 _OPTION = re.compile(r"\s*(?:\(\s*([A-J])\s*\)|([A-J])(?:\s*[).:,。]|(?=不是)))\s*(.*)", re.DOTALL)
-
 _APPLIED = "'^*!_+=/"  # (B)^2 is a formula, (B) 2 an option with its text
-
 _EXCLUDED = re.compile(
     r"(?:can't be|cannot be|can not be|isn't|is not|not|non|nicht|不是)\s*\(?[A-J]\)?"
     r"(?:\s*(?:,|or|nor|and)\s*\(?[A-J]\)?(?![A-Za-z]))*"
 )
-
 _OTHER = re.compile(r"(?<![A-Za-z'])[A-J](?![A-Za-z'])|\b(?:or|not|and|either|neither|maybe|but)\b")
 
 

@@ -32,11 +32,8 @@ from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spen
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
-
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
-
 _PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
-
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 

@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 from grpo_verifiers.options import Range, TagName, option_problems
 
 Conflicts = Literal["reject", "last"]
-
 Matching = Literal["match", "ignore"]
-
 Percent = Literal["either", "value"]
 Decimals = Annotated[int, Range(0, 15)]
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from grpo_verifiers.math.tree import Node
 
 Outcome = tuple[bool | None, str]
-
 Equal = Callable[[Node, Node], Outcome]
 
 

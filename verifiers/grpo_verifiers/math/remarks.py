@@ -13,88 +13,58 @@ from grpo_verifiers.math.words.nouns import QUANTITY, is_label
 from grpo_verifiers.math.words.numerals import is_numeral
 
 MAX_REMARKED = 200
-
 _SPACES = re.compile(r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))+")
-
 _DENIED = re.compile(r"\b(?:not|no|never|but|except|wait)\b|n't\b", re.IGNORECASE)
-
 _ONLY = (
     r"(?:only|unique|sole|(?:double|repeated|triple)(?: root| solution)?|only (?:real )?(?:solution|answer|root|value))"
 )
-
 _TAIL = re.compile(
     rf"\s*(?:\((?:the )?{_ONLY}\)|,? only|is the (?:only|unique|sole) (?:real )?(?:solution|answer|root|value)"
     r"|\(since [^()]{1,60}\)|\\(?:blacksquare|square|checkmark|qed)|✓|■)\.?\Z"
 )
-
 _HEAD = re.compile(r"(?:only |(?:is )?the (?:point|vector|ordered pair|pair) |point (?=\())", re.IGNORECASE)
-
 _NUMBER = r"(?:(?:\\?\$)?\s*-?[\d.,]*\d(?:/\d+)?|\\[dt]?frac\s*\{?\d+\}?\s*\{?\d+\}?)"
-
 _BESIDE = re.compile(rf"(?P<value>{_NUMBER}(?: (?:dollars|cents|euros))?)(?: (?:in )?profit| o['’]clock)\.?")
-
 _PART_OF = re.compile(rf"(?P<value>{_NUMBER}) of (?:the|a) (?!answer|result|number|value|total|other)[a-z]{{3,20}}\.?")
-
 _UNIT = re.compile(rf"(?P<value>{_NUMBER}) (?:[smgLNJWV]|\\Omega)\.?")  # one letter, set apart from its number
-
 _PART = re.compile(r"[^{}]*\d/\d|\\[dt]?frac")
-
 _BEING = r"(?:There|He|She|It|They|We|You|The (?P<whose>[a-z]{3,15})) (?:are|is|were|was)"
-
 _ACTING = r"(?:He|She|It|They|We|I|You|(?P<who>[A-Z][a-z]{1,15})|The (?P<what>[a-z]{3,15}))"
-
 _VERBS = (
     r"(?:has|have|had|makes?|made|earns?|earned|needs?|needed|gets?|got|pays?|paid|spends?|spent"
     r"|saves?|saved|buys?|bought|sells?|sold|eats?|ate|uses?|used|costs?|weighs?|takes?|drinks?|drank|reads?|runs?|ran"
     r"|(?:will|can|should|must) (?:have|make|earn|need|get|pay|spend|save|buy|sell|eat|use|take))"
 )
-
 _SENTENCE = re.compile(
     rf"(?:{_BEING}|{_ACTING} {_VERBS}) (?P<value>\\?\$?\s*\d[\d,]*(?:\.\d+)?)(?: (?P<things>[a-z][a-z -]{{1,60}}?))??"
     r"(?: (?:left|remaining|altogether|in total|in all|every (?:day|week|month|year)"
     r"|each (?:day|week|month|year)|(?:in|on|at) the [a-z]{3,20}))?\.?"
 )
-
 _NOBODY = frozenset({"nobody", "nothing", "everyone", "everybody", "everything", "anyone", "anybody", "anything"})
-
 _LABEL = re.compile(
     r"\\?(?:Var|Cov|Corr|SD|max|min|sup|inf|gcd|lcm|hcf|rank|rk|tr|trace|nullity|ord|perimeter|area|volume)"
     r"(?:_\{?[^{}=]{1,12}\}?)?\s*(?:[a-zA-Z]?\([A-Za-z][A-Za-z,_0-9 ]{0,8}\)|[A-Za-z])?\s*=\s*(?P<value>[^=<>,;]+)"
 )
-
 _OPERATOR = re.compile(r"\\operatorname\*?\s*\{([^{}]*)\}")
-
 _EVERYWHERE = re.compile(
     r",? (?:for (?:all|every|any)|\\forall) (?:(?:integers? )?[kmn](?: ?\\in ?\\mathbb ?\{[ZN]\})?"
     r"|(?:real )?[a-z](?: ?\\in ?\\mathbb ?\{R\})?)\.?\Z"
 )
-
 _INTEGER = re.compile(
     r",? ?(?:for|where|with)(?: any| all| every| some| an)?"
     r" (?:integers? (?P<a>[a-z])|(?P<b>[a-z]) (?:is|being) (?:an|any) integer)\.?\Z"
     r"| ?\((?P<c>[a-z]) ?\\in ?\\mathbb ?\{Z\}\)\Z"
 )
-
 _SYSTEM = re.compile(r"(?<=[\w)}])\s*\\q?quad\s*(?=[a-zA-Z]\s*=)")
-
 _Y_OF = re.compile(r"\A\s*([yuvwz])\s*\(\s*([xt])\s*\)\s*=(?=[^=]*\Z)")
-
 _FOR_ALL = re.compile(r"\A(?:for )?all (?:(?:positive |natural )?(?:integers|numbers) )?(?=[kmn] ?(?:[<>]|\\[lg]e))")
-
 _EXPLAINED = re.compile(r"(?P<word>yes|no|true|false)[,.;:] (?P<why>[A-Za-z][A-Za-z ,'’-]{2,100})\.?", re.IGNORECASE)
-
 _UNSURE = "but|except|wait|only|unless|if|when|provided|sometimes|maybe|perhaps|partly|mostly|probably|until"
-
 _YES = re.compile(rf"\b(?:no|not|false|wrong|incorrect|never|{_UNSURE})\b|n['’]t\b", re.IGNORECASE)
-
 _NO = re.compile(rf"\b(?:yes|true|right|correct|always|is it|{_UNSURE})\b", re.IGNORECASE)
-
 _OTHER = {"yes": _YES, "true": _YES, "no": _NO, "false": _NO}
-
 _BOLD_SET = re.compile(r"\\(?:mathbf|bm|boldsymbol|mathrm)\s*\{([RZQN])\}")
-
 _CONSTANT = re.compile(r"\+ ?(?:constant|const\.?)\Z")
-
 _TURNED_I = re.compile(r"(?<=[+-])\s*i\s*(\d+)\Z")
 
 
@@ -154,19 +124,12 @@ def _is_function(gold: Node) -> bool:
 
 
 MAX_RESTATED = 300
-
 _JOIN = r"(?:or|or equivalently|equivalently|i\.e\.,?|that is,?|which is|which equals)"
-
 _ABOUT = r"(?P<about>approximately|approx\.?|about|roughly|nearly|\\approx|≈)"
-
 _BRACKETED = re.compile(rf"(?P<first>[^<>,;]*[^<>,;\s])\s*\((?:{_JOIN} )?\s*(?:{_ABOUT}\s*)?(?P<second>[^()=<>,;]+)\)")
-
 _JOINED = re.compile(rf"(?P<first>[^<>,;]*[^<>,;\s]),? {_JOIN} (?:{_ABOUT}\s*)?(?P<second>[^=<>,;]+)")
-
 _GOES_ON = re.compile(r"(?P<first>[^<>,;]+?)\s*(?:=|\\approx|≈)\s*(?P<second>-?\d*\.\d+)\s*(?:\.{3,}|…|\\[lc]?dots)")
-
 _SIDE = re.compile(r"\\(?:lim|i{1,3}nt|oint|sum|prod)(?![a-zA-Z])")
-
 _MAY_BE = re.compile(r"\(|or[ }]|\bi\.e|that is|which|\.{3}|…|dots|^\s*\\[dlimtosupr]")
 
 

@@ -27,7 +27,6 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 Node = tuple[Any, ...]
-
 # Kinds that are no single value.
 STRUCTURES = frozenset(
     {
@@ -48,19 +47,22 @@ STRUCTURES = frozenset(
         "builder",
     }
 )
-
 CONSTANTS = frozenset({"pi", "e", "i", "inf"})
-
 _LEAVES = frozenset({"n", "big", "v"})
-
 INFINITY: Node = ("v", "inf")
-
 OTHERWISE: Node = ("text", "otherwise")
 
 
 def number(value: int | Fraction) -> Node:
     """An exact number as a node."""
     return ("n", Fraction(value), None)
+
+
+def fraction(value: Fraction) -> Node:
+    """A rational number as the grammar reads it: an integer or a quotient of integers, perhaps with a sign."""
+    size = abs(value)
+    node = number(size) if size.denominator == 1 else ("/", number(size.numerator), number(size.denominator))
+    return ("-", node) if value < 0 else node
 
 
 def children(node: Node) -> list[Node]:
@@ -86,6 +88,15 @@ def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
     if not isinstance(part, tuple) or not part:
         return part
     return change(part) if isinstance(part[0], str) else tuple(change(each) for each in part)
+
+
+def substitute(node: Node, old: Node, new: Node) -> Node:
+    """The node with one expression in place of another."""
+
+    def change(part: Node) -> Node:
+        return new if part == old else rebuilt(part, change)
+
+    return change(node)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -3,7 +3,6 @@
 Every comparison gives True, False or None (undecided: an algebra system has to look) and a short reason.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -26,17 +25,14 @@ from grpo_verifiers.math.compare.sets import compare_sets
 from grpo_verifiers.math.compare.wording import ordered_letters, texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.outcome import Outcome, every
+from grpo_verifiers.math.outcome import Equal, Outcome, every
 from grpo_verifiers.math.sets.build import listed
 from grpo_verifiers.math.tree import STRUCTURES, Node, survey
 from grpo_verifiers.reading.budget import spend
 
 MAX_ITEMS = 64
-
 MAX_PARTS = 12  # of a union: merging more is left to nobody
-
 _WORDS = frozenset({"unit", "text", "currency"})
-
 _GROUPS = frozenset({"list", "set", "paren"})
 
 
@@ -139,7 +135,7 @@ def _infinite(gold: Node, answer: Node) -> Outcome | None:
     return None
 
 
-def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:
     if gold[0] == "text" or answer[0] == "text":
         return texts(gold, answer)
     if gold[0] == "base" or answer[0] == "base":
@@ -191,7 +187,7 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Callable[[Nod
     return None, ""
 
 
-def _groups(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def _groups(gold: Node, answer: Node, equal: Equal) -> Outcome:
     kinds = gold[0], answer[0]
     if not all(kind in _GROUPS for kind in kinds):
         group, single = (gold, answer) if gold[0] in _GROUPS else (answer, gold)
@@ -224,7 +220,7 @@ def _groups(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) ->
     return unordered(left, right, equal)
 
 
-def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> Outcome:
     """Whether the items pair off in some order; undecided pairs are tried last."""
     free = list(range(len(right)))
     undecided: list[tuple[Node, list[int]]] = []
@@ -262,7 +258,7 @@ def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     return False, f"base {based[2]} on one side only"
 
 
-def _ratios(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def _ratios(gold: Node, answer: Node, equal: Equal) -> Outcome:
     parts = []
     for node in (gold, answer):
         if node[0] == "/":

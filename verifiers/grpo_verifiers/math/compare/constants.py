@@ -2,14 +2,11 @@
 
 from grpo_verifiers.math.compare.relations import same_name
 from grpo_verifiers.math.grammar.relations import assignment
-from grpo_verifiers.math.tree import Node, names, rebuilt, walk
+from grpo_verifiers.math.tree import Node, names, rebuilt, substitute, walk
 
 CONSTANTS = frozenset({"C", "C_1"})
-
 _CONSTANT_NAMES = frozenset({*"ABCDKck", *(f"{letter}_{i}" for letter in "CcKkA" for i in range(4))})
-
 _SOLUTIONS = frozenset("yuvwzx")  # names of what a differential equation is solved for
-
 _C, _SMALL_C = ("v", "C"), ("v", "c")
 
 
@@ -26,8 +23,10 @@ def with_constants_of(gold: Node, answer: Node) -> Node:
     if (renaming := _constants(gold, answer)) is not None:
         return _with_names(answer, renaming)
     numbered = {name for name in names(gold) if name.startswith("C_")}
-    if numbered and {name.upper() for name in names(answer) if name.startswith("c_")} == numbered:
-        return answer if _has_small(gold) or names(answer) & numbered else _capital(answer)
+    if numbered and {name.upper() for name in _small(answer)} == numbered:
+        if _small(gold) or names(answer) & numbered:
+            return answer
+        return _with_names(answer, {name: name.upper() for name in _small(answer)})
     factor = gold[0] == "rel" and names(gold) > {"C"}  # y = C e^x
     if (
         not (factor or any(top[0] == "+" and _C in top for top in walk(gold)))
@@ -37,7 +36,7 @@ def with_constants_of(gold: Node, answer: Node) -> Node:
         return answer
     if sum(top == _SMALL_C for top in walk(answer)) != 1:
         return answer
-    return _renamed(answer)
+    return substitute(answer, _SMALL_C, _C)
 
 
 def _constants(gold: Node, answer: Node) -> dict[str, str] | None:
@@ -80,13 +79,5 @@ def _with_names(node: Node, renaming: dict[str, str]) -> Node:
     return change(node)
 
 
-def _renamed(node: Node) -> Node:
-    return _C if node == _SMALL_C else rebuilt(node, _renamed)
-
-
-def _has_small(node: Node) -> bool:
-    return any(name.startswith("c_") for name in names(node))
-
-
-def _capital(node: Node) -> Node:
-    return ("v", node[1].upper()) if node[0] == "v" and node[1].startswith("c_") else rebuilt(node, _capital)
+def _small(node: Node) -> set[str]:
+    return {name for name in names(node) if name.startswith("c_")}

@@ -3,13 +3,11 @@ r"""Solutions with an integer parameter: ``x = 5k + 2``, ``x = 5n - 3, n \in \ma
 from typing import NamedTuple
 
 from grpo_verifiers.math.outcome import Outcome
-from grpo_verifiers.math.tree import Node, names, number, rebuilt, walk
+from grpo_verifiers.math.tree import Node, names, number, substitute, walk
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.math.values.forms import (
     Form,
-    NotAlgebraicError,
-    TooBigError,
-    UndefinedError,
+    NoFormError,
     negative,
     plus,
     quotient,
@@ -17,7 +15,6 @@ from grpo_verifiers.math.values.forms import (
 )
 
 _COUNTERS = frozenset("kmn")
-
 _LETTERS = frozenset("kmntjlpqshKMN")
 
 
@@ -64,7 +61,7 @@ def _same(gold: Family, answer: Family) -> Outcome | None:
             rational(quotient(answer.step, gold.step)),
             rational(quotient(plus(answer.start, negative(gold.start)), gold.step)),
         )
-    except (NotAlgebraicError, UndefinedError, TooBigError):
+    except NoFormError:
         return None
     if not integral:
         return ratio == 1 and shift == 0, "" if ratio == 1 and shift == 0 else "another formula"
@@ -110,18 +107,11 @@ def _family(node: Node) -> Family | None:
             or name in {("v", each) for each in found}
         ):
             return None
-        zero, one, two = (canon(_at(node, ("v", next(iter(found))), value)) for value in range(3))
+        zero, one, two = (canon(substitute(node, ("v", next(iter(found))), number(value))) for value in range(3))
         step = plus(one, negative(zero))
         straight = plus(two, negative(plus(zero, plus(step, step))))
         if straight[0] or not step[0] or rational(step) in {1, -1}:
             return None
         return Family(name, zero, step, found.pop(), integral=bool(parameter) or (name is None and bool(zero[0])))
-    except (NotAlgebraicError, UndefinedError, TooBigError):
+    except NoFormError:
         return None
-
-
-def _at(node: Node, name: Node, value: int) -> Node:
-    def change(part: Node) -> Node:
-        return number(value) if part == name else rebuilt(part, change)
-
-    return change(node)

@@ -6,18 +6,16 @@ from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.outcome import Outcome
 from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
-from grpo_verifiers.math.values.canon import canon
+from grpo_verifiers.math.values.canon import canon, exact
 from grpo_verifiers.math.values.decimals import decimal_of, stands_for
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational, same
+from grpo_verifiers.math.values.forms import NoFormError, NotAlgebraicError, TooBigError, UndefinedError, same
 from grpo_verifiers.math.values.numeric import refuted
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.values.work import is_final, is_reduced, undone
 from grpo_verifiers.reading.budget import spend
 
 _TEN = number(10)
-
 MAX_SHOWN = 30
-
 Leaf = Callable[[Node, Node, Options], Outcome]
 
 
@@ -28,9 +26,8 @@ def show(node: Node) -> str:
         text = str(value) if places is None else f"{float(value):.12g}"
     else:
         try:
-            value = rational(canon(node))
-            text = "" if value is None else str(value)
-        except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
+            text = "" if (value := exact(node)) is None else str(value)
+        except ValueError:  # more digits than Python writes out
             text = ""
     return text if text and len(text) <= MAX_SHOWN else "the answer"
 
@@ -126,7 +123,7 @@ def _has_percent(node: Node) -> bool:
 def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
     try:
         decided = same(canon(gold), canon(answer))
-    except (NotAlgebraicError, UndefinedError, TooBigError):
+    except NoFormError:
         decided = None
     if decided:
         return True

@@ -1,14 +1,11 @@
 r"""Values with names: ``y = 3, x = -4`` and ``(x, y) = (-4, 3)`` say the same, and neither is ``(3, -4)``."""
 
-from collections.abc import Callable
-
 from grpo_verifiers.math.grammar.relations import assignment
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Equal, Outcome, every
 from grpo_verifiers.math.tree import Node
 
 # Letters that have an order of their own where several of them are unknown; others stand in the order they are given.
 _ROWS = ("abcde", "hk", "ijk", "lmn", "mn", "pqrs", "uvw", "xyzw")
-
 Values = tuple[tuple[Node, Node], ...]
 
 
@@ -41,20 +38,19 @@ def in_order(values: Values) -> tuple[Node, ...]:
     if any(name[0] != "v" for name, _ in values):
         return tuple(value for _, value in values)
     letters = [str(name[1]) for name, _ in values]
-    rank: Callable[[str], int] | None = None
+    ranks = list(range(len(letters)))
     if is_labelled(values):
         subscripts = [letter.partition("_")[2].strip("{}") for letter in letters]
         if all(subscript.isdigit() and len(subscript) < 9 for subscript in subscripts):
-            rank = lambda letter: int(letter.partition("_")[2].strip("{}"))  # noqa: E731 - one of two keys
-    else:
+            ranks = list(map(int, subscripts))
+    elif all(len(letter) == 1 for letter in letters):
         row = next((row for row in _ROWS if all(letter.lower() in row for letter in letters)), None)
-        if row and all(len(letter) == 1 for letter in letters):
-            rank = lambda letter: row.index(letter.lower())  # noqa: E731 - one of two keys
-    ordered = values if rank is None else sorted(values, key=lambda pair: rank(str(pair[0][1])))
-    return tuple(value for _, value in ordered)
+        ranks = [row.index(letter.lower()) for letter in letters] if row else ranks
+    ordered = sorted(zip(ranks, values, strict=True), key=lambda ranked: ranked[0])
+    return tuple(value for _, (_, value) in ordered)
 
 
-def compare_named(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome | None:
+def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
     """Compare two answers of which one gives names to several values; None where names decide nothing."""
     left, right = named(gold), named(answer)
     if left is None and right is None:
@@ -65,7 +61,7 @@ def compare_named(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcom
         given = dict(right)
         if {name for name, _ in left} != set(given):
             return False, "other variables"
-        return _every(left, lambda name, value: equal(value, given[name]))
+        return every(equal(value, given[name]) for name, value in left)
     values, other = (left, answer) if left else (right, gold)
     assert values is not None  # one of the two has names
     if other[0] == "list" and not is_labelled(values) and not any(part[0] == "rel" for part in other[1:]):
@@ -77,7 +73,7 @@ def compare_named(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcom
     if len(other) - 1 != len(values):
         return False, f"{len(values)} names for {len(other) - 1} values"
     pairs = zip(in_order(values), other[1:], strict=True)
-    return _every(tuple(pairs), equal if left else lambda a, b: equal(b, a))
+    return every(equal(a, b) if left else equal(b, a) for a, b in pairs)
 
 
 def without_labels(gold: Node, answer: Node) -> tuple[Node, Node]:
@@ -91,16 +87,6 @@ def without_labels(gold: Node, answer: Node) -> tuple[Node, Node]:
         if all(pair is not None and pair[0] == stem for pair in pairs):
             return ("list", *(item[1][1] for item in gold[1:])), ("list", *(item[1][1] for item in answer[1:]))
     return gold, answer
-
-
-def _every(pairs: Values, check: Callable[[Node, Node], Outcome]) -> Outcome:
-    outcome: Outcome = True, ""
-    for first, second in pairs:
-        result = check(first, second)
-        if result[0] is False:
-            return result
-        outcome = outcome if result[0] else result
-    return outcome
 
 
 def group_assignments(node: Node) -> Node:

@@ -1,16 +1,15 @@
 r"""Functions by cases: values with the conditions they hold under, in any order."""
 
-from collections.abc import Callable
 from itertools import permutations, product
 from typing import NamedTuple
 
 from grpo_verifiers.math.compare.sets import same_region
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Equal, Outcome
 from grpo_verifiers.math.sets.build import region_of
 from grpo_verifiers.math.sets.regions import MAX_PARTS, NoRegionError, Part, Region, complement, union
-from grpo_verifiers.math.tree import OTHERWISE, Node, rebuilt
+from grpo_verifiers.math.tree import OTHERWISE, Node, substitute
 from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError
+from grpo_verifiers.math.values.forms import NoFormError
 
 
 class Piece(NamedTuple):
@@ -21,7 +20,7 @@ class Piece(NamedTuple):
     where: Region | None
 
 
-def compare_pieces(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def compare_pieces(gold: Node, answer: Node, equal: Equal) -> Outcome:
     """Whether two functions by cases have the same values under the same conditions."""
     left, right = _closed(pieces_of(gold)), _closed(pieces_of(answer))
     if len(left) != len(right):
@@ -68,16 +67,13 @@ def _value_at(piece: Piece, point: Node) -> object:
     """The value of a piece where its unknown is a point; a thing equal to nothing else where that cannot be told."""
     unknown = piece.where.name if piece.where else None
 
-    def change(part: Node) -> Node:
-        return point if part == unknown else rebuilt(part, change)
-
     try:
-        return canon(change(piece.value))
-    except (NotAlgebraicError, UndefinedError, TooBigError):
+        return canon(substitute(piece.value, unknown, point) if unknown else piece.value)
+    except NoFormError:
         return object()
 
 
-def _same(gold: Piece, answer: Piece, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def _same(gold: Piece, answer: Piece, equal: Equal) -> Outcome:
     if gold.where is not None and answer.where is not None:
         condition = same_region(gold.where, answer.where, equal)
     else:

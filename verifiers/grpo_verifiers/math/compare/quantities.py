@@ -4,13 +4,11 @@ from fractions import Fraction
 
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, walk
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.canon import exact
 from grpo_verifiers.math.words.numerals import SCALES, denominator, spoken
 from grpo_verifiers.math.words.units import TABLE, Unit, ratio, unit_readings
 
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
-
 _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 
@@ -87,15 +85,11 @@ def _scaled(value: Node, scale: Fraction) -> Node:
         return number(value[1] * scale)
     if value[0] == "-":
         return ("-", _scaled(value[1], scale))
-    try:
-        exact = rational(canon(value))
-    except (TooBigError, UndefinedError, NotAlgebraicError):
-        exact = None
-    return ("*", number(scale), value) if exact is None else number(exact * scale)
+    rational = exact(value)
+    return ("*", number(scale), value) if rational is None else number(rational * scale)
 
 
 _POWERS = {"squared": 2, "cubed": 3}
-
 _PERCENT = frozenset({"percent", "pct", "percentage"})
 
 

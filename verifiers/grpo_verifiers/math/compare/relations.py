@@ -1,13 +1,22 @@
 """Equations, assignments, inequalities and memberships compared with each other and with plain values."""
 
+from contextlib import suppress
 from fractions import Fraction
 
 from grpo_verifiers.math.compare.leaf import show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
 from grpo_verifiers.math.outcome import Equal, Outcome
-from grpo_verifiers.math.tree import Node, names, rebuilt
+from grpo_verifiers.math.tree import Node, names, substitute
 from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import Form, NotAlgebraicError, TooBigError, UndefinedError, quotient, rational
+from grpo_verifiers.math.values.forms import (
+    Form,
+    NotAlgebraicError,
+    TooBigError,
+    UndefinedError,
+    has_opaque,
+    quotient,
+    rational,
+)
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
@@ -90,11 +99,9 @@ def _names(left: Node, right: Node) -> Outcome:
     if left == right:
         return True, ""
     if left[0] == right[0] == "f" and left[1] == right[1]:
-        try:
+        with suppress(ValueError):  # no canonical form, or another number of arguments
             if all(canon(a) == canon(b) for a, b in zip(left[2], right[2], strict=True)):
                 return True, ""
-        except (TooBigError, UndefinedError, NotAlgebraicError, ValueError):
-            pass
     for function, name in ((left, right), (right, left)):
         if parameter(function) and name == ("v", function[1]):
             return True, ""
@@ -113,11 +120,7 @@ def renamed(node: Node, gold: Node) -> Node:
     new = known.pop() if len(known) == 1 else ""
     if not new or new == old or new in names(pair[1]) or old in names(gold):
         return node
-
-    def change(part: Node) -> Node:
-        return ("v", new) if part == ("v", old) else rebuilt(part, change)
-
-    return change(node)
+    return substitute(node, ("v", old), ("v", new))
 
 
 def _stated(node: Node) -> tuple[Node | None, str]:
@@ -235,8 +238,7 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
         return (None, "") if ops[0] in {ops[1], FLIPPED[ops[1]]} else (False, "another relation")
     factor = _factor(*forms)
     if factor is None:
-        opaque = any(name.startswith("?") for form in forms for part in form for mono in part for name, _ in mono[2])
-        return (None, "") if opaque else (False, "another relation")
+        return (None, "") if has_opaque(*forms[0], *forms[1]) else (False, "another relation")
     wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
     return wanted == ops[0], "" if wanted == ops[0] else "another relation"
 

@@ -42,7 +42,6 @@ def _sign(node: Node, *, plus: bool) -> Node:
 
 
 _UNITS = ("i", "j", "k")
-
 _ACCENTS = ("", "hat ", "vec ", "bar ")
 
 

@@ -5,10 +5,8 @@ so that an end must be worked out. Only what is solved is a set: ``x > 2`` and `
 ``|x - 1| < 1`` are not. Commas between inequalities mean "and", unless nothing is left then: ``x < 1, x > 3``.
 """
 
-from collections.abc import Callable
-
 from grpo_verifiers.math.compare.relations import same_name
-from grpo_verifiers.math.outcome import Outcome
+from grpo_verifiers.math.outcome import Equal, Outcome
 from grpo_verifiers.math.sets.build import is_set, region_of
 from grpo_verifiers.math.sets.regions import (
     HIGHEST,
@@ -24,7 +22,7 @@ from grpo_verifiers.math.tree import Node, walk
 _POSSIBLE = frozenset({"paren", "set"})
 
 
-def compare_sets(gold: Node, answer: Node, equal: Callable[[Node, Node], Outcome]) -> Outcome | None:
+def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
     """Compare two answers of which one is a set of numbers beyond doubt; None where they are not both sets."""
     meant = is_set(gold), is_set(answer)
     if not any(meant) or not all(
@@ -54,7 +52,7 @@ def _closed_at_infinity(node: Node) -> bool:
     )
 
 
-def _with_or_without_zero(gold: Region, answer: Region, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def _with_or_without_zero(gold: Region, answer: Region, equal: Equal) -> Outcome:
     """Compare natural numbers with integers: 0 may be one of them or not."""
     outcome: Outcome = False, ""
     for first in NATURAL:
@@ -68,7 +66,7 @@ def _with_or_without_zero(gold: Region, answer: Region, equal: Callable[[Node, N
     return outcome
 
 
-def same_region(gold: Region, answer: Region, equal: Callable[[Node, Node], Outcome]) -> Outcome:
+def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
     """Whether two sets have the same numbers; their ends are compared by a callback."""
     if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
         return False, "another variable"

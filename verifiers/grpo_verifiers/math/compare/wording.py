@@ -29,11 +29,8 @@ false, it is false, statement is false
 never, never true
 always, always true
 """
-
 _LINES = re.sub(r"\n +", " ", _TABLE.strip().replace("'", " ")).splitlines()
-
 _MEANINGS = {saying: line.partition(",")[0] for line in _LINES for saying in line.split(", ")}
-
 _THE = re.compile(r"^the ")
 
 
@@ -70,11 +67,8 @@ def spelled(node: Node) -> str | None:
 
 
 _SEQUENCE = re.compile(r"[a-z](?: [a-z])+")
-
 _ARTICLE = re.compile(r"^(?:a|an|the|on) (?=[^\W\d_]{3})")
-
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*\(?([A-J])\)?\.?")
-
 _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
 

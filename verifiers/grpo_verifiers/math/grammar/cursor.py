@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from grpo_verifiers.math.grammar.tokens import ParseError, Token
-from grpo_verifiers.math.tree import Node, number
+from grpo_verifiers.math.tree import Node, fraction
 from grpo_verifiers.math.words.vocabulary import CONNECTIVES, RELATIONS, SIGNED, is_unit_word
 
 END = Token("end", "")
@@ -149,10 +149,7 @@ class Cursor:
         self.at += 4
         places = len(text.partition(".")[2])
         period = Fraction(int(digits.text), 10**places * (10 ** len(digits.text) - 1))
-        value = Fraction(text if text[-1] != "." else text + "0") + period
-        if value.denominator == 1:
-            return number(value)
-        return ("/", number(value.numerator), number(value.denominator))
+        return fraction(Fraction(text if text[-1] != "." else text + "0") + period)
 
     # Names
 

@@ -20,37 +20,23 @@ from grpo_verifiers.math.words.numerals import ordinal, spoken
 from grpo_verifiers.math.words.units import unit_readings
 
 MAX_NOTATION = 80
-
 _GROUPS = re.compile(r"([-+]?[1-9]\d{0,2}(?:\.\d{3})+),(\d+)|([-+]?[1-9]\d{0,2}(?:(?: |~|\\,|\\ )\d{3})+),(\d+)")
-
 _POINTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(?:\.\d{3}){2,}|(?:'\d{3})+)")
-
 _NO_DIGIT = re.compile(r"[^-+\d]|\\,")
-
 _REPEATING = re.compile(r"([-+]?\d*\.\d*)(?:\((\d+)\)|\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?)")
-
 _SCIENTIFIC = re.compile(
     r"([-+]?\d{1,30}(?:\.\d{1,30})?)\s*(?:[eE]\+?|[xX]\s*10\s*\^\s*\{?\s*\+?)(-?\d{1,3})\s*\}?(?:\s+([A-Za-z].*))?"
 )
-
 _RATIO = re.compile(r"(\d+(?:\.\d+)?) to (\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))?")
-
 _SHARE = re.compile(r"(\d+) (?:out of|in) (\d+)")
-
 _PRICE = re.compile(r"(USD|EUR|GBP|INR|JPY|CNY|Rs\.?)\s*(\d[\d,]*(?:\.\d+)?)")
-
 _BASE = re.compile(
     r"([0-9A-Za-z]{1,60}),?\s*\(?\s*(?:in\s+)?(?:base[ -]?(\w{1,9})|(binary|octal|hexadecimal|hex))\s*\)?"
 )
-
 _BASE_FIRST = re.compile(r"(?:base[ -](\w{1,9})|(binary|octal|hexadecimal|hex)):?\s+([0-9A-Za-z]{1,60})")
-
 _SUBSCRIPT = re.compile(r"([0-9A-Za-z]{1,60})_\{\s*(?:base )?\s*([a-z]{3,9}|(?<=base )\d{1,2})\s*\}")
-
 _PREFIXED = re.compile(r"0([bo])([0-7]{1,60})")
-
 _NAMES = {"binary": 2, "octal": 8, "hexadecimal": 16, "hex": 16, "b": 2, "o": 8}
-
 _MAY_BE_OTHER = re.compile(r"'|[A-Za-z:/(]|\d-\d|\\dot|[.,]\d{3}[.,]|\d{3},")
 
 

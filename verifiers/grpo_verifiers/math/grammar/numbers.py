@@ -70,13 +70,9 @@ _BASED = re.compile(
     r"(?:\\(?:text|mathrm|mathtt|textrm|texttt)\s*\{|\()?\s*([0-9A-Za-z]{1,60})\s*[})]?"
     r"\s*_\s*(?:\{\s*)?(?:\\(?:text|mathrm)\s*\{)?\s*(?:base\s*\}?\s*)?(\d\d|eleven|twelve|sixteen)\s*\}?\s*\}?"
 )
-
 _PREFIXED = re.compile(r"0([xX][0-9A-Fa-f]{1,60}|[bB][01]{1,60}|[oO][0-7]{1,60})")
-
 _MEMBER = re.compile(r"\d*[a-z]")  # 2a_{11} may be twice a member of a sequence
-
 _NAMES = {"eleven": 11, "twelve": 12, "sixteen": 16}
-
 _PREFIXES = {"x": 16, "o": 8, "b": 2}
 
 

@@ -16,15 +16,12 @@ from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS, is_unit_word
 
 MAX_PROSE = 400
-
 # Words that say that a value follows.
 _DIRECT_LIST = """
 is are was were be equals equal exactly only just precisely get gets have has had find obtain answer result solution
 that therefore thus so hence gives makes total altogether needs costs takes earns contains
 """
-
 _DIRECT = frozenset(_DIRECT_LIST.split())
-
 _LEAD_LIST = """
 the a an then final correct value our my it we he she they you will to there number amount count of for this that
 these all in required desired which by given length width height area volume perimeter circumference distance radius
@@ -34,50 +31,33 @@ common divisor how many much simplified expression fraction equation function li
 possible different distinct integer integers real prime surface hypotenuse coefficient constant term roots y-intercept
 x-intercept can be units digit digits intersection coordinates point
 """
-
 _LEAD = frozenset(_LEAD_LIST.split()) | _DIRECT
-
 # "a total of 5" is 5, "the square of 5" and "the number of divisors of 5" are not.
 _OF_LIST = """
 total value area volume length width height perimeter distance probability chance answer result cost price speed
 remainder measure
 """
-
 _OF = frozenset(_OF_LIST.split())
-
 _SHORT = QUANTITY | {"per", "of", "the", "and", "in", "all", "sq", "cu", "to", "old", "ft", "th", "ten", "mod"}
-
 _SIGNS = {"minus": "-", "negative": "-", "plus": "", "positive": ""}
-
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-
 _LEADING = re.compile(r"\s*(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*)\s*(?P<stop>[,:=](?!\d))?(?=[\s\d$\\(.-]|$)")
-
 _LONG_WORD = re.compile(r"(?<![\\A-Za-z{])[^\W\d_]{2,}")
-
 _NUMBER = re.compile(
     r"[-+]?\s*(?P<currency>\\?[$€£])?\s*(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\s+\d+(?=/\d))?)?(?:\.\d+)?(?<=\d)(?P<percent>\s*\\?%)?(?:\s*/\s*\d+)?(?![\w^_!(])"
 )
-
 _TAIL = re.compile(r"[A-Za-zµΩ°(][A-Za-zµΩ0-9\s/^{}().·*'’$-]*")
-
 _EXPONENT = re.compile(r"\^\s*\{?-?\d\}?|(?<=[A-Za-z])-?\d")
-
 _CONNECTED = re.compile(r"\b(?:and|or|nor|but|not|is|are|=)\b|[,;]")
-
 _DELIMITERS = re.compile(r"\\[()\[\]]")
-
 _CLOSING = re.compile(
     r"\s+(?:is|are)\s+(?:the|our|my)?\s*(?:final|correct)?\s*(?:answer|result|solution)s?\s*$", re.IGNORECASE
 )
-
 _COUNTED_OUT = re.compile(r"\s*an? (?:half|dozen|hundred|thousand|million|third|fourth|fifth|tenth)\b", re.IGNORECASE)
-
 _OPERATION = re.compile(
     r"\s*(?:(?:square|cube|root)s?\s+(?:root\s+)?of|of\s+(?:the|our|my)\s+(?:final\s+|correct\s+)?(?:answer|result|number))\b",
     re.IGNORECASE,
 )
-
 _WAYS = re.compile(r"((?:[a-z-]+ )?ways?) to [a-z' -]{2,80}", re.IGNORECASE)
 
 

@@ -14,27 +14,17 @@ from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
 from grpo_verifiers.reading.phrases import last_number, phrases
 
 MAX_LONG = 20_000  # only a number may be longer than what is tokenized
-
 _DOLLAR = re.compile(r"(?<!\\)\$")
-
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
-
 _WORD = re.compile(r"[^\W\d_]+")
-
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
-
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩℝℤℕℚℂ")
-
 _SOLUTIONS = re.compile(
     r"(?:the )?(?:real )?(?:solutions|answers|roots|zeros|values)(?: of [a-z])? are:? ", re.IGNORECASE
 )
-
 _SPACES = re.compile(r"\s+")
-
 _DECIMAL_COMMA = re.compile(r"([-+]?(?:0|\d{4,}|\d+(?!,\d{3}$))),(\d+)")
-
 _MIXED = re.compile(r"([-+]?\d+)\s+and\s+(?:\\[dt]?frac\s*\{(?=\d+\}\{\d+\}$))?(\d+)(?:/|\}\{)(\d+)\}?")
 
 
@@ -137,11 +127,8 @@ _KINDS = {
     "nonzero real number": "R^*",
     "non-negative integer": "Z_{>=0}", "nonnegative real": "R_{>=0}", "non-negative real": "R_{>=0}",
 }  # fmt: skip
-
 _ORDER = r"(?P<order>(?:strictly )?(?:greater|more|larger|less|smaller) than(?: or equal to)?|at least|at most)"
-
 _BOUND = re.compile(rf"(?P<name>[a-zA-Z]) (?:is|must be|has to be) {_ORDER} (?P<bound>-?\d+(?:[./]\d+)?)")
-
 _WORDS = re.compile(
     r"(?:the set of |(?P<is>[a-zA-Z]) (?:is|can be) )?(?:all|any|every)\s+(?:of the )?(?P<kind>[a-z -]+?)s?"
     r"(?: values?)?(?: of)?(?:\s+(?P<name>[a-zA-Z]))?\s*"
@@ -150,8 +137,6 @@ _WORDS = re.compile(
     r"|,?\s*(?:except(?: for)?|excluding|other than|besides|but|apart from|not equal to|\\neq?(?![a-zA-Z]))"
     r"\s*(?:(?P=name)\s*)?(?:[a-z]\s*=)?\s*(?P<without>[^=<>]{1,60}))?[.]?"
 )
-
-
 _MARKUP = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}|\\[ ,;]|[$~]")
 
 

@@ -6,11 +6,8 @@ from grpo_verifiers.math.tree import Node, names, number
 from grpo_verifiers.math.words.nouns import is_label
 
 FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
-
 _SIGNS = re.compile(r"[<>=]|\\(?:leq?|geq?|lt|gt|neq?|[lg]eqslant)(?![a-zA-Z])")
-
 _COMMANDS = re.compile(r"\\[a-zA-Z]+")
-
 IMAGINARY: Node = ("v", "i")  # alone on a side of an equation it is an index
 
 

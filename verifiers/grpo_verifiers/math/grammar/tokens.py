@@ -7,9 +7,7 @@ from typing import NamedTuple
 from grpo_verifiers.reading.budget import spend
 
 MAX_CHARS = 4000
-
 MAX_TOKENS = 1200
-
 MAX_INFIX = 20
 
 
@@ -44,24 +42,17 @@ _UNICODE = {
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "’": "'",
     "′": "'", "，": ",", "。": ".",
 }  # fmt: skip
-
 # Characters that no reader sees and that change nothing; direction overrides are not among them: they change the order.
 _INVISIBLE = "\u00ad\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff"
-
 _TABLE: dict[int, str] = {ord(sign): latex for sign, latex in _UNICODE.items()}
 _TABLE.update({ord(char): "" for char in _INVISIBLE})
 _TABLE.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _TABLE})
-
 # Signs of roots reach over a whole number, commands over one digit.
 _ROOTED = re.compile(r"(?<=[√∛])\s*(\d+(?:\.\d+)?)")
-
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
-
 # Commas in braces: thousands before three digits, unless only a zero comes first; a decimal comma elsewhere.
 _THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|(?:\\!)?,\s?\\!)\s?(?=\d{3}(?!\d))")
-
 _DECIMALS = re.compile(r"(?<=\d)\{,\}(?=\d)")
-
 # A doubled backslash before a letter is JSON escaping gone wrong, unless rows of a matrix are around.
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 
@@ -100,21 +91,15 @@ _TOKEN = re.compile(
     r"|(?P<op><=|>=|!=|==|\*\*|~=|[-+*/^_=<>()\[\]{}|!,;:&%'$.?])",
     re.DOTALL,
 )
-
 _GLUED = re.compile(r"q?quad(?=[a-zA-Z])")
-
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?![\d]|,\d)(?:\.\d+)?")
-
 _SPACED = re.compile(r"[1-9]\d{0,2}(?:(?: |\\,|\\ )\d{3})+(?!\d)(?:\.\d+)?")
-
 _SIZES_LIST = """
 left right mleft mright big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle
 scriptstyle limits nolimits quad qquad thinspace medspace thickspace enspace hspace space mathstrut strut rm bf it
 middle allowbreak tiny scriptsize footnotesize small normalsize large Large LARGE huge Huge checkmark
 """
-
 _SIZES = frozenset(_SIZES_LIST.split())
-
 _SAME = {
     "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "lbrace": "{", "rbrace": "}", "geq": "ge", "leq": "le",
     "geqslant": "ge", "leqslant": "le", "gt": "gt", "lt": "lt", "neq": "ne", "cdotp": "cdot", "ast": "cdot",
@@ -124,39 +109,23 @@ _SAME = {
     "tbinom": "binom", "lbrack": "[", "rbrack": "]", "arcctg": "arccot", "ctg": "cot", "tg": "tan", "lg": "lg",
     "infin": "infty", "isin": "in",
 }  # fmt: skip
-
 _OPS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!=", "vert": "|", "cdot": "*", "div": "/", "colon": ":",
         "approx": "~=", "[": "[", "]": "]"}  # fmt: skip
-
 _COLOUR = re.compile(r"\s*\{\s*(?!white|transparent|none)[a-zA-Z]{3,20}(?:!\d{1,3})?\s*\}")
-
 _INFIX = {"over": "frac", "choose": "binom"}
-
 _OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
-
 # Letters that stand for no unit, and commands that are never put around one.
 _NO_UNITS = frozenset("eijkxyznpqπ")
-
 _BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
-
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
-
 _SIGNS = re.compile(r"\\[$%]")
-
 _COMMAND = re.compile(r"\\[a-zA-Z]{2,}")
-
 _OPTIONS = re.compile(r"[A-Z](?:\s*,\s*[A-Z])+")
-
 _CAPITALS = re.compile(r"[A-Z]")
-
 _JOINING = re.compile(r"\b(?:and|or)\b|&")
-
 _UNBRACED = frozenset({"mathrm", "mathbf", "mathit", "mathsf", "text", "boldsymbol", "bm"})
-
 _DEPTHS = {"(": 1, "[": 1, "{": 1, "\\{": 1, ")": -1, "]": -1, "}": -1, "\\}": -1}
-
 _RAW_OPS = {"**": "^", "==": "="}
-
 _ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "&": "&", "_": "_"}
 
 

@@ -24,15 +24,13 @@ from grpo_verifiers.math.sets.regions import (
     union,
     whole,
 )
-from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, rebuilt
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.tree import STRUCTURES, Node, fraction, names, number, substitute
+from grpo_verifiers.math.values.canon import canon, exact
+from grpo_verifiers.math.values.forms import NoFormError, has_opaque
 from grpo_verifiers.math.values.numeric import real_value
 
 _LESS = frozenset({"<", "<="})
-
 _MORE = frozenset({">", ">="})
-
 _MEANT = frozenset({"and", "or", "span", "cup", "cap", "minus", "builder"})
 
 
@@ -257,9 +255,9 @@ def _image(member: Node, region: Region) -> Region:
 def _is_linear(member: Node, name: str) -> bool:
     try:
         above, below = canon(member)
-    except (NotAlgebraicError, UndefinedError, TooBigError):
+    except NoFormError:
         return False
-    if any(generator.startswith("?") for part in (above, below) for mono in part for generator, _ in mono[2]):
+    if has_opaque(above, below):
         return False
     degrees = [dict(mono[2]).get(name, 0) for mono in above]
     return max(degrees, default=0) == 1 and not any(dict(mono[2]).get(name, 0) for mono in below)
@@ -267,19 +265,6 @@ def _is_linear(member: Node, name: str) -> bool:
 
 def _at(member: Node, name: Node, value: Node) -> Node:
     """A form with a value in place of its unknown, worked out where it is rational."""
-
-    def change(part: Node) -> Node:
-        return value if part == name else rebuilt(part, change)
-
-    node = change(member)
-    try:
-        exact = rational(canon(node))
-    except (NotAlgebraicError, UndefinedError, TooBigError):
-        exact = None
-    if exact is None:
-        return node
-    sign, size = exact < 0, abs(exact)
-    whole_number: Node = number(size)
-    if size.denominator != 1:
-        whole_number = ("/", number(size.numerator), number(size.denominator))
-    return ("-", whole_number) if sign else whole_number
+    node = substitute(member, name, value)
+    rational = exact(node)
+    return node if rational is None else fraction(rational)

@@ -1,19 +1,18 @@
 """Sets of real numbers as disjoint intervals with exact ends: union, intersection, complement."""
 
-from fractions import Fraction
+from contextlib import suppress
 from functools import cmp_to_key
 from itertools import pairwise, product
 from math import ceil, floor, inf, isinf
 from typing import NamedTuple
 
 from grpo_verifiers.math.tree import INFINITY, Node, names, number
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.canon import canon, exact
+from grpo_verifiers.math.values.forms import NoFormError
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.reading.budget import spend
 
 MAX_PARTS = 24
-
 _CLEARLY = 1e-9  # relative distance at which two values differ whatever their rounding
 
 
@@ -38,9 +37,7 @@ class Part(NamedTuple):
 
 
 LOWEST = End(("-", INFINITY), -inf)
-
 HIGHEST = End(INFINITY, inf)
-
 EVERYTHING = (Part(LOWEST, False, HIGHEST, False),)
 
 
@@ -67,24 +64,10 @@ def end_of(node: Node) -> End:
     if names(node):
         return End(node, None)
     value = real_value(node)
-    if value is None:
-        value = _zero_or_none(node)
+    if value is None and (rational := exact(node)) is not None:
+        with suppress(OverflowError):  # too large to be put in order
+            value = float(rational)
     return End(node, value)
-
-
-def _zero_or_none(node: Node) -> float | None:
-    exact = _rational(node)
-    try:
-        return None if exact is None else float(exact)
-    except OverflowError:  # too large to be put in order
-        return None
-
-
-def _rational(node: Node) -> Fraction | None:
-    try:
-        return rational(canon(node))
-    except (NotAlgebraicError, UndefinedError, TooBigError):
-        return None
 
 
 def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[Part, ...]:
@@ -113,14 +96,12 @@ def order(left: End, right: End) -> int:
         return (left.at > right.at) - (left.at < right.at)
     if abs(left.at - right.at) > _CLEARLY * max(1.0, abs(left.at), abs(right.at)):
         return 1 if left.at > right.at else -1
-    a, b = _rational(left.node), _rational(right.node)
+    a, b = exact(left.node), exact(right.node)
     if a is not None and b is not None:
         return int(a > b) - int(a < b)
-    try:
+    with suppress(NoFormError):
         if canon(left.node) == canon(right.node):
             return 0
-    except (NotAlgebraicError, UndefinedError, TooBigError):
-        pass
     raise NoRegionError("ends too close to tell apart")
 
 
@@ -217,10 +198,10 @@ def _integer(end: End, inside: bool, step: int) -> float:
         if end.at is None:
             raise NoRegionError("ends with a variable")
         return end.at
-    exact = _rational(end.node)
-    if exact is None and abs(end.at - round(end.at)) < _CLEARLY * max(1.0, abs(end.at)):
+    rational = exact(end.node)
+    if rational is None and abs(end.at - round(end.at)) < _CLEARLY * max(1.0, abs(end.at)):
         raise NoRegionError("an end too close to an integer")
-    value = end.at if exact is None else exact
+    value = end.at if rational is None else rational
     nearest = ceil(value) if step > 0 else floor(value)
     return nearest + step if nearest == value and not inside else nearest
 
@@ -230,20 +211,14 @@ def _end(value: float) -> End:
 
 
 _ZERO, _ONE = End(number(0), 0.0), End(number(1), 1.0)
-
 _ABOVE, _FROM = (Part(_ZERO, False, HIGHEST, False),), (Part(_ZERO, True, HIGHEST, False),)
-
 _BELOW, _UP_TO = (Part(LOWEST, False, _ZERO, False),), (Part(LOWEST, False, _ZERO, True),)
-
 _NATURAL = (Part(_ONE, True, HIGHEST, False),)
-
 NATURAL = (_NATURAL, _FROM)
-
 _SIGNS = {
     "": EVERYTHING, "^+": _ABOVE, "_+": _ABOVE, "_>0": _ABOVE, "^-": _BELOW, "_-": _BELOW, "_<0": _BELOW,
     "_>=0": _FROM, "_<=0": _UP_TO, "^*": complement(point(_ZERO)),
 }  # fmt: skip
-
 NUMBERS = {
     f"mathbb {domain}{sign}": Region(parts, domain) for domain in ("R", "Q", "Z") for sign, parts in _SIGNS.items()
 } | {

@@ -13,6 +13,7 @@ from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.forms import (
     ONE,
     Form,
+    NoFormError,
     NotAlgebraicError,
     TooBigError,
     UndefinedError,
@@ -85,6 +86,14 @@ def canon(node: Node) -> Form:
     if kind in {"f", "log"}:
         return _function(node)
     raise NotAlgebraicError(kind)
+
+
+def exact(node: Node) -> Fraction | None:
+    """The value of an expression that is a rational number; None for all others."""
+    try:
+        return rational(canon(node))
+    except NoFormError:
+        return None
 
 
 def _factorial(form: Form) -> Form:
@@ -179,13 +188,10 @@ def _root(radicand: int, factor: Fraction) -> str:
 # The argument of arcsin and of arctan, with the share of pi; the negative arguments follow.
 _SINES = {key(constant(1)): _HALF, key(constant(_HALF)): Fraction(1, 6), _root(2, _HALF): Fraction(1, 4),
           _root(3, _HALF): Fraction(1, 3)}  # fmt: skip
-
 _TANGENTS = {key(constant(1)): Fraction(1, 4), _root(3, Fraction(1)): Fraction(1, 3),
              _root(3, Fraction(1, 3)): Fraction(1, 6)}  # fmt: skip
-
 _SINES |= {key(constant(-1)): -_HALF, key(constant(-_HALF)): Fraction(-1, 6), _root(2, -_HALF): Fraction(-1, 4),
            _root(3, -_HALF): Fraction(-1, 3), key(constant(0)): Fraction(0)}  # fmt: skip
-
 _TANGENTS |= {key(constant(-1)): Fraction(-1, 4), _root(3, Fraction(-1)): Fraction(-1, 3),
               _root(3, Fraction(-1, 3)): Fraction(-1, 6), key(constant(0)): Fraction(0)}  # fmt: skip
 

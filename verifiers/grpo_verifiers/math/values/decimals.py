@@ -9,14 +9,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from grpo_verifiers.math.tree import Node
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.canon import exact
 from grpo_verifiers.math.values.numeric import real_value
 
 LONG = 2  # more digits than for an exact value make a decimal a rounding of a longer one
-
 MAX_SIGNIFICANT = 17  # digits that a double can vouch for
-
 _ROUNDING = Fraction(2, 10**15)  # relative error of a double after a few operations
 
 
@@ -41,7 +38,7 @@ def decimal_of(node: Node) -> Decimal | None:
     elif kind == "%":
         scale = Fraction(1, 100)
     elif kind == "*" and len(node) == 3 and node[2][0] == "^" and node[2][1] == ("n", 10, None):
-        exponent = _rational(node[2][2])
+        exponent = exact(node[2][2])
         if exponent is None or exponent.denominator != 1 or abs(exponent) > 40:
             return None
         scale = Fraction(10) ** int(exponent)
@@ -57,13 +54,13 @@ def stands_for(gold: Node, answer: Node, digits: int) -> bool:
     if left and right:
         coarse, fine = (left, right) if left.step >= right.step else (right, left)
         return coarse.digits >= digits + LONG and _is_cut(coarse, fine.value, Fraction(0))
-    written, exact = (left, answer) if left else (right, gold)
+    written, other = (left, answer) if left else (right, gold)
     if written is None or written.digits < digits:
         return False
-    value = _rational(exact)
+    value = exact(other)
     if value is not None:
         return not _terminates(value) and _is_cut(written, value, Fraction(0))
-    approximate = real_value(exact)
+    approximate = real_value(other)
     if approximate is None or written.digits > MAX_SIGNIFICANT:
         return False
     return _is_cut(written, Fraction(approximate), _ROUNDING * abs(Fraction(approximate)))
@@ -75,13 +72,6 @@ def _is_cut(written: Decimal, value: Fraction, error: Fraction) -> bool:
         return False
     gap = abs(value) - abs(written.value)
     return -written.step / 2 - error <= gap < written.step + error
-
-
-def _rational(node: Node) -> Fraction | None:
-    try:
-        return rational(canon(node))
-    except (NotAlgebraicError, UndefinedError, TooBigError):
-        return None
 
 
 def _terminates(value: Fraction) -> bool:

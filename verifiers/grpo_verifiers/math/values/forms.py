@@ -12,34 +12,30 @@ from math import gcd
 from grpo_verifiers.reading.budget import spend
 
 MAX_TERMS = 150
-
 MAX_BITS = 6000
-
 MAX_DEGREE = 120
-
 Mono = tuple[int, int, tuple[tuple[str, int], ...]]  # radicand, power of i, generators with exponents
-
 Poly = dict[Mono, Fraction]
-
 Form = tuple[Poly, Poly]  # numerator, denominator
-
 ONE: Mono = (1, 0, ())
-
 UNIT: Poly = {ONE: Fraction(1)}  # the denominator of most forms; forms are never changed
-
 OPAQUE = "?"  # begins the name of a generator that may depend on others
 
 
-class TooBigError(ValueError):
+class NoFormError(ValueError):
+    """An expression without a canonical form."""
+
+
+class TooBigError(NoFormError):
     """A number that is not worth computing: towers of powers, factorials of millions."""
 
 
-class UndefinedError(ValueError):
+class UndefinedError(NoFormError):
     """No value: a division by zero, a difference of infinities."""
 
 
-class NotAlgebraicError(ValueError):
-    """Not one value but a structure, or more terms than this form is good for."""
+class NotAlgebraicError(NoFormError):
+    """A structure of several values, or more terms than this form is good for."""
 
 
 def constant(value: int | Fraction) -> Form:
@@ -71,8 +67,12 @@ def same(left: Form, right: Form) -> bool | None:
     difference = _add(_mul(left[0], right[1]), _mul(right[0], left[1]), -1)
     if not difference:
         return True
-    opaque = any(name.startswith(OPAQUE) for mono in difference for name, _ in mono[2])
-    return None if opaque else False
+    return None if has_opaque(difference) else False
+
+
+def has_opaque(*parts: Poly) -> bool:
+    """Whether a generator that may depend on others is in one of these polynomials."""
+    return any(name.startswith(OPAQUE) for part in parts for mono in part for name, _ in mono[2])
 
 
 def key(form: Form) -> str:

@@ -11,19 +11,14 @@ from grpo_verifiers.reading.budget import spend
 
 # Fixed points, positive and without pattern, so that verdicts never depend on a random state.
 _POINTS = ((0.7391, 1.3127, 0.4219, 2.1173, 1.7741), (1.1931, 0.3461, 2.0459, 0.8837, 1.5227))
-
 _EPSILON = 4e-16
-
 _MARGIN = 1e4
-
 _FUNCTIONS = {
     "sin": cmath.sin, "cos": cmath.cos, "tan": cmath.tan, "sinh": cmath.sinh, "cosh": cmath.cosh, "tanh": cmath.tanh,
     "exp": cmath.exp, "ln": cmath.log, "arcsin": cmath.asin, "arccos": cmath.acos, "arctan": cmath.atan,
     "arcsinh": cmath.asinh, "arccosh": cmath.acosh, "arctanh": cmath.atanh,
 }  # fmt: skip
-
 _RECIPROCAL = {"cot": "tan", "sec": "cos", "csc": "sin"}
-
 _CONSTANTS = {"pi": complex(cmath.pi), "e": complex(math.e), "i": 1j}
 
 

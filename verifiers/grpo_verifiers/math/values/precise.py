@@ -12,13 +12,9 @@ from grpo_verifiers.math.tree import Node, names, walk
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
 DIGITS = 60
-
 AGREE = 40
-
 LARGEST_POINT = 1000
-
 _BENT = {"abs", "root"}  # these have other formulas left and right of a point
-
 _POINTS = (
     ("0.73917", "1.31273", "0.42191", "2.11737", "1.77411", "0.58123"),
     ("-1.19311", "0.34617", "-2.04593", "0.88379", "-1.52279", "1.09171"),
@@ -128,7 +124,6 @@ _ARITHMETIC: dict[str, Callable[[list[Any], Any], Any]] = {
     "!": _factorial,
     "binom": lambda parts, mp: mp.binomial(parts[0], parts[1]),
 }
-
 _NAMES = {
     "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arccot": "acot", "arcsec": "asec", "arccsc": "acsc",
     "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "ln": "log", "Re": "re", "Im": "im",

@@ -7,7 +7,6 @@ from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
 
 _WORK = frozenset({"!", "binom"})
-
 _WORK_FUNCTIONS = frozenset({"gcd", "lcm", "min", "max", "det", "floor", "ceil", "Re", "Im"})
 
 

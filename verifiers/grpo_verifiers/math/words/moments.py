@@ -7,33 +7,22 @@ from typing import NamedTuple
 _MONTHS_LIST = """
 january february march april may june july august september october november december
 """
-
 _MONTHS = _MONTHS_LIST.split()
-
 _MONTH = {name[:size]: value for value, name in enumerate(_MONTHS, start=1) for size in range(3, len(name) + 1)}
-
 _NAMES = "|".join(sorted(_MONTH, key=len, reverse=True))
-
 _CLOCK = re.compile(
     r"(\d{1,2})(?:[:.](\d{2}))?(?::(\d{2}))?\s*(?:(a|p)\.?\s?m\b\.?|o'?clock)?"
     r"(?:\s*(?:in the (morning|afternoon|evening)))?",
     re.IGNORECASE,
 )
-
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-
 _MONTH_FIRST = re.compile(rf"({_NAMES})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE)
-
 _DAY_FIRST = re.compile(
     rf"(?:the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_NAMES})\.?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE
 )
-
 _SLASHES = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}")
-
 _SPELLED = {"noon": (12, 0, "p"), "midnight": (0, 0, "a"), "12 noon": (12, 0, "p"), "12 midnight": (0, 0, "a")}
-
 _DAY_PART = {"morning": "a", "afternoon": "p", "evening": "p"}
-
 MAX_MOMENT = 40
 
 

@@ -9,7 +9,6 @@ import re
 from grpo_verifiers.math.words.numerals import is_numeral
 
 MAX_PHRASE = 4
-
 _QUANTITY_LIST = """
 mil mils mill mills bil
 times plus minus less greater modulus modulo mod dozen dozens half halves thirds quarter quarters tens ones percent
@@ -26,9 +25,7 @@ roughly circa maybe possibly wait but or and nor scores myriads modulos permils 
 micro nano centi deci ppm bps wrong incorrect false loss deficit debt ago each googols trebles
 reams
 """
-
 QUANTITY = frozenset(_QUANTITY_LIST.split())
-
 _NOUNS_LIST = """
 way person people child children man men woman women mouse mice sheep fish deer foot teeth tooth goose geese die dice
 vertex vertices axis axes index indices matrix matrices datum data point points student students boy girl adult kid
@@ -63,7 +60,6 @@ wheat grain feed food ice snow rain air steam cereal soup salad sauce dough crea
 homework work sleep exercise practice tv television music footage storage memory weight mass length width height depth
 distance
 """
-
 _ADJECTIVES_LIST = """
 red orange yellow green blue purple violet pink brown black white gray grey gold silver colored coloured big small
 large tiny little huge tall short long wide old new young distinct different unique separate possible valid ordered
@@ -77,15 +73,10 @@ main major minor local public private interior exterior internal external vertic
 critical stationary inflection nonnegative nontrivial trivial lattice seating standing available remaining missing
 required needed chocolate vanilla more fewer
 """
-
 _OPERATIONS = frozenset({"square", "cube", "root", "more", "fewer"})
-
 _WORD = re.compile(r"[^\W\d_]+")
-
 _HEADS = frozenset(_NOUNS_LIST.split())
-
 _ADJECTIVES = frozenset(_ADJECTIVES_LIST.split())
-
 _IRREGULAR = {
     "people": "person", "children": "child", "men": "man", "women": "woman", "mice": "mouse", "teeth": "tooth",
     "geese": "goose", "dice": "die", "vertices": "vertex", "indices": "index", "matrices": "matrix", "axes": "axis",

@@ -14,34 +14,24 @@ _ONES_LIST = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
 nineteen
 """
-
 ONES = {name: value for value, name in enumerate(_ONES_LIST.split())}
-
 _TENS_LIST = "twenty thirty forty fifty sixty seventy eighty ninety"
-
 TENS = {name: 10 * value for value, name in enumerate(_TENS_LIST.split(), start=2)} | {"fourty": 40}
-
 SCALES = {
     "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "lakh": 10**5,
     "lac": 10**5, "crore": 10**7, "dozen": 12,
 }  # fmt: skip
-
 _IRREGULAR = {"zero": "zeroth", "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth",
               "nine": "ninth", "twelve": "twelfth"}  # fmt: skip
-
 ORDINALS = (
     {_IRREGULAR.get(name, name + "th"): value for name, value in ONES.items()}
     | {name[:-1] + "ieth": value for name, value in TENS.items()}
     | {name + "th": SCALES[name] for name in ("hundred", "thousand", "million", "billion", "trillion")}
 )
-
 # "second" is no fraction, "quarter" and "half" are.
 DENOMINATORS = {name: value for name, value in ORDINALS.items() if value > 2} | {"half": 2, "quarter": 4}
-
 _PLURALS = {name + "s": value for name, value in DENOMINATORS.items()} | {"halves": 2}
-
 _WORD = re.compile(r"[a-z]+")
-
 MAX_WORDS = 14
 
 
@@ -166,7 +156,6 @@ def _whole(words: list[str]) -> int | None:
 
 
 _DIGITS = re.compile(r"(\d{1,9})\s*(?:\^\s*\{?\s*)?(st|nd|rd|th)\}?")
-
 _ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from grpo_verifiers.math.words.nouns import noun_phrase
 
 MAX_UNIT = 120  # characters
-
 _READINGS = 8
 
 
@@ -150,17 +149,13 @@ ruble rubles rouble roubles       = 1 ruble
 franc francs chf                  = 1 franc
 unit units                        = 1 unit
 """
-
 _PREFIXES = {
     "T": ("tera", 12), "G": ("giga", 9), "M": ("mega", 6), "k": ("kilo", 3), "c": ("centi", -2), "d": ("deci", -1),
     "h": ("hecto", 2), "m": ("milli", -3), "µ": ("micro", -6), "u": ("micro", -6), "n": ("nano", -9),
     "p": ("pico", -12),
 }  # fmt: skip
-
 _METRE_ONLY = {"c": "mgLl", "d": "mgLl", "h": "mPa"}
-
 _NEVER = frozenset({"pm", "mh", "cd"})  # afternoon, not picometres
-
 _TIMES_1024 = {"KB": ("B", 3), "kb": ("bit", 3), "Kb": ("bit", 3), "Mb": ("bit", 6), "Gb": ("bit", 9)}
 
 
@@ -202,9 +197,7 @@ def _table() -> dict[str, Unit]:
 
 
 TABLE = _table()
-
 _POUNDS = (TABLE["lb"], TABLE["gbp"])
-
 # "degrees" with C or F is a temperature
 _PHRASES = (
     (re.compile(r"\b[dD]eg(?:ree)?s?\.?\s+(?:[cC]elsius|[cC]entigrade|C)\b"), " celsius "),
@@ -214,7 +207,6 @@ _PHRASES = (
     (re.compile(r"\bnautical miles?\b"), " nmi "),
     (re.compile(r"\blight[- ]years?\b"), " light-year "),
 )  # fmt: skip
-
 _LATEX = (
     (re.compile(r"\\d?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}"), r"(\1)/(\2)"),
     (re.compile(r"\\(?:text|mathrm|mbox|operatorname|rm)\b\s*"), ""),
@@ -222,13 +214,9 @@ _LATEX = (
     (re.compile(r"[{}]"), ""),
     (re.compile(r"(?<=[A-Za-z])\.(?=\s|$)"), " "),
 )
-
 _TOKEN = re.compile(r"\s*(?:(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*|[$€£¢¥])|(?P<exponent>\^?-?\d)(?!\d)|(?P<op>[/()]))")
-
 _BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
-
 _AFTER = {"squared": 2, "cubed": 3}
-
 # What may follow a unit and says nothing about its value.
 _ENDS = re.compile(
     r"(?:\s+|^)(?:in total|in all|in length|in area|in volume|altogether|overall|total|left|left over|remaining|"
