@@ -11,6 +11,7 @@ from typing import Any
 from grpo_verifiers.math.gold import MAX_GOLD
 from grpo_verifiers.math.outcome import Outcome
 from grpo_verifiers.math.tree import Node, names
+from grpo_verifiers.math.words.lexicon import word_list
 
 
 def open_to_algebra(gold: Node, gold_text: str, answer: str) -> bool:
@@ -25,14 +26,7 @@ def open_to_algebra(gold: Node, gold_text: str, answer: str) -> bool:
 
 
 _WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
-# Commands whose meaning an algebra system is known to take whole; what it does not know it may leave out in silence.
-_KNOWN_LIST = """
-frac dfrac tfrac cfrac sqrt sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh log ln exp lg left right
-cdot times div pi infty le leq ge geq lt gt ne neq leqslant geqslant in notin cup cap setminus mathbb mathbf mathrm mid
-lvert rvert vert quad qquad displaystyle text binom emptyset varnothing big Big bigl bigr alpha beta gamma delta epsilon
-varepsilon theta lambda mu nu rho sigma tau phi varphi psi omega eta xi zeta kappa iota lfloor rfloor lceil rceil subset
-"""
-_KNOWN = frozenset(_KNOWN_LIST.split())
+_KNOWN = word_list("commands")
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 # Rows, words, derivatives and marks on what is no name.
 _UNDONE = re.compile(r"\\\\|&|;|\b(?:or|and|not)\b|'|\^\s*\{\s*[(\[]\s*\w+\s*[)\]]|[\d)}\]]\s*_")

@@ -180,10 +180,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
 
 def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
     """Whether an answer in two forms is right in both."""
-    assert gold.node is not None
-    try:
-        node = read(chain)
-    except (ParseError, RecursionError):
+    if gold.node is None or (node := _read_whole(chain)) is None:
         return False
     # f (7) names 7 and does not say it twice
     exact = () if node[0] != "rel" else node[1][-2:-1] if node[2].endswith("~=") else node[1][-2:]
@@ -194,12 +191,16 @@ def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
 
 def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Leaf) -> bool:
     """Whether an answer is right once its remarks are taken off; what cannot be read then is not."""
-    if (rest := without_remarks(text, gold)) is None:
-        return False
+    rest = without_remarks(text, gold)
+    node = None if rest is None else _read_whole(rest)
+    return node is not None and compare(gold, node, options, leaf)[0] is True
+
+
+def _read_whole(text: str) -> Node | None:
     try:
-        return compare(gold, read(rest), options, leaf)[0] is True
+        return read(text)
     except (ParseError, RecursionError):
-        return False
+        return None
 
 
 def _read(text: str, gold: Node, gold_text: str, options: Options) -> tuple[str, Node | None]:

@@ -47,6 +47,11 @@ def closing(text: str, start: int) -> int:
     return -1
 
 
+def has_box(text: str) -> bool:
+    """Whether a box begins anywhere in a text."""
+    return _OPEN.search(text) is not None
+
+
 def boxes(text: str) -> Boxes:
     """Every outermost box that a reader sees, placeholders left out."""
     found: list[Box] = []

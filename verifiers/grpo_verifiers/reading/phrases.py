@@ -51,8 +51,6 @@ _ALTERNATIVE = re.compile(
     r"|\s*[,;]\s*(?:\$[^$\n]{1,40}\$|-?\d[\d.,/]*)\s*(?:[.,;]|\Z)",
     re.IGNORECASE,
 )
-_DOUBT = re.compile(r"\b(?:or|not|maybe|either|neither|no|wait|but|isn't|than|least|most)\b", re.IGNORECASE)
-_SIGN = re.compile(r"[=+*/^_<>|\\]")
 _HASHES = re.compile(
     r"(?<!#)####(?!#)[ \t]*+(?:\*\*)?+([-+]?[ \t]*+\\?[$€£]?[ \t]*+[-+]?[\d.][\d.,/ \t]*+\\?%?)[ \t]*+\.?[ \t]*+\$?"
     r"(?:\*\*)?\.?[ \t]*+$",
@@ -127,7 +125,7 @@ def _stated(text: str, spot: int) -> tuple[str, int] | None:
     if match is None:
         return None
     rest = text[match.end() : match.end() + 2 * MAX_LENGTH]
-    if rest.isspace() or rest.lstrip().startswith(("\\boxed", "<answer")) or (value := sentence_value(rest)) is None:
+    if rest.isspace() or rest.lstrip().startswith(("\\boxed", "<answer")) or (value := _sentence_value(rest)) is None:
         return None
     if _REFUSED.match(rest) or _AGAIN.match(rest):
         return None
@@ -139,7 +137,7 @@ def _stated(text: str, spot: int) -> tuple[str, int] | None:
     return value, match.end()
 
 
-def sentence_value(rest: str) -> str | None:
+def _sentence_value(rest: str) -> str | None:
     """The value at the start of a sentence; what follows it stays on if it may be a unit or a second answer."""
     math = _DELIMITED.match(rest.lstrip(" *"))
     if math:
@@ -209,25 +207,3 @@ def last_number(text: str) -> str | None:
     for last in _NUMBER.finditer(text[-2000:]):  # noqa: B007 - the last match is what is wanted
         pass
     return last.group().strip() if last else None
-
-
-def only_number(text: str) -> str | None:
-    """The one number in a sentence without formulas; None where there are several or doubts."""
-    found = list(_NUMBER.finditer(text))
-    if len({match.group() for match in found}) != 1 or _DOUBT.search(text) or _SIGN.search(text):
-        return None
-    match = found[0]
-    rest = text[: match.start()] + text[match.end() :]
-    return None if any(char.isdecimal() for char in rest) else match.group().strip()
-
-
-def only_math(text: str) -> str | None:
-    """The one formula in a sentence without other numbers; None where there are several or doubts."""
-    spans = list(_DELIMITED.finditer(text))
-    if len(spans) != 1:
-        return None
-    span = spans[0]
-    outside = f"{text[: span.start()]} {text[span.end() :]}"
-    if re.search(r"\d|\\", outside) or _DOUBT.search(outside):
-        return None
-    return next(group for group in span.groups() if group is not None).strip()

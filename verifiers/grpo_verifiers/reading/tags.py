@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from grpo_verifiers.reading.boxes import has_box
 from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.reading.finding import has
 
@@ -40,8 +41,7 @@ def tagged(text: str, tag: str) -> list[Tag]:
 
 def answer_tags(text: str) -> list[Tag]:
     """Every ``<answer>`` with something in it; one around a box is left out, for the box is the answer."""
-    found = tagged(text, "answer")
-    return [tag for tag in found if tag.content.strip() and not re.search(r"\\(?:boxed|fbox)\b", tag.content)]
+    return [tag for tag in tagged(text, "answer") if tag.content.strip() and not has_box(tag.content)]
 
 
 @lru_cache(maxsize=64)

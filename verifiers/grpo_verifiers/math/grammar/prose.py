@@ -10,34 +10,16 @@ from grpo_verifiers.math.grammar.notations import notation
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import INFINITY, Node
+from grpo_verifiers.math.words.lexicon import word_list
 from grpo_verifiers.math.words.nouns import QUANTITY, is_adjective, is_counted
 from grpo_verifiers.math.words.numerals import is_numeral, spoken
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS, is_unit_word
 
 MAX_PROSE = 400
-# Words that say that a value follows.
-_DIRECT_LIST = """
-is are was were be equals equal exactly only just precisely get gets have has had find obtain answer result solution
-that therefore thus so hence gives makes total altogether needs costs takes earns contains
-"""
-_DIRECT = frozenset(_DIRECT_LIST.split())
-_LEAD_LIST = """
-the a an then final correct value our my it we he she they you will to there number amount count of for this that
-these all in required desired which by given length width height area volume perimeter circumference distance radius
-diameter side probability chance mean average median mode range ratio date cost price profit revenue speed time age
-weight mass angle measure slope remainder quotient product sum difference maximum minimum largest smallest greatest
-common divisor how many much simplified expression fraction equation function limit integral determinant such ordered
-possible different distinct integer integers real prime surface hypotenuse coefficient constant term roots y-intercept
-x-intercept can be units digit digits intersection coordinates point
-"""
-_LEAD = frozenset(_LEAD_LIST.split()) | _DIRECT
-# "a total of 5" is 5, "the square of 5" and "the number of divisors of 5" are not.
-_OF_LIST = """
-total value area volume length width height perimeter distance probability chance answer result cost price speed
-remainder measure
-"""
-_OF = frozenset(_OF_LIST.split())
+_DIRECT = word_list("direct")
+_LEAD = word_list("lead") | _DIRECT
+_OF = word_list("of")
 _SHORT = QUANTITY | {"per", "of", "the", "and", "in", "all", "sq", "cu", "to", "old", "ft", "th", "ten", "mod"}
 _SIGNS = {"minus": "-", "negative": "-", "plus": "", "positive": ""}
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
+from grpo_verifiers.math.words.lexicon import section
 from grpo_verifiers.math.words.nouns import noun_phrase
 
 MAX_UNIT = 120  # characters
@@ -38,117 +39,6 @@ class Unit(NamedTuple):
         return Unit(self.scale * other.scale**exponent, kept, self.adjectives | other.adjectives)
 
 
-# symbol or names: definition. A star: the symbol takes metric prefixes, in names the words kilo, milli and so on.
-_DEFINITIONS = """
-m*                                = 1 m
-g*                                = 1/1000 kg
-s* sec secs                       = 1 s
-A* amp amps                       = 1 A
-K*                                = 1 K
-mol*                              = 1 mol
-N*                                = 1 kg m s^-2
-J*                                = 1 kg m^2 s^-2
-W*                                = 1 kg m^2 s^-3
-Pa*                               = 1 kg m^-1 s^-2
-Hz*                               = 1 s^-1
-C*                                = 1 A s
-V*                                = 1 kg m^2 s^-3 A^-1
-F*                                = 1 kg^-1 m^-2 s^4 A^2
-ohm* Ω*                           = 1 kg m^2 s^-3 A^-2
-T*                                = 1 kg s^-2 A^-1
-Wb*                               = 1 kg m^2 s^-2 A^-1
-H*                                = 1 kg m^2 s^-2 A^-2
-L* l*                             = 1/1000 m^3
-eV*                               = 1602176634/10000000000000000000000000000 kg m^2 s^-2
-cal*                              = 4184/1000 kg m^2 s^-2
-bar*                              = 100000 kg m^-1 s^-2
-bit*                              = 1 bit
-B* byte*                          = 8 bit
-meter* metre*                     = 1 m
-gram* gramme*                     = 1/1000 kg
-second*                           = 1 s
-ampere*                           = 1 A
-kelvin* kelvins                   = 1 K
-mole*                             = 1 mol
-newton*                           = 1 kg m s^-2
-joule*                            = 1 kg m^2 s^-2
-watt*                             = 1 kg m^2 s^-3
-pascal*                           = 1 kg m^-1 s^-2
-hertz*                            = 1 s^-1
-coulomb*                          = 1 A s
-volt*                             = 1 kg m^2 s^-3 A^-1
-farad*                            = 1 kg^-1 m^-2 s^4 A^2
-tesla*                            = 1 kg s^-2 A^-1
-weber*                            = 1 kg m^2 s^-2 A^-1
-henry* henries                    = 1 kg m^2 s^-2 A^-2
-liter* litre*                     = 1/1000 m^3
-electronvolt*                     = 1602176634/10000000000000000000000000000 kg m^2 s^-2
-calorie*                          = 4184/1000 kg m^2 s^-2
-kilos kgs                         = 1 kg
-cms                               = 1/100 m
-kms                               = 1000 m
-micron microns                    = 1/1000000 m
-cc ccs                            = 1/1000000 m^3
-Å angstrom angstroms              = 1/10000000000 m
-t tonne tonnes                    = 1000 kg
-ton tons                          = 1 ton
-ha hectare hectares               = 10000 m^2
-acre acres                        = 40468564224/10000000 m^2
-inch inches in                    = 254/10000 m
-ft foot feet                      = 3048/10000 m
-yd yds yard yards                 = 9144/10000 m
-mi mile miles                     = 1609344/1000 m
-nmi                               = 1852 m
-lb lbs                            = 45359237/100000000 kg
-oz ounce ounces                   = 45359237/1600000000 kg
-gal gallon gallons                = 1 gallon
-qt quart quarts                   = 1/4 gallon
-pt pint pints                     = 1/8 gallon
-cup cups                          = 1/16 gallon
-tbsp tablespoon tablespoons       = 1/256 gallon
-tsp teaspoon teaspoons            = 1/768 gallon
-min mins minute minutes           = 60 s
-h hr hrs hour hours               = 3600 s
-d day days                        = 86400 s
-wk wks week weeks                 = 604800 s
-month months mo                   = 1 month
-yr yrs year years                 = 12 month
-decade decades                    = 120 month
-century centuries                 = 1200 month
-mph                               = 1609344/3600000 m s^-1
-kmh kph kmph                      = 1000/3600 m s^-1
-fps                               = 3048/10000 m s^-1
-mps                               = 1 m s^-1
-knot knots                        = 1852/3600 m s^-1
-rpm                               = 1/60 ~revolution s^-1
-rps                               = 1 ~revolution s^-1
-atm atmosphere atmospheres        = 101325 kg m^-1 s^-2
-psi                               = 1 psi
-hp horsepower                     = 1 horsepower
-rad rads radian radians           = 1 rad
-sr steradian steradians           = 1 rad^2
-Wh                                = 3600 kg m^2 s^-2
-kWh                               = 3600000 kg m^2 s^-2
-deg degs degree degrees           = 1 degree
-arcminute arcminutes              = 1/60 degree
-arcsecond arcseconds              = 1/3600 degree
-degC celsius centigrade           = 1 celsius
-degF fahrenheit                   = 1 fahrenheit
-decibel decibels dB               = 1 decibel
-dollar dollars usd bucks buck $   = 1 dollar
-cent cents penny pennies ¢        = 1/100 dollar
-euro euros eur €                  = 1 euro
-gbp sterling £                    = 1 gbp
-pence                             = 1/100 gbp
-yen jpy ¥                         = 1 yen
-yuan rmb cny                      = 1 yuan
-rupee rupees inr rs               = 1 rupee
-peso pesos                        = 1 peso
-won krw                           = 1 won
-ruble rubles rouble roubles       = 1 ruble
-franc francs chf                  = 1 franc
-unit units                        = 1 unit
-"""
 _PREFIXES = {
     "T": ("tera", 12), "G": ("giga", 9), "M": ("mega", 6), "k": ("kilo", 3), "c": ("centi", -2), "d": ("deci", -1),
     "h": ("hecto", 2), "m": ("milli", -3), "µ": ("micro", -6), "u": ("micro", -6), "n": ("nano", -9),
@@ -184,7 +74,7 @@ def _prefixed(name: str, unit: Unit) -> dict[str, Unit]:
 def _table() -> dict[str, Unit]:
     found: dict[str, Unit] = {}
     plain: dict[str, Unit] = {}
-    for line in _DEFINITIONS.strip().splitlines():
+    for line in section("units").splitlines():
         names, _, definition = line.partition("=")
         unit = _definition(definition)
         for name in names.split():
