@@ -86,10 +86,11 @@ def without_remarks(text: str, gold: Node) -> str | None:
     found = _CONSTANT.sub("+ C", _SPACES.sub(" ", without_text_commands(found)).strip(" `"))
     if _DENIED.search(found):
         return None
-    found = found.replace("\\equiv", "=") if _is_function(gold) else found
+    if function := _is_function(gold):
+        found = found.replace("\\equiv", "=")
     if (match := _INTEGER.search(found)) is not None:
         return f"{found[: match.start()]}, {match['a'] or match['b'] or match['c']} \\in \\mathbb{{Z}}"
-    if _is_function(gold) and (match := _EVERYWHERE.search(found)) is not None:
+    if function and (match := _EVERYWHERE.search(found)) is not None:
         return found[: match.start()]
     if gold[0] == "rel":
         found = _FOR_ALL.sub("", found)

@@ -29,6 +29,10 @@ def show(node: Node) -> str:
             text = "" if (value := exact(node)) is None else str(value)
         except ValueError:  # more digits than Python writes out
             text = ""
+    return _short(text)
+
+
+def _short(text: str) -> str:
     return text if text and len(text) <= MAX_SHOWN else "the answer"
 
 
@@ -37,9 +41,7 @@ def apart(gold: Node, answer: Node) -> Outcome | None:
     if (value := exact_value(answer)) is None or (expected := exact_value(gold)) is None or value == expected:
         return None
     spend(4)
-    return False, _difference(
-        *(text if len(text := str(side)) <= MAX_SHOWN else "the answer" for side in (value, expected))
-    )
+    return False, _difference(_short(str(value)), _short(str(expected)))
 
 
 def _difference(answer: str, gold: str) -> str:
