@@ -1,4 +1,4 @@
-"""How good a model is on a dataset: pass@1, pass@k and majority@k with intervals, from samples judged by verifiers."""
+"""The accuracy of a model on a dataset: pass@1, pass@k and majority@k with intervals, judged by verifiers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""pass@k and majority@k of one question, exactly: expectations over which k of its n samples are looked at.
+"""Exact pass@k and majority@k of one question: expectations over all choices of k of its n samples.
 
 Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (arXiv 2107.03374), equation 1; Wang et al. 2022,
 "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (arXiv 2203.11171), for the vote.
@@ -10,15 +10,15 @@ from math import exp, lgamma, log
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Chance that at least one of ``k`` samples is right, drawn without replacement from ``n`` of which ``c`` are.
+    """Probability that one of ``k`` samples is right, drawn without replacement from ``n``, of which ``c`` are right.
 
-    ``1 - C(n-c, k) / C(n, k)`` is unbiased for the chance under k fresh samples. It is computed as a product of factors
-    between 0 and 1, so that no binomial coefficient overflows.
+    ``1 - C(n-c, k) / C(n, k)`` is unbiased for the probability under k fresh samples. It is computed as a product of
+    factors between 0 and 1, since binomial coefficients overflow.
 
     Args:
-        n: samples of the question.
-        c: how many of them are right.
-        k: how many are looked at.
+        n: number of samples of the question.
+        c: number of right ones.
+        k: number of drawn samples.
 
     Raises:
         ValueError: not ``0 <= c <= n`` and ``1 <= k <= n``.
@@ -33,17 +33,16 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def maj_at_k(right: Sequence[int], wrong: Sequence[int], k: int, silent: int = 0) -> float:
-    """Chance that a vote among ``k`` samples elects a right answer, the samples drawn without replacement.
+    """Probability that a vote among ``k`` samples, drawn without replacement, elects a right answer.
 
-    The expectation is exact, not resampled: over all subsets of k samples, and over the winner where several answers
-    lead, each of which then wins with the same chance. Samples without an answer do not vote; a vote without any voter
-    elects nothing.
+    The expectation over all subsets of k samples is exact; in a tie every leader wins with the same probability.
+    Samples without an answer do not vote, and a vote without voters elects no answer.
 
     Args:
-        right: samples of each answer that is right, usually one number.
-        wrong: samples of each wrong answer.
-        k: how many samples vote.
-        silent: samples without an answer.
+        right: number of samples of each right answer, usually one number.
+        wrong: number of samples of each wrong answer.
+        k: number of samples in the vote.
+        silent: number of samples without an answer.
 
     Raises:
         ValueError: a count is negative, or there are fewer samples than ``k``.
@@ -63,8 +62,8 @@ def _maj_at_k(right: tuple[int, ...], wrong: tuple[int, ...], k: int, silent: in
         most = max(classes, default=0)
         leaders = classes.count(most)
         return right.count(most) / leaders if most else 0.0
-    # Independent binomial draws of the same rate, given that they sum to k, are the draw without replacement; with the
-    # rate k/n that sum is likely enough for every term, all positive, to keep its precision.
+    # Independent binomial draws of one rate, conditioned on the sum k, are the draw without replacement. At rate k/n
+    # the sum is likely, and all terms are positive, so no precision is lost.
     rate = k / n
     whole = _binomial(n, k, rate)
     chance = 0.0
@@ -79,7 +78,7 @@ def _maj_at_k(right: tuple[int, ...], wrong: tuple[int, ...], k: int, silent: in
 
 
 def _ties(others: Sequence[int], silent: int, votes: int, left: int, rate: float) -> list[float]:
-    """Weight of ``left`` samples spread over the others and the silent, none above ``votes``; by how many tie."""
+    """Weights of ``left`` samples spread over the others and the silent, none above ``votes``, by number of ties."""
     most_ties = left // votes
     table = [[0.0] * (left + 1) for _ in range(most_ties + 1)]  # (others that tie, samples spread so far)
     for drawn in range(min(silent, left) + 1):

@@ -1,10 +1,9 @@
-"""How sure a mean over questions is, when each question was sampled several times.
+"""Confidence intervals of means over questions with several samples each.
 
-Samples of one question resemble each other, so the question is the unit: what varies is the estimate from question to
-question. The interval is Wilson's (1927) with an effective number of samples, the number of independent trials whose
-mean would vary as much (Korn and Graubard 1998, for surveys in clusters). With one sample a question it is Wilson's
-own; unlike a normal interval it never leaves [0, 1], nor does it shrink to a point when all questions are answered
-alike.
+Samples of one question are correlated, so the question is the unit of variation. The interval is Wilson's (1927) with
+an effective number of samples: that of independent trials with the same variance of the mean (Korn and Graubard 1998,
+for clustered surveys). With one sample for each question it is Wilson's own. Unlike a normal interval it stays within
+[0, 1] and keeps a width when all questions agree.
 """
 
 from collections.abc import Sequence
@@ -15,13 +14,13 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and where it probably lies.
+    """A mean and its confidence interval.
 
     Attributes:
-        value: the mean over questions.
+        value: mean over questions.
         low: lower end of the interval.
         high: upper end.
-        questions: how many went in.
+        questions: number of questions.
     """
 
     value: float
@@ -37,10 +36,10 @@ def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.9
     """The mean of one number in [0, 1] for each question, with its interval.
 
     Args:
-        values: the estimate of each question.
-        samples: samples of each question, on average: the mean is never taken for surer than that many independent
-            trials would make it.
-        confidence: how often the interval should hold the truth.
+        values: estimate of each question.
+        samples: average number of samples of a question; the interval is never narrower than for that many independent
+            trials each.
+        confidence: coverage of the interval.
 
     Raises:
         ValueError: there are no questions, or a value is outside [0, 1].
@@ -56,12 +55,12 @@ def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.9
         trials = min(trials, mean * (1 - mean) / (spread / questions))
     middle = (mean + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * sqrt(mean * (1 - mean) / trials + z * z / (4 * trials * trials))
-    # Rounding could leave the mean itself outside at 0 and 1.
+    # At 0 and 1, rounding could put the mean itself outside.
     return Estimate(mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half)), questions)
 
 
 def mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """The mean of any number for each question, such as a score or a paired difference, with a normal interval."""
+    """The mean of one number for each question, such as a score or a paired difference, with a normal interval."""
     questions = _count(values)
     middle = sum(values) / questions
     if questions == 1:

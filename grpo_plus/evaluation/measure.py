@@ -1,9 +1,9 @@
-"""``measure`` in a config: how good the model is on held-out rows before training and after it, by the run's verifiers.
+"""``measure`` in a config: the accuracy on held-out rows before and after training, by the run's verifiers.
 
     measure: {split: test, n: 4}
 
-The same samples' seeds serve both times, so that the difference is the training's. Every process measures its share of
-the rows. The samples are kept in ``output_dir/measure``.
+Both times use the same seeds, so only training makes a difference. Every process measures its share of the rows. The
+samples are stored in ``output_dir/measure``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from grpo_verifiers.options import Matches, Range
 
 FOLDER = "measure"
 WIDTH = 100
-"""Of the table, where the output is no terminal."""
+"""Width of the table outside a terminal."""
 
 
 class MeasureSettings(TypedDict, total=False):
@@ -54,15 +54,15 @@ class Measure:
     """The two measurements of one run.
 
     Attributes:
-        found: by their names, ``before`` and ``after``.
+        found: evaluations by name, ``before`` and ``after``.
     """
 
     def __init__(self, settings: Mapping[str, Any], trainer: Any, rows: Any) -> None:
-        """Hold what is measured.
+        """Check that the run can be measured.
 
         Args:
-            settings: the mapping of the config, without problems.
-            trainer: fully built.
+            settings: the valid mapping of the config.
+            trainer: the complete trainer.
             rows: held-out rows with their prompts.
 
         Raises:
@@ -88,11 +88,11 @@ class Measure:
         self.found: dict[str, Evaluation] = {}
 
     def take(self, when: str, *, resumes: bool = False) -> str:
-        """Measure now; returns a line about it.
+        """Measure now, and return a line with the result.
 
         Args:
             when: ``before`` or ``after``.
-            resumes: the run goes on from a checkpoint, so that an earlier measurement still stands.
+            resumes: the run resumes from a checkpoint, so an earlier measurement is still valid.
         """
         trainer, args = self._trainer, self._trainer.args
         drawing = Drawing(
@@ -137,7 +137,7 @@ class Measure:
         return f"Accuracy {when} training: {self._headline(found)}."
 
     def summary(self) -> list[str]:
-        """Both measurements side by side, and the gain."""
+        """Lines with both measurements side by side, and the gain."""
         import sys
 
         from rich.console import Console
@@ -160,7 +160,7 @@ class Measure:
         return lines
 
     def fact(self) -> str:
-        """Both in a few words, for a model card."""
+        """Both measurements in a few words, for a model card."""
         return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
 
     def _what(self) -> list[str]:
@@ -174,7 +174,7 @@ class Measure:
         return ", ".join(f"{label} {percent(results.accuracy)}" for label, results in self._rewarded(found).items())
 
     def _rewarded(self, found: Evaluation) -> dict[str, Results]:
-        """Those of verifiers that count for the reward; the others are in the table only."""
+        """The results of verifiers with a weight; the others are in the table only."""
         unpaid = {live.verifier.label for live in self._trainer.verification.live if live.weight == 0}
         return {label: results for label, results in found.results.items() if label not in unpaid}
 
@@ -188,5 +188,5 @@ class Measure:
         return Store(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
 
     def _shared(self, done: Sequence[Sample]) -> set[tuple[int, int]]:
-        """What the first process has already, known to all."""
+        """The samples of the first process, broadcast to all."""
         return {tuple(pair) for pair in _trl.gather_objects([(sample.row, sample.sample) for sample in done])}

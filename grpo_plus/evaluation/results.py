@@ -23,11 +23,11 @@ class Sample:
     Attributes:
         row: number of the row in its dataset.
         sample: number of the completion among those of the row.
-        prompt: as given to the verifiers.
+        prompt: the verifiers' prompt.
         completion: the text, without special tokens.
-        tokens: how many were drawn.
-        cut_off: whether it ran out of tokens instead of ending.
-        verdicts: for each verifier's label the score, the status and the detail.
+        tokens: number of drawn tokens.
+        cut_off: true if it ran out of tokens.
+        verdicts: by the verifier's label: score, status and detail.
     """
 
     row: int
@@ -44,10 +44,10 @@ class Sample:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Sample":
-        """What `as_json` gave.
+        """The sample that `as_json` turned into a mapping.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the mapping is no sample.
         """
         try:
             made = cls(**values)
@@ -62,15 +62,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Results:
-    """What one verifier's verdicts amount to.
+    """The estimates from one verifier's verdicts.
 
     Attributes:
-        label: of the verifier.
-        score: mean score; None where it applied to nothing.
-        passes: pass@k by k: the chance that one of k samples is right.
-        majorities: majority@k by k; empty for a verifier that knows no equal answers.
-        statuses: how often each status came up.
-        by_row: share of right samples of each row that it applied to.
+        label: label of the verifier.
+        score: mean score; None if it applied to no sample.
+        passes: pass@k by k: the probability that one of k samples is right.
+        majorities: majority@k by k; empty for a verifier that cannot compare answers.
+        statuses: number of verdicts by status.
+        by_row: share of right samples by row, of the rows that it applied to.
     """
 
     label: str
@@ -82,7 +82,7 @@ class Results:
 
     @property
     def accuracy(self) -> Estimate | None:
-        """pass@1, the share of right samples; None where the verifier applied to nothing."""
+        """pass@1, the share of right samples; None if the verifier applied to no sample."""
         return self.passes.get(1)
 
     def as_json(self) -> dict[str, Any]:
@@ -101,12 +101,12 @@ class Results:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All samples, and what each verifier's verdicts amount to.
+    """All samples, and the estimates for each verifier.
 
     Attributes:
-        samples: in the order of rows.
-        results: by the verifiers' labels, in their order.
-        notes: what the reader of the numbers should know.
+        samples: samples in the order of rows.
+        results: results by the verifiers' labels, in their order.
+        notes: remarks on the numbers.
     """
 
     samples: Sequence[Sample]
@@ -120,10 +120,10 @@ class Evaluation:
         """Estimate everything from samples.
 
         Args:
-            samples: of any number of rows, in any order.
-            verifiers: those whose verdicts the samples hold.
-            ks: for pass@k and majority@k; 1 is always among them.
-            notes: kept.
+            samples: samples of any number of rows, in any order.
+            verifiers: the verifiers whose verdicts the samples hold.
+            ks: the k of pass@k and majority@k; 1 is added.
+            notes: remarks on the numbers.
         """
         ordered = sorted(samples, key=lambda sample: (sample.row, sample.sample))
         results = {verifier.label: _results(verifier, ordered, sorted({1, *ks})) for verifier in verifiers}
@@ -141,7 +141,7 @@ class Evaluation:
 
 
 def gain(before: Results, after: Results) -> Estimate | None:
-    """How much the share of right samples rose, paired over the rows that both have; None where there are none."""
+    """The rise of the share of right samples, paired over the rows of both; None if they share no row."""
     shared = before.by_row.keys() & after.by_row.keys()
     return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None
 
@@ -152,7 +152,7 @@ def _results(verifier: "Verifier", samples: Sequence[Sample], ks: Sequence[int])
     for sample in samples:
         verdict = sample.verdicts[verifier.label]
         statuses[verdict["status"]] += 1
-        if verdict["score"] is not None:  # what cannot be judged is no failure of the model
+        if verdict["score"] is not None:  # a sample that cannot be judged does not count against the model
             rows.setdefault(sample.row, []).append(sample)
     if not rows:
         return Results(verifier.label, None, {}, {}, statuses, {})

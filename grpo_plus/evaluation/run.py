@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Report = Callable[[Sequence[Sample]], None]
 BATCH = 128
-"""Completions drawn together, unless told otherwise; fewer are in flight where memory is short."""
+"""Default number of completions in a batch; fewer run side by side if memory is short."""
 
 
 def evaluate(
@@ -36,26 +36,26 @@ def evaluate(
 ) -> Evaluation:
     """Draw ``n`` completions of every row, have them judged, and estimate how good the model is.
 
-    Every completion has a seed of its own, made of ``seed``, the number of its row and its own: neither the batch size
-    nor what else is evaluated changes what is drawn, up to rounding of the logits. (A model that must generate by
-    itself, such as one with a sliding window, draws with one seed a batch; a note says so.)
+    Every completion has its own seed, made of ``seed``, its row and its number: batch size and other rows do not change
+    the draw, up to rounding of the logits. (A model that must generate by itself, such as one with a sliding window,
+    uses one seed for each batch; a note says so.)
 
     Args:
-        model: unwrapped causal language model; its mode and the random state are left as they were.
-        tokenizer: of the model.
-        rows: a dataset or list of mappings, with the column ``prompt`` (text or conversation) and what verifiers read.
+        model: unwrapped causal language model; its mode and the random state do not change.
+        tokenizer: tokenizer of the model.
+        rows: a dataset or list of mappings, with ``prompt`` (text or conversation) and the columns of the verifiers.
         verifiers: one or several.
         n: completions of each row.
-        ks: for pass@k and majority@k, each at most ``n``.
-        drawing: how tokens are chosen.
-        seed: of the evaluation.
-        batch: completions drawn together.
+        ks: the k of pass@k and majority@k, each at most ``n``.
+        drawing: sampling settings.
+        seed: seed of the evaluation.
+        batch: completions in a batch.
         verifier_column: column that names the verifier of each row.
         done: samples of an earlier part of the same evaluation, which are not drawn again.
-        report: is given the samples of each batch when they have been judged.
+        report: receives the samples of each batch after they are judged.
 
     Raises:
-        ValueError: numbers that do not fit together, or a prompt that cannot be read.
+        ValueError: numbers contradict each other, or a prompt cannot be read.
         ColumnError: a column is missing.
     """
     verifiers = list(verifiers) if isinstance(verifiers, list | tuple) else [verifiers]  # type: ignore[list-item]
@@ -81,10 +81,10 @@ def evaluate(
 
 
 def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:
-    """Refuse numbers that do not fit together.
+    """Refuse numbers that contradict each other.
 
     Raises:
-        ValueError: all of them.
+        ValueError: the message has all problems.
     """
     problems = [*value_problems("n", n, Whole), *value_problems("batch", batch, Whole)]
     if not problems:
@@ -99,12 +99,12 @@ def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:
 
 
 def pairs_of(rows: Sequence[int], n: int, done: Collection[tuple[int, int]] = frozenset()) -> list[tuple[int, int]]:
-    """Row and sample numbers of what is to be drawn."""
+    """Row and sample numbers of the missing samples."""
     return [(row, sample) for row in rows for sample in range(n) if (row, sample) not in done]
 
 
 def notes_on(sampler: Sampler) -> list[str]:
-    """What the reader of the numbers should know about how they came about."""
+    """Remarks on how the samples were drawn."""
     if sampler.refusal is None:
         return []
     return [f"The model generates by itself ({sampler.refusal}), so that draws depend on the batch size."]
@@ -161,7 +161,7 @@ def _submit(
 ) -> tuple[list[Any], list[Any], list[list[int]], list[Sample]]:
     prompts = [given["prompt"] for given in inputs]
     texts = [sampler.text(ids) for ids in drawn]
-    # As a trainer hands them over: the answer to a conversation is a turn of it.
+    # As in training: the answer to a conversation is a turn of it.
     completions = [
         text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
         for prompt, text in zip(prompts, texts, strict=True)

@@ -1,4 +1,4 @@
-"""Draw completions so that each depends on its own seed: not on the batch it was in, nor on the order of the rows."""
+"""Draw completions that depend on their own seeds only, not on the batch or the order of the rows."""
 
 import hashlib
 import random
@@ -48,7 +48,7 @@ class Drawing:
 
 
 def seed_of(seed: int, row: int, sample: int) -> int:
-    """The seed of one completion: of the evaluation's seed, the row's number and the sample's."""
+    """The seed of one completion, from the evaluation's seed and the numbers of row and sample."""
     text = f"{seed}/{row}/{sample}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
@@ -57,24 +57,24 @@ class Sampler:
     """Completes prompts with a causal language model.
 
     Attributes:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         stops: tokens that end a completion.
-        refusal: why the model must generate by itself, in words; None if it need not.
+        refusal: reason why the model must generate by itself; None if our decoder can.
     """
 
     def __init__(
         self, model: Any, tokenizer: Any, drawing: Drawing, template_keywords: Mapping[str, Any] | None = None
     ) -> None:
-        """Look at the model once.
+        """Inspect the model.
 
         Args:
-            model: unwrapped, with or without adapters; its mode is left as it was.
-            tokenizer: of the model.
-            drawing: how tokens are chosen.
+            model: unwrapped model, with or without adapters; its mode does not change.
+            tokenizer: tokenizer of the model.
+            drawing: sampling settings.
             template_keywords: further arguments of the chat template.
 
         Raises:
-            ValueError: no token ends a completion's padding, since the tokenizer has neither a pad nor an end token.
+            ValueError: the tokenizer has neither a pad token nor an end token.
         """
         self._model = model
         self.tokenizer = tokenizer
@@ -89,10 +89,10 @@ class Sampler:
         self._device = next(model.parameters()).device
 
     def tokenize(self, prompt: Any) -> list[int]:
-        """Ids of a prompt: text as it is, a conversation through the chat template.
+        """Ids of a prompt; a conversation goes through the chat template.
 
         Raises:
-            ValueError: there is a conversation and no chat template, or nothing to complete.
+            ValueError: a conversation without a chat template, or an empty prompt.
         """
         tokenizer = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         if isinstance(prompt, str):
@@ -109,7 +109,7 @@ class Sampler:
         return ids
 
     def complete(self, prompts: Sequence[list[int]], seeds: Sequence[int]) -> list[list[int]]:
-        """Tokens of one completion for each prompt, the one that ended it included.
+        """Tokens of one completion for each prompt, with the end token.
 
         Where the model must generate by itself (`refusal` says why), the first seed serves the whole batch.
         """
@@ -120,12 +120,12 @@ class Sampler:
             return self._generate(prompts)
 
     def text(self, ids: Sequence[int]) -> str:
-        """A completion as its verifier gets it: without special tokens."""
+        """The text of a completion for its verifier, without special tokens."""
         decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return decoded
 
     def is_cut_off(self, ids: Sequence[int]) -> bool:
-        """Whether a completion ran out of tokens instead of ending."""
+        """True if a completion ran out of tokens."""
         return not ids or ids[-1] not in self.stops
 
     @property

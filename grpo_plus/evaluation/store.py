@@ -1,7 +1,7 @@
-"""Samples in a file as they come, so that an evaluation that was cut off goes on where it was.
+"""Store samples as they are drawn, so that the same command resumes an unfinished evaluation.
 
-``samples.jsonl`` holds one sample a line; ``samples.json`` beside it holds what was asked for and, in the end, the
-results. A file is taken up again only by an evaluation that asks for the same; anything else it refuses to write over.
+``samples.jsonl`` holds one sample a line; ``samples.json`` holds the settings and, at the end, the results. Only an
+evaluation with the same settings resumes a file; others refuse to overwrite it.
 """
 
 import json
@@ -22,21 +22,21 @@ class Store:
     """The samples of one evaluation, on disk.
 
     Attributes:
-        path: of the samples.
-        beside: of the settings and results.
+        path: file of the samples.
+        beside: file of the settings and results.
         done: samples of an earlier part of the same evaluation.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
-        """Open the file, or take it up again.
+        """Create the file, or resume it.
 
         Args:
-            path: of the samples, ending in ``.jsonl``.
-            settings: what makes two evaluations the same.
-            overwrite: throw away what is there.
+            path: file of the samples, ending in ``.jsonl``.
+            settings: settings that identify the evaluation.
+            overwrite: discard an existing file.
 
         Raises:
-            StoreError: the file holds something else, cannot be read, or cannot be written.
+            StoreError: the file belongs to another evaluation, cannot be read, or cannot be written.
         """
         if path.suffix != ".jsonl":
             raise StoreError(f"the samples file is {path}, but its name must end in .jsonl.")
@@ -54,7 +54,7 @@ class Store:
             raise StoreError(f"the samples file {path} cannot be written: {error}.") from error
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Write samples down."""
+        """Append samples."""
         try:
             self._file.write("".join(map(_line, samples)))
             self._file.flush()
@@ -72,7 +72,7 @@ class Store:
         write_whole(self.beside, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def _taken_up(self) -> list[Sample]:
@@ -100,7 +100,7 @@ class Store:
         except UnicodeDecodeError as error:
             raise StoreError(f"{self.path} is no text ({error}). Name another file, or pass --overwrite.") from error
         if lines and not lines[-1].endswith("\n"):
-            lines.pop()  # cut off while it was being written
+            lines.pop()  # cut by a kill while it was written
         samples = []
         for number, line in enumerate(lines, 1):
             try:

@@ -1,7 +1,7 @@
-"""What a card was measured to need on top of the planner's parts: fitted, stored, and found again.
+"""The memory that a card was measured to need beyond the planner's parts: fit, store and load the measurement.
 
-The parts of the formula are arithmetic; what the allocator and CUDA add is not. Two depths of the same model separate
-what grows with the parts (a factor) from what does not (a constant), for the update and for the rollout.
+The parts of the formula are arithmetic; the shares of the allocator and of CUDA are measured. Two depths of the same
+model separate a factor of the parts from a constant, for the update and for the rollout.
 """
 
 import importlib.metadata
@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import linear_regression
 from typing import Any
 
 from grpo_plus.memory.estimate import ASSUMED, GIB, Line, Slack
@@ -19,11 +20,11 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 BELIEVED = (0.5, 3.0)
-"""Factors outside of this say that something else was measured than what the formula describes."""
+"""Plausible factors; outside of them something else than the formula's parts was measured."""
 
 
 class CalibrationError(ValueError):
-    """The measurements give no correction; the message says why."""
+    """Measurements without a usable correction; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,10 @@ class Point:
 
     Attributes:
         phase: ``train`` or ``rollout``.
-        layers: of the model that ran.
-        planned: the sum of the formula's parts, in bytes.
-        reserved: the most that PyTorch held, in bytes.
-        allocated: the most of it that was in use.
+        layers: layers of the model that ran.
+        planned: sum of the formula's parts, in bytes.
+        reserved: peak of PyTorch's reserved memory, in bytes.
+        allocated: peak of PyTorch's allocated memory, in bytes.
     """
 
     phase: str
@@ -47,13 +48,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and what follows from it.
+    """A measurement and its correction.
 
     Attributes:
         card: name of the card.
-        torch: its version then.
-        bitsandbytes: its version then.
-        model: whose shape was measured.
+        torch: version of torch.
+        bitsandbytes: version of bitsandbytes.
+        model: name of the measured model.
         slack: the correction.
     """
 
@@ -65,17 +66,17 @@ class Calibration:
 
     @property
     def key(self) -> str:
-        """What it is stored under."""
+        """The key in the file."""
         return key_of(self.card, self.torch, self.bitsandbytes)
 
 
 def key_of(card: str, torch: str, bitsandbytes: str) -> str:
-    """What a measurement holds for: another card, or another version, needs another one."""
+    """The validity of a measurement: another card or version needs its own."""
     return f"{card}, torch {torch}, bitsandbytes {bitsandbytes}"
 
 
 def versions() -> tuple[str, str]:
-    """The installed torch and bitsandbytes; ``none`` for what is not there."""
+    """The versions of torch and bitsandbytes; ``none`` for a missing package."""
     found = []
     for name in ("torch", "bitsandbytes"):
         try:
@@ -88,12 +89,11 @@ def versions() -> tuple[str, str]:
 def corrected(points: Sequence[Point], outside: float) -> Slack:
     """The line through the measurements of each phase.
 
-    A constant below zero is not believed, since other models are smaller: then the line goes through zero, above every
-    measurement.
+    A constant below zero would be wrong for smaller models: then the line goes through zero, above every measurement.
 
     Args:
         points: of two depths or more.
-        outside: what CUDA holds beside PyTorch, in bytes.
+        outside: memory of CUDA outside PyTorch, in bytes.
 
     Raises:
         CalibrationError: a phase was not measured at two depths, or the factor is absurd.
@@ -103,12 +103,7 @@ def corrected(points: Sequence[Point], outside: float) -> Slack:
         pairs = [(point.planned, point.reserved) for point in points if point.phase == phase]
         if len({planned for planned, _ in pairs}) < 2:
             raise CalibrationError(f"the {phase} phase was measured at {len(pairs)} depths; a line needs two.")
-        middle = sum(planned for planned, _ in pairs) / len(pairs)
-        level = sum(reserved for _, reserved in pairs) / len(pairs)
-        factor = sum((planned - middle) * (reserved - level) for planned, reserved in pairs) / sum(
-            (planned - middle) ** 2 for planned, _ in pairs
-        )
-        constant = level - factor * middle
+        factor, constant = linear_regression(*zip(*pairs, strict=True))
         if constant < 0:
             factor, constant = max(reserved / planned for planned, reserved in pairs), 0.0
         if not BELIEVED[0] <= factor <= BELIEVED[1]:
@@ -122,14 +117,14 @@ def corrected(points: Sequence[Point], outside: float) -> Slack:
 
 
 def cache_file() -> Path:
-    """Where measurements are kept."""
+    """The file of the measurements."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     folder = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
     return folder / "grpo_plus" / "calibration.json"
 
 
 def store(found: Calibration) -> Path:
-    """Keep a measurement beside those of other cards and versions; a file that cannot be read is replaced."""
+    """Store a measurement beside those of other cards and versions; an unreadable file is replaced."""
     path = cache_file()
     entries = {**(_entries(path) or {}), found.key: asdict(found)}
     write_whole(path, json.dumps({"measurements": entries}, indent=2, sort_keys=True))
@@ -137,7 +132,7 @@ def store(found: Calibration) -> Path:
 
 
 def stored_for(card: str) -> Calibration | None:
-    """The measurement for a card with the installed versions; says so where there is one for others only."""
+    """The measurement for a card with the installed versions; warns if there is one for other versions only."""
     path = cache_file()
     entries = _entries(path) or {}
     key = key_of(card, *versions())
@@ -158,7 +153,7 @@ def stored_for(card: str) -> Calibration | None:
 
 
 def slack_of(device: Any) -> Slack:
-    """What is known about a device: measured, if it was; assumed otherwise."""
+    """The correction for a device: the measured one, or the assumed one."""
     import torch
 
     if getattr(device, "type", None) != "cuda" or not torch.cuda.is_available():

@@ -61,31 +61,29 @@ class Run:
 
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """The steps and values of a metric by TRL's name; evaluation's names begin with ``eval_``."""
-        found = [
-            (entry["step"], entry["values"][key])
-            for entry in self.entries
-            if entry["kind"] != "batch" and _is_number(entry["values"].get(key))
-        ]
-        return [step for step, _ in found], [float(value) for _, value in found]
+        return self._series.get(key, ([], []))
 
     def metrics(self) -> list[str]:
         """Names of the metrics with a number in any entry."""
-        return sorted(
-            {
-                key
-                for entry in self.entries
-                if entry["kind"] != "batch"
-                for key, value in entry["values"].items()
-                if _is_number(value)
-            }
-        )
+        return sorted(self._series)
+
+    @cached_property
+    def _series(self) -> dict[str, tuple[list[int], list[float]]]:
+        found: dict[str, tuple[list[int], list[float]]] = {}
+        for entry in self.entries:
+            for key, value in entry["values"].items() if entry["kind"] != "batch" else ():
+                if not isinstance(value, list):
+                    steps, values = found.setdefault(key, ([], []))
+                    steps.append(entry["step"])
+                    values.append(float(value))
+        return found
 
     def quantiles(self) -> tuple[list[int], list[list[float]]]:
         """Steps, and the quantiles of the advantages of each step's generation batch."""
         found = [
             (entry["step"], entry["values"]["quantiles"])
             for entry in self.entries
-            if entry["kind"] == "batch" and _is_numbers(entry["values"].get("quantiles"))
+            if entry["kind"] == "batch" and isinstance(entry["values"].get("quantiles"), list)
         ]
         return [step for step, _ in found], [values for _, values in found]
 
@@ -204,14 +202,6 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
         lines = "1 line" if broken == 1 else f"{broken} lines"
         damage.append(f"{lines} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill")
     return kept
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_number, value))
 
 
 def _runs_near(folder: Path) -> str:
