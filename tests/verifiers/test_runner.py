@@ -615,7 +615,7 @@ def test_the_runner_takes_no_wrong_number_of_workers():
 
 
 def test_descriptors_stay_off_the_standard_ones():
-    from grpo_verifiers.exec.process import socket_pair
+    from grpo_verifiers.sandbox.children import socket_pair
 
     pair = socket_pair()
     assert all(isinstance(end, socket.socket) and end.fileno() > 2 for end in pair)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.code.box_set import BoxSet
-from grpo_verifiers.exec.wire import pack_reply
+from grpo_verifiers.exec.wire import pack_reply, read_exactly
 from grpo_verifiers.sandbox.inside.kernel import no_core_dumps
 
 _MEMORY = 4 << 30
@@ -95,16 +95,6 @@ def _step_back(nice: str) -> None:
 
 def _receive(connection: socket.socket) -> Any:
     """The next job; None once the trainer has gone."""
-    head = _exactly(connection, 4)
-    data = _exactly(connection, int.from_bytes(head, "big")) if head else b""
+    head = read_exactly(connection, 4)
+    data = read_exactly(connection, int.from_bytes(head, "big")) if head else None
     return json.loads(data) if data else None
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = connection.recv(min(size - len(data), 1 << 20))
-        if not part:
-            return b""
-        data += part
-    return bytes(data)

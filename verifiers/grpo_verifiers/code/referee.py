@@ -1,6 +1,5 @@
 """A process that judges programs for one thread of the trainer, which reads nothing that a program wrote."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -14,12 +13,10 @@ from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
-from grpo_verifiers.exec.process import socket_pair
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.box import START_SECONDS, BoxError
-from grpo_verifiers.sandbox.inside import proc
-from grpo_verifiers.sandbox.leftovers import off_stdio
+from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
 
 if TYPE_CHECKING:
     from socket import socket
@@ -108,12 +105,7 @@ class Referee:
             self._socket.close()  # it sees that, and closes its boxes
             self._socket = None
         if self._process is not None:
-            try:
-                self._process.wait(_CLOSING)
-            except subprocess.TimeoutExpired:
-                proc.end_tree(self._process.pid)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(5)
+            end_process(self._process, _CLOSING)
             self._process = None
 
     def forget(self) -> None:
@@ -122,5 +114,5 @@ class Referee:
             self._socket.close()
             self._socket = None
         if self._process is not None:
-            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            disown(self._process)
             self._process = None

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from grpo_verifiers.code.guest.values import dump
-from grpo_verifiers.exec.process import socket_pair
 from grpo_verifiers.sandbox.box import Box, BoxError
-from grpo_verifiers.sandbox.leftovers import off_stdio
+from grpo_verifiers.sandbox.children import off_stdio, socket_pair
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
-from grpo_verifiers.exec.failure import call
+from grpo_verifiers.exec.failure import result
 from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
@@ -44,21 +44,12 @@ class ThisThread:
         first, rest, rows = asked
         started = time.perf_counter()
         try:
-            value = call(self._fn, first, rest)
-            if hasattr(value, "__await__"):
-                import asyncio
-
-                value = asyncio.run(_awaited(value))
-            verdicts = from_rows(to_rows(value, rows), rows or 1)
+            verdicts = from_rows(to_rows(result(self._fn, first, rest), rows), rows or 1)
         except KeyboardInterrupt:  # the user's
             raise
         except BaseException as error:  # noqa: BLE001 - whatever else it raises is its failure, SystemExit too
             return failure(error, time.perf_counter() - started)
         return Outcome("value", verdicts, seconds=time.perf_counter() - started)
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
 
 
 class EventLoop:

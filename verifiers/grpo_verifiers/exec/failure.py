@@ -22,6 +22,20 @@ def call(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
     return fn(**rest) if "completions" in rest else fn(first, **rest)
 
 
+def result(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
+    """The same, and wait for a coroutine's result in an event loop of its own."""
+    value = call(fn, first, rest)
+    if not hasattr(value, "__await__"):
+        return value
+    import asyncio
+
+    return asyncio.run(_awaited(value))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
 def told(error: BaseException) -> dict[str, Any]:
     """Type, message and traceback, without the frames that every check has above it."""
     try:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import site
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,8 @@ from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.inside import proc
 
 try:
-    from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
+    from grpo_verifiers.sandbox.children import off_stdio, socket_pair
+    from grpo_verifiers.sandbox.leftovers import OwnFolder
 except ImportError as missing:  # Windows
     raise VerifierFailedError(
         "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
@@ -38,20 +38,15 @@ class WorkerGone(Exception):  # noqa: N818 - an event of the protocol, seen by t
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What tells one pool of workers from another."""
+class WorkerKind:
+    """What one pool of workers has in common."""
 
     confined: bool
     memory: int | None
     env: tuple[str, ...]
 
 
-def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets, neither of them on a standard descriptor."""
-    return tuple(socket.socket(fileno=off_stdio(end.detach())) for end in socket.socketpair())  # type: ignore[return-value]
-
-
-def _environment(kind: Kind, mark: str, folder: str) -> dict[str, str]:
+def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
     kept = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
     env = confine.clean_environment(os.environ, () if kind.confined else kept)
     env[MARK] = mark
@@ -71,7 +66,7 @@ def search_path() -> list[str]:
 class WorkerProcess:
     """A started worker; every method returns at once."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: WorkerKind) -> None:
         """Start it; the first reply says that it is ready."""
         if not sys.executable:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from grpo_verifiers.exec.batch import Batch
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import Kind
+from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers.exec.spec import CheckSpec, make_spec
 
@@ -143,8 +143,8 @@ def pack(call: Call) -> bytes:
     return pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _kind(spec: CheckSpec) -> Kind:
-    return Kind(spec.confined, spec.memory, spec.env)
+def _kind(spec: CheckSpec) -> WorkerKind:
+    return WorkerKind(spec.confined, spec.memory, spec.env)
 
 
 _shared: list[Runner] = []

@@ -18,9 +18,10 @@ from typing import Any, Literal
 from grpo_verifiers.exec.batch import Batch, Item
 from grpo_verifiers.exec.failure import outcome_of
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import Kind, WorkerGone, WorkerProcess, search_path, socket_pair
+from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError, from_rows
+from grpo_verifiers.sandbox.children import socket_pair
 
 BOOT_SECONDS = 120.0
 LOAD_SECONDS = 600.0
@@ -44,7 +45,7 @@ class _Worker:
 
 @dataclass(eq=False)
 class _Pool:
-    kind: Kind
+    kind: WorkerKind
     workers: list[_Worker] = field(default_factory=list)
     queue: "collections.deque[Item]" = field(default_factory=collections.deque)
     idle: list[_Worker] = field(default_factory=list)
@@ -60,8 +61,8 @@ class Scheduler:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.confinement: dict[str, str] = {}
-        self._inbox: collections.deque[tuple[Kind, CheckSpec, list[Item], int]] = collections.deque()
-        self._pools: dict[Kind, _Pool] = {}
+        self._inbox: collections.deque[tuple[WorkerKind, CheckSpec, list[Item], int]] = collections.deque()
+        self._pools: dict[WorkerKind, _Pool] = {}
         self._selector = selectors.DefaultSelector()
         self._bell, self._ringer = socket_pair()
         self._bell.setblocking(False)
@@ -74,7 +75,7 @@ class Scheduler:
 
     # -- called from any thread
 
-    def submit(self, kind: Kind, batch: Batch, workers: int = 0) -> None:
+    def submit(self, kind: WorkerKind, batch: Batch, workers: int = 0) -> None:
         """Queue every call of a batch.
 
         Args:

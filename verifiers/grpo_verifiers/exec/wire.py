@@ -35,17 +35,18 @@ def pack_call(head: tuple[Any, ...], payload: bytes = b"") -> bytes:
 
 def read_call(sock: socket.socket) -> tuple[tuple[Any, ...], bytes] | None:
     """The next message of the trainer; None once the trainer has gone."""
-    header = _read(sock, _CALL.size)
+    header = read_exactly(sock, _CALL.size)
     if header is None:
         return None
     sizes = _CALL.unpack(header)
-    head, payload = _read(sock, sizes[0]), _read(sock, sizes[1])
+    head, payload = read_exactly(sock, sizes[0]), read_exactly(sock, sizes[1])
     if head is None or payload is None:
         return None
     return pickle.loads(head), payload  # noqa: S301 - from the trainer, which started this process
 
 
-def _read(sock: socket.socket, size: int) -> bytes | None:
+def read_exactly(sock: socket.socket, size: int) -> bytes | None:
+    """So many bytes; None where the connection ends before."""
     parts = []
     while size:
         try:

@@ -4,10 +4,8 @@ It takes one item at a time from the socket it inherited, runs the check, and an
 is trusted with nothing: the trainer holds the clock, and kills it by SIGKILL.
 """
 
-import asyncio
 import contextlib
 import importlib
-import inspect
 import os
 import pickle
 import signal
@@ -17,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from grpo_verifiers.exec.failure import call, told
+from grpo_verifiers.exec.failure import result, told
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.inside import proc
@@ -43,14 +41,7 @@ def _silence_again() -> None:
 
 def _run(fn: Callable[..., Any], payload: bytes) -> list[list[Any] | str]:
     first, rest, rows = pickle.loads(payload)  # noqa: S301 - from the trainer, which started this process
-    value = call(fn, first, rest)
-    if inspect.isawaitable(value):
-        value = asyncio.run(_awaited(value))
-    return to_rows(value, rows)
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
+    return to_rows(result(fn, first, rest), rows)
 
 
 def _serve(sock: socket.socket) -> None:

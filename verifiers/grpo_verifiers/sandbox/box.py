@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_verifiers.sandbox import cgroup
+from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
 from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
-from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
+from grpo_verifiers.sandbox.leftovers import OwnFolder
 from grpo_verifiers.sandbox.limits import Limits
 
 Level = Literal["full", "process", "none"]
@@ -78,10 +79,7 @@ class Box:
         self._tmp = self._own.path if self._own else ""
         self._process: subprocess.Popen[bytes] | None = None
         self.cgroup: cgroup.Cgroup | None = None
-        self.control, theirs = (
-            socket.socket(fileno=off_stdio(end.detach()))
-            for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        )
+        self.control, theirs = socket_pair(socket.SOCK_SEQPACKET)
         try:
             self._start(theirs, uid)
             self._bound()
@@ -248,12 +246,7 @@ class Box:
         """End the zygote with everything below it, and reap it. Safe to repeat."""
         self.control.close()
         if self._process is not None:
-            try:
-                self._process.wait(0.5)  # it sees the connection end, and ends its program first
-            except subprocess.TimeoutExpired:
-                proc.end_tree(self._process.pid)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(5)
+            end_process(self._process, 0.5)  # it sees the connection end, and ends its program first
             self._process = None
         if self.cgroup is not None:
             self.cgroup.close()
@@ -270,7 +263,7 @@ class Box:
         """In a forked child: let go of the parent's box without touching it."""
         self.control.close()
         if self._process is not None:
-            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            disown(self._process)
             self._process = None
         if self.cgroup is not None:
             self.cgroup.forget()

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_verifiers.sandbox.leftovers import OwnFolder, off_stdio
+from grpo_verifiers.sandbox.children import off_stdio
+from grpo_verifiers.sandbox.leftovers import OwnFolder
 
 VARIABLE = "GRPO_VERIFIERS_CGROUP"
 """``off`` for none, or the folder (of a delegated cgroup) that boxes get theirs in; unset, it is looked for."""

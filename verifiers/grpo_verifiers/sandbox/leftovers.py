@@ -14,21 +14,14 @@ import sys
 import threading
 from pathlib import Path
 
+from grpo_verifiers.sandbox.children import disown, off_stdio
+
 _FOLDER = Path(__file__).resolve().parent
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from inside.wipe import wipe; "
     "sys.path[0] = sys.argv[2]; import cleaner; del sys.path[0]; cleaner.main(int(sys.argv[3]), wipe)"
 )
 _ATTEMPTS = 20
-
-
-def off_stdio(fd: int) -> int:
-    """Move a descriptor above 2: with stdin closed the next socket would be descriptor 0, and be taken for stdin."""
-    if fd > 2:
-        return fd
-    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
-    os.close(fd)
-    return moved
 
 
 class OwnFolder:
@@ -128,7 +121,7 @@ class _Cleaner:
     def forget(self) -> None:
         """In a forked child: let go of the parent's."""
         if self._process is not None:
-            self._process.returncode = 0  # or the interpreter complains that a process of its parent still runs
+            disown(self._process)
             if self._process.stdin is not None:
                 self._process.stdin.close()
 
