@@ -87,25 +87,25 @@ class Composite(Verifier):
 
     @property
     def gives_steps(self) -> bool | None:
-        """Whether its verdicts have steps: those of a part; None where only running it can tell."""
+        """True: a part gives steps; False: none does; None: only running them can tell."""
         told = {part.gives_steps for part in self.parts}
         return True if True in told else None if None in told else False
 
     @property
     def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it cannot do without."""
+        """Parameter to dataset column, for the columns that it needs."""
         return merged([part.required_columns for part in self.parts])
 
     @property
     def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it uses where the dataset has it."""
+        """Parameter to dataset column, for columns that it uses where the dataset has them."""
         needed = set(self.required_columns.values())
         found = merged([part.optional_columns for part in self.parts])
         return {parameter: column for parameter, column in found.items() if column not in needed}
 
     @property
     def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
+        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
         return merged([self.required_columns, *(part.gold_columns for part in self.parts)])
 
     @property
@@ -119,7 +119,7 @@ class Composite(Verifier):
         return min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)
 
     def check(self) -> list[str]:
-        """What is wrong with its settings; empty when nothing is."""
+        """The problems with the settings of its parts; empty when there are none."""
         return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
 
     def describe(self) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class Route(Composite):
 
     @property
     def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it cannot do without."""
+        """Parameter to dataset column, for the columns that it needs."""
         return merged([{"verifier_column": self.column}, super().required_columns])
 
     def describe(self) -> dict[str, Any]:

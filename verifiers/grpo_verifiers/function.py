@@ -1,10 +1,10 @@
-"""A verifier made from one check function: where it runs, what it is given, and what its failures mean."""
+"""A verifier made of one check function: its settings, its columns, its calls."""
 
 import functools
 import os
 import pickle
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ DEFAULT_ASYNC_TIMEOUT = 120.0
 
 
 class FunctionVerifier(Verifier):
-    """See the module; made by ``@verifier`` and ``get_verifier``."""
+    """A check function as a verifier; made by ``@verifier`` and ``get_verifier``."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def isolation(self) -> Isolation:
-        """Where it runs."""
+        """Run in a worker process or in the trainer."""
         if self.settings.isolation is not None:
             return self.settings.isolation
         if self.settings.home == "inline" and self._timeout_needs_process():
@@ -86,7 +86,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that one call may take; None where nothing holds it to any."""
+        """Seconds that one call may take; None: no limit."""
         if self.settings.timeout is not None:
             return float(self.settings.timeout)
         if self.isolation == "inline":
@@ -95,21 +95,21 @@ class FunctionVerifier(Verifier):
 
     @property
     def on_error(self) -> OnError:
-        """What a failure that may depend on the completion means for it."""
+        """The score of a failure that may depend on the completion: ``"zero"``, ``"null"``, or ``"raise"``."""
         return self.settings.on_error or "zero"
 
     @property
     def gives_steps(self) -> bool | None:
-        """Whether its verdicts have steps; None where only running it can tell."""
+        """True: its verdicts have steps; False: they have none; None: only running it can tell."""
         return False if self.traits.steps is None and self.settings.builtin else self.traits.steps
 
     @property
     def reader(self) -> Callable[[str], str | None] | None:
-        """What reads the answer that a completion states, as a gold answer; None where the check declares nothing."""
+        """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
         return None if self.traits.stated is None or GOLD not in self.required_columns else self._read
 
     def stated(self, completion: str) -> Any:
-        """What the check says that a completion states, as it says it."""
+        """The answer that a completion states, as the check's own function gives it."""
         return None if self.traits.stated is None else self.traits.stated(completion, **self._only_options())
 
     def _read(self, completion: str) -> str | None:
@@ -125,7 +125,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it cannot do without."""
+        """Parameter to dataset column, for the columns that it needs."""
         found = {name: self.columns.get(name, name) for name, needed in self.form.columns.items() if needed}
         if self.form.open:
             found.update({name: column for name, column in self.columns.items() if name not in self.form.columns})
@@ -133,7 +133,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
+        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
         return self.required_columns | {name: self.columns.get(name, name) for name in self.traits.gold_columns}
 
     @property
@@ -143,12 +143,12 @@ class FunctionVerifier(Verifier):
 
     @property
     def gold_sample(self) -> int | None:
-        """How many rows its check of golds looks at when training starts; None: all."""
+        """Rows that its check of golds looks at when training starts; None: all."""
         return self.traits.gold_sample
 
     @property
     def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it uses where the dataset has it."""
+        """Parameter to dataset column, for columns that it uses where the dataset has them."""
         return {
             name: self.columns.get(name, name)
             for name, needed in self.form.columns.items()
@@ -163,7 +163,7 @@ class FunctionVerifier(Verifier):
         options: Mapping[str, Any] | None = None,
         **changed: Any,
     ) -> "FunctionVerifier":
-        """A copy with other settings; what is not given stays."""
+        """A copy with other settings; everything else stays."""
         return type(self)(
             self.fn,
             self.name,
@@ -175,53 +175,48 @@ class FunctionVerifier(Verifier):
         )
 
     def check(self) -> list[str]:
-        """What is wrong with its settings; empty when nothing is."""
-        what = f"verifier {self.label!r}"
-        form, settings = self.form, self.settings
-        found = settings.problems(what)
-        skip = {
-            form.first,
-            *form.reserved,
-            *form.extras,
-            *form.logs,
-            *(name for name in form.columns if name not in self.options),
-        }
-        found += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
-        found += [f"{what}: {problem}" for problem in self.traits.declared_problems(self.fn, self._only_options())]
-        taken = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
-        mapped: Mapping[str, Any] = self.columns  # from a config, so anything
-        for parameter, column in mapped.items():
-            if parameter in taken:
-                found.append(f"{what}: columns maps {parameter!r}, which is not filled from the dataset.")
-            elif parameter not in (known := [*form.columns, *self.traits.gold_columns]) and not form.open:
-                found.append(f"{what}: columns: {unknown('parameter', parameter, known)}")
-            elif not isinstance(column, str):
-                found.append(
-                    f"{what}: columns maps {parameter!r} to {column!r}, expected the name of a dataset column."
-                )
-            elif parameter in self.options:
-                found.append(
-                    f"{what}: {parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns."
-                )
+        """The problems with its settings, options and columns; empty when there are none."""
+        form, what = self.form, f"verifier {self.label!r}"
+        unset = form.columns.keys() - self.options.keys()
+        skip = {form.first, *form.reserved, *form.extras, *form.logs, *unset}
+        problems = self.settings.problems(what)
+        problems += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
+        own = [*self.traits.declared_problems(self.fn, self._only_options()), *self._column_problems()]
         if self.isolation == "inline" and self._timeout_needs_process():
-            found.append(
-                f"{what}: timeout is {settings.timeout!r}, but isolation is 'inline': only a worker process can be "
+            own.append(
+                f"timeout is {self.settings.timeout!r}, but isolation is 'inline': only a worker process can be "
                 "stopped. Leave one of them out."
             )
         if self.isolation == "process" and form.extras:
-            found.append(
-                f"{what}: it asks for {form.extras[0]!r}, which exists in the trainer's process only; choose "
+            own.append(
+                f"it asks for {form.extras[0]!r}, which exists in the trainer's process only; choose "
                 "isolation='inline'."
             )
-        if self.isolation == "process" and not found:
+        problems += [f"{what}: {problem}" for problem in own]
+        if self.isolation == "process" and not problems:
             try:
-                self.spec  # noqa: B018 - finds out whether the function can travel
+                self.spec  # noqa: B018 - raises unless the function can travel
             except VerifierError as error:
-                found.append(f"{what}: {error}")
-        return found
+                problems.append(f"{what}: {error}")
+        return problems
+
+    def _column_problems(self) -> Iterator[str]:
+        form = self.form
+        fixed = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
+        known = [*form.columns, *self.traits.gold_columns]
+        mapped: Mapping[str, Any] = self.columns  # from a config, so anything
+        for parameter, column in mapped.items():
+            if parameter in fixed:
+                yield f"columns maps {parameter!r}, which is not filled from the dataset."
+            elif parameter not in known and not form.open:
+                yield f"columns: {unknown('parameter', parameter, known)}"
+            elif not isinstance(column, str):
+                yield f"columns maps {parameter!r} to {column!r}, expected the name of a dataset column."
+            elif parameter in self.options:
+                yield f"{parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns."
 
     def check_golds(self, rows: Any) -> GoldReport | None:
-        """Whether the gold answers of a dataset can be used; None where there are none to check."""
+        """Check the gold answers, or the tests, of a dataset; None where there are none to check."""
         if self.traits.trials is not None:
             return self._try_rows(rows, self.traits.trials)
         if self.traits.golds is None:
@@ -335,7 +330,7 @@ class FunctionVerifier(Verifier):
         return arguments(self.form, samples, self.columns, self.options, raw=self.settings.raw, inline=inline)
 
     def _in_parts(self, samples: Samples, failed: Outcome) -> list[tuple[Sequence[int], Outcome]]:
-        """What became of each part of a batch whose one call raised: the rows of the part, and its own outcome.
+        """The parts of a batch whose one call raised: the rows of each, and its own outcome.
 
         The parts are single completions, or those of one prompt (``by_prompt``). A check that fails on all of
         ``HOPELESS`` parts, drawn by a fixed seed so that no pattern of the batch meets them, is not asked about the

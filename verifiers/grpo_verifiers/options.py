@@ -56,7 +56,7 @@ class Range:
     told: str = ""
 
     def holds(self, value: Any) -> bool:
-        """Whether a number lies in the range; an integer beyond the largest float never does."""
+        """True for a number in the range; an integer beyond the largest float never is."""
         inside = self.low <= value <= self.high
         at_open_end = (self.open_low and value == self.low) or (self.open_high and value == self.high)
         broken = self.whole_from is not None and value >= self.whole_from and value % 1 != 0
@@ -228,7 +228,7 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
 
 
 def takes_any_keyword(fn: Callable[..., Any]) -> bool:
-    """Whether ``fn`` has a ``**kwargs``."""
+    """True where ``fn`` has a ``**kwargs``."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
 
 
@@ -250,7 +250,7 @@ def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value from a config may stand where ``hint`` is annotated.
+    """True where a value from a config fits an annotation.
 
     >>> fits(True, int), fits(1, float), fits(0, Annotated[int, Range(1)])
     (False, True, False)
@@ -280,7 +280,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def has_type(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotation's type, within its range or not."""
+    """True where a value has an annotation's type, within its range or not."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return has_type(value, args[0])
@@ -292,7 +292,7 @@ def has_type(value: Any, hint: Any) -> bool:
 
 
 def _items_fit(value: Any, origin: type, args: tuple[Any, ...]) -> bool:
-    """Whether the items of a collection fit the arguments of its annotation."""
+    """True where the items of a collection fit the arguments of its annotation."""
     if issubclass(origin, Mapping) and len(args) == 2:
         return all(fits(k, args[0]) and fits(v, args[1]) for k, v in value.items())
     if issubclass(origin, tuple):
@@ -350,7 +350,7 @@ def numbers(value: Any) -> Any:
 
 
 def _is_float(value: float) -> bool:
-    """Whether a number is one, and no integer beyond the largest float."""
+    """False for NaN, and for an integer beyond the largest float."""
     try:
         return not math.isnan(value)
     except OverflowError:

@@ -58,7 +58,7 @@ def source_of(value: object) -> str:
 
 
 def is_reference(name: str) -> bool:
-    """Whether a name is a ``module:attr`` or ``./file.py:attr`` reference rather than a plain name."""
+    """True for a reference (``module:attr``, ``./file.py:attr``), False for a plain name."""
     return ":" in name
 
 
@@ -309,7 +309,7 @@ class Registry(Generic[T]):
 
 
 def _same_definition(before: _Registered[Any], value: object, source: str) -> bool:
-    """Whether a name is registered again by the very definition that holds it, perhaps edited since."""
+    """True where the definition that holds a name registers it again, perhaps edited since."""
     old, new = (getattr(held, "fn", held) for held in (before.value, value))
     same_name = getattr(old, "__qualname__", None) == getattr(new, "__qualname__", None)
     same_module = getattr(old, "__module__", None) == getattr(new, "__module__", None)

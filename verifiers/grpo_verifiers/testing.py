@@ -40,7 +40,7 @@ JUNK: tuple[str, ...] = (
 )
 """Completions that models do produce, and that mean nothing."""
 QUICK = 5
-"""So many of them are short."""
+"""The first of them are short."""
 
 _NO_COLUMNS = {"prompt", "completion_ids"}
 

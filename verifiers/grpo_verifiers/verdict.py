@@ -1,4 +1,4 @@
-"""What a verifier says about one completion."""
+"""The verdict on one completion: a score, a status, a reason; and the meaning of failures."""
 
 import math
 import operator
@@ -14,7 +14,7 @@ from grpo_verifiers.errors import UnavailableError, VerifierFailedError
 from grpo_verifiers.errors.messages import exact, short
 
 Kind = Literal["raised", "timeout", "died", "outside", "broken"]
-"""What became of a call that gave no verdict."""
+"""The ways in which a call may give no verdict."""
 LARGEST = 3.4028234663852886e38
 """The largest score, and its negative the smallest: rewards are float32, where what lies beyond is infinite."""
 MAX_DETAIL = 2000
@@ -134,7 +134,7 @@ def score_of(what: str, value: Any) -> float:
 
 
 def _number(value: Any) -> Any:
-    """What ``float`` may be asked about: it reads text, and numpy's drops an imaginary part."""
+    """The value for ``float``, which would read text, too, and drop the imaginary part of a numpy number."""
     scalar = value.item() if is_scalar(value) else value
     if isinstance(scalar, str | bytes | bytearray | memoryview):
         raise TypeError("text")
@@ -144,7 +144,7 @@ def _number(value: Any) -> Any:
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether this is a number of numpy, torch or the like: one element, nothing around it."""
+    """True for a number of numpy, torch or the like: one element without dimensions."""
     return hasattr(value, "item") and getattr(value, "shape", None) == () and hasattr(value, "__float__")
 
 
@@ -206,11 +206,11 @@ FAULTS: Mapping[Kind, Fault] = {
     "outside": Fault.OUTSIDE,
     "broken": Fault.VERIFIER,
 }
-"""Whose fault each of them is."""
+"""The fault behind each of them."""
 
 
 def kind_of(error: BaseException) -> Kind:
-    """What an exception of a check counts as; by its class, since an object may claim to be of another."""
+    """The kind of an exception, by its class: an object may claim to be of another."""
     if issubclass(type(error), VerifierFailedError):
         return "broken"
     return "outside" if issubclass(type(error), UnavailableError) else "raised"

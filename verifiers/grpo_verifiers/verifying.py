@@ -175,7 +175,7 @@ def verifier(
 
 
 def _place(fn: Callable[..., Any]) -> str:
-    """Where a function stands. All cells of a notebook are one place: an edited cell has another file each time."""
+    """The place of a function. All cells of a notebook are one: an edited cell has another file each time."""
     main = sys.modules.get("__main__")
     if getattr(fn, "__module__", None) == "__main__" and not hasattr(main, "__file__"):
         return f"the notebook or prompt:{source_of(fn).rpartition(':')[2]}"

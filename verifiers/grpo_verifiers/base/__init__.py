@@ -1,4 +1,4 @@
-"""What every verifier is, alone or composed: something that takes completions and gives verdicts."""
+"""The base of every verifier, alone or composed: completions in, verdicts out."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class Pending:
 
     @property
     def seconds(self) -> list[float]:
-        """How long each completion's check ran; waits like ``result``."""
+        """Seconds that each completion's check ran; waits like ``result``."""
         return list(self._wait()[1])
 
     def _wait(self) -> tuple[list[Verdict], list[float]]:
@@ -71,16 +71,16 @@ class Verifier(ABC):
     @property
     @abstractmethod
     def required_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it cannot do without."""
+        """Parameter to dataset column, for the columns that it needs."""
 
     @property
     @abstractmethod
     def optional_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what it uses where the dataset has it."""
+        """Parameter to dataset column, for columns that it uses where the dataset has them."""
 
     @property
     def gold_columns(self) -> dict[str, str]:
-        """Parameter to dataset column, for what its check of golds reads where the dataset has it."""
+        """Parameter to dataset column, for columns that its check of golds reads where the dataset has them."""
         return self.required_columns
 
     @property
@@ -90,17 +90,17 @@ class Verifier(ABC):
 
     @property
     def gold_sample(self) -> int | None:
-        """How many rows its check of golds looks at when training starts; None: all."""
+        """Rows that its check of golds looks at when training starts; None: all."""
         return None
 
     @property
     def gives_steps(self) -> bool | None:
-        """Whether its verdicts have steps; None where only running it can tell."""
+        """True: its verdicts have steps; False: they have none; None: only running it can tell."""
         return None
 
     @property
     def reader(self) -> Callable[[str], str | None] | None:
-        """What reads the answer that a completion states, as a gold answer; None where none can, so that none votes."""
+        """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
         return None
 
     def failed(self, reason: str) -> Verdict:
@@ -109,7 +109,7 @@ class Verifier(ABC):
 
     @abstractmethod
     def check(self) -> list[str]:
-        """What is wrong with its settings; empty when nothing is."""
+        """The problems with its settings; empty when there are none."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Verifier(ABC):
         """Start what it runs in, without waiting; before the first generation, say."""
 
     def check_golds(self, rows: Any) -> GoldReport | None:  # noqa: ARG002 - for those that have golds
-        """Whether the gold answers of a dataset can be used, before a run relies on them.
+        """Check the gold answers of a dataset before a run relies on them.
 
         Args:
             rows: a dataset, or a mapping of column to values.

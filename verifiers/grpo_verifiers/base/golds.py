@@ -8,11 +8,11 @@ MAX_SHOWN = 60
 
 
 class GoldReport(Protocol):
-    """What a check of gold answers found."""
+    """The result of a check of gold answers."""
 
     @property
     def ok(self) -> bool:
-        """Whether every gold can be used."""
+        """Every gold can be used."""
 
     def lines(self, limit: int | None = 20) -> Iterable[str]:
         """The report for people, at most ``limit`` problems of it."""
@@ -26,7 +26,7 @@ class GoldReports:
 
     @property
     def ok(self) -> bool:
-        """Whether every gold of every part can be used."""
+        """Every gold of every part can be used."""
         return all(report.ok for _, report in self.parts)
 
     def lines(self, limit: int | None = 20) -> Iterator[str]:
@@ -70,7 +70,7 @@ class GoldProblem:
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """What the check of a column of golds found.
+    """The result of a check of one column of golds.
 
     Attributes:
         total: how many golds were looked at.
@@ -84,7 +84,7 @@ class ColumnReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every gold can be used."""
+        """Every gold can be used."""
         return not self.problems
 
     def lines(self, limit: int | None = 20) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How a check is run, and what it declares about itself: the keywords of ``@verifier``."""
+"""Settings and declarations of a check: the keywords of ``@verifier``."""
 
 import functools
 import inspect
@@ -23,12 +23,12 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class Settings:
-    """How a check is run.
+    """Where and within which limits a check runs.
 
     Attributes:
         timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
         isolation: in a worker process that can be killed, or in the trainer; None: processes, but for async functions.
-        on_error: what it means that the check raises, or returns what is no verdict: ``"zero"`` scores the completion
+        on_error: for a check that raises, or returns no verdict: ``"zero"`` scores the completion
             0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
             the run, too.
         max_concurrency: how many calls of an async check run at a time.
@@ -68,7 +68,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Traits(Settings):
-    """What a check declares: its settings unless a user says otherwise, and what else it can do.
+    """The declarations of a check: its settings, unless a user changes them, and its further abilities.
 
     As a decorator it leaves a plain function, whose options are checked on direct calls, too. ``@verifier`` takes the
     same keywords and registers the function under a name.
@@ -176,7 +176,7 @@ class Traits(Settings):
 
 
 def traits_of(fn: Callable[..., Any]) -> Traits:
-    """What a function declares; the defaults for one that declares nothing."""
+    """The declarations of a function; the defaults where it has none."""
     traits = getattr(fn, _ATTRIBUTE, None)
     return traits if isinstance(traits, Traits) else Traits()
 

@@ -38,7 +38,7 @@ class UnavailableError(VerifierError, RuntimeError):
 
 
 Problem = str | PluginError
-"""What is wrong, in words; or a plug-in that cannot be imported, with its own traceback as the cause."""
+"""A problem in words, or a plug-in that cannot be imported, with its own traceback as the cause."""
 
 
 class ConfigError(RedactedError, ValueError):

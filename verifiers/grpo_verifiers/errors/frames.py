@@ -1,4 +1,4 @@
-"""Whose code an exception comes from: the frames of plug-ins in a traceback, without those of the host around them."""
+"""The frames of plug-ins in a traceback, without those of the host around them: whose code raised."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ def note_plugin(module: str) -> None:
 
 
 def is_plugin(frame: FrameType) -> bool:
-    """Whether a frame runs the code of a plug-in: of its module, or of one inside its package."""
+    """The frame runs code of a plug-in: of its module, or of one inside its package."""
     name = str(frame.f_globals.get("__name__", ""))
     return any(name == module or name.startswith(f"{module}.") for module in _modules)
 

@@ -67,7 +67,7 @@ def readable(text: str, limit: int) -> str:
 
 
 def label_problem(label: Any) -> str | None:
-    """What is wrong with a verifier's label, which names metrics and columns of tables."""
+    """The problem with a verifier's label, which names metrics and columns of tables; None when there is none."""
     if isinstance(label, str) and label.strip() and label.isprintable() and len(label) <= MAX_LABEL:
         return None
     return f"label is {short(label)}, expected a name: printable characters, at most {MAX_LABEL} of them."

@@ -12,9 +12,9 @@ from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import FAULTS, MAX_DETAIL, Fault, Status, Verdict, blamed, excused
 
 HOPELESS = 32
-"""So many failures in a row, and nothing else, mean that the verifier is broken and not the completions."""
+"""Failures in a row, with nothing else between, after which the verifier is broken and not the completions."""
 BATCH_FAILURE = 8
-"""How many failures one failed call of a batch function counts for: one bad completion may fail them all."""
+"""The most failures that one failed call of a batch function counts for: one bad completion may fail them all."""
 
 _log = get_logger("grpo_verifiers")
 

@@ -12,7 +12,7 @@ from grpo_verifiers.verdict import Status, Verdict
 
 
 def is_rubric(value: Any) -> bool:
-    """Whether this is a rubric, of any release up to 0.1."""
+    """True for a rubric of any release up to 0.1."""
     parts = ("_get_reward_funcs", "_get_reward_weights", "class_objects")
     if all(hasattr(value, part) for part in parts) and not inspect.isclass(value):
         return True
@@ -37,7 +37,7 @@ def rubric_check(name: str, rubric: Any) -> "RubricCheck | GroupRubricCheck":
 
 
 def can_travel(check: Any) -> bool:
-    """Whether a check can be sent to a worker: a judge's client holds sockets and locks."""
+    """True where a check can be sent to a worker: a judge's client holds sockets and locks, and cannot."""
     try:
         by_value(check)
     except VerifierError:
@@ -52,7 +52,7 @@ def _parts(rubric: Any) -> tuple[list[Callable[..., Any]], list[float]]:
 
 
 def _objects(rubric: Any) -> dict[str, Any]:
-    """What a rubric hands to its functions beside the sample: the parser first of all."""
+    """The objects that a rubric hands to its functions beside the sample: the parser first of all."""
     found: dict[str, Any] = {}
     for part in [*getattr(rubric, "rubrics", ()), rubric]:
         found.update(getattr(part, "class_objects", None) or {"parser": getattr(part, "parser", None)})

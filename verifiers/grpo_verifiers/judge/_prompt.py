@@ -1,4 +1,4 @@
-"""What the judge is asked: the rubric as instructions, everything else as quoted data between markers it can trust."""
+"""The judge's prompt: the rubric as instructions, everything else as quoted data between markers it can trust."""
 
 import secrets
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,7 @@ class JudgeRefusalError(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where and how to ask.
+    """The address of a model, and the limits of a request.
 
     Attributes:
         url: address of the chat completions.

@@ -86,7 +86,7 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
 
 
 def _is_citing(line: str) -> bool:
-    """Whether a line announces words of somebody else."""
+    """True for a line that announces words of somebody else."""
     return _CITED_NEXT.search(line) is not None or _CITED_AS.search(line.strip()) is not None
 
 

@@ -1,11 +1,11 @@
-"""Which names stand for secrets: of keywords, headers, options and environment variables, however they are written."""
+"""Names that stand for secrets: keywords, headers, options and environment variables, in any spelling."""
 
 import re
 from functools import lru_cache
 from typing import Literal
 
 Kind = Literal["", "random", "text", "all"]
-"""What is hidden under a name: nothing, text that looks random, any text, or any value."""
+"""The values hidden under a name: none, text that looks random, any text, or all."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -91,5 +91,5 @@ def _kind(name: str) -> Kind:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether an environment variable may hold a secret, or say where one is."""
+    """True for an environment variable that may hold a secret, or say where one is."""
     return _kind(name) != "" or _VARIABLE.search(name) is not None

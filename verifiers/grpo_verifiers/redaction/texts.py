@@ -61,12 +61,12 @@ _lock = threading.Lock()
 
 
 def known() -> int:
-    """How many secrets were seen so far."""
+    """The number of secrets seen so far."""
     return len(_known)
 
 
 def is_random(text: str) -> bool:
-    """Whether a text looks like nothing that people write."""
+    """True for a text that looks like nothing that people write."""
     return _RANDOM.fullmatch(text) is not None
 
 
@@ -127,7 +127,7 @@ def _is_secret_value(kind: Kind, name: re.Match[str], value: str) -> bool:
 
 
 def _is_line(name: re.Match[str], value: str) -> bool:
-    """Whether a line holds nothing but a name and one word, as in YAML."""
+    """True for a line of nothing but a name and one word, as in YAML."""
     first, last = name.start(), name.end() + len(value)
     before, after = name.string[:first].rpartition("\n")[2], name.string[last:].partition("\n")[0]
     return not before.strip(" -") and not after.strip() and value[0] not in "([{<"
@@ -140,7 +140,7 @@ def _option(found: re.Match[str]) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether it is a number or one of the words for no value, which are no secrets."""
+    """True for a number and for the words for no value, which are no secrets."""
     return re.fullmatch(r"[+-]?[\d.]+|<[^<>]+>", value) is not None or value.lower() in _NO_VALUE
 
 

@@ -77,7 +77,7 @@ def _folded(text: str) -> str:
 
 
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:
-    """Where letters are declared, and which of them at once; a small letter counts with a parenthesis only.
+    """The places of declarations, and the letters of each; a small letter counts with a parenthesis only.
 
     Args:
         text: the answer part.

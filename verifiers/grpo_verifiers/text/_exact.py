@@ -63,6 +63,6 @@ def exact(
 
 
 def _parts(completion: str, *, tag: str | None, think: str | None) -> list[str]:
-    """What a completion states: its answer part, or the contents of a tag in it."""
+    """The texts that a completion states: its answer part, or the contents of a tag in it."""
     text = answer_part(completion, think)
     return [section.content for section in tagged(text, tag)] if tag else [text]

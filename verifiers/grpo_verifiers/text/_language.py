@@ -1,4 +1,4 @@
-"""Whether a completion keeps to the script of its language."""
+"""The share of a completion that keeps to the script of its language."""
 
 import re
 from collections import Counter

@@ -113,7 +113,7 @@ def _gold(answer: Any) -> Fraction | None:
 
 
 def _declared(completion: str, *, source: str, think: str | None) -> tuple[list[str], str]:
-    """What a completion states as its number, in order of the forms; or why there is none."""
+    """The texts that a completion states as its number, in order of the forms; or why there is none."""
     text = answer_part(completion, think)
     whole = [text] if text.strip() else []
     if source == "last":

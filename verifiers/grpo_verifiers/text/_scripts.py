@@ -1,4 +1,4 @@
-"""Which script a letter belongs to, and which scripts a language is written in."""
+"""The scripts of letters and of languages."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""How many of the required tags are there, once each and in order: a gentle slope towards a format."""
+"""The share of required tags, once each and in order: a gentle slope towards a format."""
 
 from bisect import bisect_left
 from collections.abc import Sequence

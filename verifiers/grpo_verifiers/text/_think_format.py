@@ -67,7 +67,7 @@ def think_format(
 
 
 def _ink(text: str, limit: int = 1) -> int:
-    """How many characters leave ink, counted up to ``limit``: zero-width characters and blanks are no content."""
+    """Count visible characters, up to ``limit``: zero-width characters and blanks are no content."""
     count = 0
     for char in text:
         if not char.isspace() and unicodedata.category(char)[0] not in "CZM" and char not in _BLANK:
