@@ -18,7 +18,7 @@ from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, steps_of, with_trainable_steps
 from grpo_plus.advantages.table import RewardTable
-from grpo_verifiers.exec.failure import told
+from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.options import keywords_of
 
 
@@ -97,7 +97,7 @@ def _call(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) ->
         return estimator.fn(table, **keywords)
     except (Exception, SystemExit) as error:  # sys.exit would end the run with the estimator's exit code
         *_, frame = traceback.extract_tb(error.__traceback__)
-        said = "{type}: {message}".format_map(told(error)).removesuffix(": ")
+        said = "{type}: {message}".format_map(error_fields(error)).removesuffix(": ")
         raise EstimatorFailedError(
             f"{estimator.title} raised {said} (line {frame.lineno} of {frame.filename}). Its traceback is the cause."
         ) from error

@@ -8,7 +8,7 @@ from grpo_plus.training.token_spans import Decode
 from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
 from grpo_verifiers.errors.messages import readable, type_name
-from grpo_verifiers.exec.failure import told
+from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.steps.aggregate import reaggregated
 from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
@@ -127,7 +127,7 @@ class LiveVerifier:
             raise
         except Exception as error:
             self._failures += count
-            reason = f"{type_name(type(error))}: {told(error)['message']}"
+            reason = f"{type_name(type(error))}: {error_fields(error)['message']}"
             if self._failures >= HOPELESS:
                 raise VerifierFailedError(
                     f"verifier {self.verifier.label!r} failed on all of the last {self._failures} completions; repair "
@@ -141,7 +141,7 @@ class LiveVerifier:
         try:
             return remade(verdict)
         except Exception as error:  # noqa: BLE001 - a hostile object raises what it likes
-            return self.verifier.failed(f"gave no verdict: {told(error)['message']}")
+            return self.verifier.failed(f"gave no verdict: {error_fields(error)['message']}")
 
     def _rewarding(self, verdict: Verdict) -> Verdict:
         """The verdict with the score that the estimator will read, which has to fit into the sum of the rewards."""

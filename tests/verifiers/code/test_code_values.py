@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code._compare import same_value
 from grpo_verifiers.code._grade import grade_value
-from grpo_verifiers.code._results import spelled
+from grpo_verifiers.code._results import spell
 from grpo_verifiers.code.guest.raised import exception
 from grpo_verifiers.code.guest.values import MAX_DEPTH, NoValueError, check, decode, dump, encode
 from grpo_verifiers.code.tests import CallTest
@@ -49,7 +49,7 @@ def test_values_of_standard_classes_survive_the_crossing(value):
     assert type(back) is type(value)
     assert repr(back) == repr(value)
     assert encode(back) == tree
-    assert spelled(tree)
+    assert spell(tree)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_mappings_cross_as_what_they_are_and_equal_a_dict(value):
     assert type(back) is type(value)
     assert list(back.items()) == list(value.items())
     assert same_value(encode(dict(value)), tree, 1e-6)
-    assert spelled(tree) == repr(dict(value))
+    assert spell(tree) == repr(dict(value))
     if type(value) is defaultdict:
         assert back.default_factory in {value.default_factory, None}
 
@@ -336,7 +336,7 @@ def test_a_hostile_tree_never_passes_never_crashes_and_runs_nothing(tree):
     except (TypeError, ValueError):  # members that no set takes
         return
     assert encode(value) is not None or value is None
-    assert isinstance(spelled(tree), str)
+    assert isinstance(spell(tree), str)
     dump(encode(value))
 
 

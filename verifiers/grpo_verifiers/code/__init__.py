@@ -1,4 +1,4 @@
-"""Model-written programs, run in a box and judged from outside it.
+"""Model-written programs, run in a box and graded outside of it.
 
 The box is given inputs only. The expected values stay in the trusted parent, which compares exact built-in values and
 whole outputs; no exit code, no marker and nothing that the program printed elsewhere counts.

@@ -168,7 +168,7 @@ def ask_referee(question: Question, referee: Referee) -> list[Result]:
 
 
 def run_nothing(plan: dict[str, Any], boxes: BoxSet) -> str:
-    """How an empty program fails; empty where it does not."""
+    """The way that an empty program fails; empty if it runs."""
     with ProgramRun(boxes.box(unpack_kind(plan)), Limits(), [{"mode": "calls", "source": ""}]) as program:
         return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 

@@ -46,7 +46,7 @@ from grpo_verifiers.code.guest.values import decode
 
 _CLASS = {"l": "sequence", "t": "sequence", "s": "set", "z": "set"}
 _NOISE = 1e-13
-"""How far from an expected 0.0 the rounding of a computation may lead, next to numbers around 1."""
+"""Rounding error around an expected 0.0, of a computation with numbers around 1."""
 _MEASURED = 15
 """Significant digits from which on a number was not written by hand, but printed whole."""
 _FORMATTED = 6
@@ -62,7 +62,7 @@ _WIDE = Context(prec=900, Emax=10**6, Emin=-(10**6), traps=[])
 
 
 def same_value(wanted: Any, got: Any, tolerance: float) -> bool:
-    """Whether two trees of values are equal, as the table says; an array is what it has as a list."""
+    """True if two trees of values are equal by the table; an array counts as its list."""
     return _same(wanted, got, tolerance, min(1.0, _largest(wanted) or 1.0))
 
 
@@ -114,7 +114,7 @@ def _same_mapping(wanted: list[Any], got: list[Any], tolerance: float, scale: fl
 
 
 def _much_more(wanted: Any, got: Any) -> bool:
-    """Whether a tree is too long to equal the other: sorting its members at every depth could take very long."""
+    """True if a tree is too long to equal the other: sorting its members at every depth could take very long."""
     return len(json.dumps(got)) > 2 * len(json.dumps(wanted)) + 100
 
 
@@ -163,7 +163,7 @@ def _same_complex(wanted: list[str], got: list[str], tolerance: float) -> bool:
 
 
 def _near(wanted: Decimal, got: Decimal, tolerance: float, scale: float) -> bool:
-    """Whether a number is near enough to the expected one, as that was written."""
+    """True if a number is within the tolerance of the expected one, as that was written."""
     gap = _WIDE.abs(_WIDE.subtract(wanted, got))
     if not gap or not tolerance:
         return not gap
@@ -191,7 +191,7 @@ def _number(tree: Any) -> float | None:
 
 
 def same_output(wanted: str, got: str, tolerance: float) -> bool:
-    """Whether two outputs agree line by line, whole; blanks at the end of lines and lines at the end do not count."""
+    """True if two outputs agree line by line; blanks at the end of lines and blank lines at the end do not count."""
     a, b = _lines(wanted), _lines(got)
     return len(a) == len(b) and all(x == y or _same_line(x, y, tolerance) for x, y in zip(a, b, strict=True))
 

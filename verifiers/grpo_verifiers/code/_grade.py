@@ -1,4 +1,4 @@
-"""A program against its tests: what is sent into the box, and what the answers are worth."""
+"""Grade a program by its tests: inputs go into the box, answers are compared outside."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._results import Failed, Passed, Result, Results, Unseen, pack_results, said, spelled
+from grpo_verifiers.code._results import Failed, Passed, Result, Results, Unseen, pack_results, quote, spell
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.values import check, dump
@@ -92,14 +92,14 @@ def _stdio(question: Question, boxes: BoxSet, at: int, test: StdioTest, limits: 
     if program.end != "exit":
         return _ended(program)
     words = _words(told)
-    note = f" ({said(words)})" if words else ""
+    note = f" ({quote(words)})" if words else ""
     if words and told[0] == "syntax":
         return Failed("syntax", f"does not compile{note}")
     output = program.output.decode("utf-8", "replace")
     # A program that ends in an error has printed nothing by mistake rather than because it should.
     if same_output(test.stdout, output, question.tolerance) and (output.strip() or not words):
         return Passed(at)
-    return Failed("wrong", f"printed {said(output)}, expected {said(test.stdout)}{note}")
+    return Failed("wrong", f"printed {quote(output)}, expected {quote(test.stdout)}{note}")
 
 
 def _words(reply: Any) -> str:
@@ -110,7 +110,7 @@ def _words(reply: Any) -> str:
 
 
 def _load(program: ProgramRun) -> Failed | None:
-    """How loading a program to be called failed; None where it is loaded."""
+    """Load a program; its failure, or None."""
     reply = program.receive()
     if reply == ["loaded"]:
         return None
@@ -118,8 +118,8 @@ def _load(program: ProgramRun) -> Failed | None:
     if not words:
         return _ended(program)
     if reply[0] == "syntax":
-        return Failed("syntax", f"does not compile ({said(words)})")
-    return Failed("raised", f"raised when it was loaded ({said(words)})")
+        return Failed("syntax", f"does not compile ({quote(words)})")
+    return Failed("raised", f"raised when it was loaded ({quote(words)})")
 
 
 def _calls(
@@ -142,7 +142,7 @@ def _calls(
 
 
 def grade_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result:
-    """What a program's answer to a call is worth; the answer may be anything."""
+    """The outcome of a call's test; the answer may be anything."""
     value, problem, _ = _value(reply)
     if problem:
         return Failed("wrong", f"{test.function} {problem}")
@@ -151,7 +151,7 @@ def grade_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result
             return Passed(at)
     except Exception:  # noqa: BLE001 - a stranger's data must never become a failure of ours, which would score None
         return Failed("wrong", f"{test.function} returned what cannot be compared")
-    return Failed("wrong", f"{test.function} returned {spelled(value)}, expected {spelled(test.expected)}")
+    return Failed("wrong", f"{test.function} returned {spell(value)}, expected {spell(test.expected)}")
 
 
 def _value(reply: Any) -> tuple[Any, str, list[Any]]:
@@ -163,16 +163,16 @@ def _value(reply: Any) -> tuple[Any, str, list[Any]]:
         if kind == "missing" and not rest:
             return None, "is not defined", ["the program does not define it", "NameError", None, [], None]
         if kind == "refused" and len(rest) == 1 and isinstance(rest[0], str):
-            return None, f"returned {said(rest[0])}, expected an exact built-in value", []
+            return None, f"returned {quote(rest[0])}, expected an exact built-in value", []
         if kind == "raised" and (error := _error(*rest)):
-            return None, f"raised {said(error[0])}", error
+            return None, f"raised {quote(error[0])}", error
     return None, "gave a malformed answer", []
 
 
 def _error(
     told: Any = None, near: Any = "", args: Any = None, own: Any = (), fields: Any = None, *more: Any
 ) -> list[Any]:
-    """What a program says of its exception; nothing where that is malformed."""
+    """The parts of a program's exception; empty if malformed."""
     if more or not isinstance(told, str) or not isinstance(near, str):
         return []
     names = [name for name in own if isinstance(name, str)][:20] if isinstance(own, list) else []
@@ -248,9 +248,9 @@ def _outcome(at: int, kind: str, why: str) -> Result:
     if kind == "pass":
         return Passed(at)
     if kind == "fail":
-        return Failed("wrong", f"failed ({said(why)})")
+        return Failed("wrong", f"failed ({quote(why)})")
     if kind == "refused":
-        return Failed("refused", f"{said(why)} ({_HINT})")
+        return Failed("refused", f"{quote(why)} ({_HINT})")
     if kind == "uncrossable":
         raise BadTestsError(
             f"test {at + 1} {why}, which cannot cross to the program: rewrite it, or choose assert_mode='in_process', "
@@ -259,7 +259,7 @@ def _outcome(at: int, kind: str, why: str) -> Result:
     if kind == "idle":
         raise BadTestsError(f"test {at + 1} never calls the program: anything would pass it")
     hint = f" ({_PRELOAD}; functions of the program need no import)" if why.startswith("ModuleNotFoundError") else ""
-    raise BadTestsError(f"test {at + 1} is broken: {said(why)}{hint}")
+    raise BadTestsError(f"test {at + 1} is broken: {quote(why)}{hint}")
 
 
 def _in_process(
@@ -275,4 +275,4 @@ def _in_process(
             if reply is None:
                 results.note(at, failed or _ended(program))
                 return
-            results.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({said(_words(reply))})"))
+            results.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({quote(_words(reply))})"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_verifiers.code._compare import same_output
 from grpo_verifiers.code._grade import each_input, grade_value
-from grpo_verifiers.code._results import Failed, Passed, Result, Results, said
+from grpo_verifiers.code._results import Failed, Passed, Result, Results, quote
 from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest import names, records, standard, values
 from grpo_verifiers.code.languages import Language
@@ -63,7 +63,7 @@ sys.__stdout__.flush()
 
 @dataclass(frozen=True)
 class Server:
-    """Where programs are sent.
+    """The server that programs are sent to.
 
     Attributes:
         url: the API's address, ending before ``/execute``.
@@ -108,7 +108,7 @@ def _stdio(question: Question, server: Server, at: int, test: StdioTest, limits:
         return failed
     if same_output(test.stdout, output, question.tolerance):
         return Passed(at)
-    return Failed("wrong", f"printed {said(output)}, expected {said(test.stdout)}")
+    return Failed("wrong", f"printed {quote(output)}, expected {quote(test.stdout)}")
 
 
 def _calls(question: Question, server: Server, results: Results, tests: list[tuple[int, CallTest]]) -> None:

@@ -1,4 +1,4 @@
-"""What a referee does: takes jobs from the trainer, one at a time, and leaves with it.
+"""The referee's own process: it takes jobs from the trainer, one at a time, and ends with it.
 
 What programs send is read here. The trainer is answered in JSON, with little of it.
 """
@@ -60,7 +60,7 @@ def _leave(*_: object) -> None:
 
 
 def _watch(connection_fd: int, trainer_fd: int) -> None:
-    """Interrupt whatever is being judged once the trainer has gone: its boxes are closed on the way out."""
+    """Interrupt the job once the trainer has gone; boxes are closed on the way out."""
     poll = select.poll()
     poll.register(connection_fd, select.POLLRDHUP)
     poll.register(trainer_fd, select.POLLIN)

@@ -1,4 +1,4 @@
-"""What became of each test, and the verdict on all of them."""
+"""The outcome of each test, and the verdict on all of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -138,12 +138,12 @@ def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdi
     return Verdict(score, status, detail + (f" ({note})" if note else ""))  # type: ignore[arg-type]  # None: by score
 
 
-def said(text: object) -> str:
-    """What a program said, for a message."""
+def quote(text: object) -> str:
+    """Words of a program, for a message."""
     return show(text, 200)
 
 
-def spelled(tree: Any) -> str:
+def spell(tree: Any) -> str:
     """A tree of values as Python would write it, cut. Built as text: a stranger's values are not hashed here."""
     return show(_spell(tree), 200)[1:-1]
 

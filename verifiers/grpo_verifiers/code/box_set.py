@@ -1,4 +1,4 @@
-"""The boxes of one process that judges."""
+"""The boxes of one referee."""
 
 from grpo_verifiers.sandbox.box import Box, BoxKind
 

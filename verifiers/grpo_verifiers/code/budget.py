@@ -1,4 +1,4 @@
-"""One bound of time for all runs of a program."""
+"""A time budget for all runs of a program."""
 
 import time
 from dataclasses import replace
@@ -7,14 +7,14 @@ from grpo_verifiers.sandbox.limits import Limits
 
 
 class TimeBudget:
-    """The time that all runs of a program have together."""
+    """The time that all runs of a program share."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
 
     def over(self) -> bool:
-        """Whether none is left."""
+        """True once it is spent."""
         return time.monotonic() >= self._end
 
     @property

@@ -1,4 +1,4 @@
-"""Which levels of confinement this machine offers, found out by starting a box at each and trying to break out."""
+"""Levels of confinement that this machine offers: a box is started at each, and a program tries to break out."""
 
 import functools
 import socket
@@ -45,7 +45,7 @@ class SandboxError(VerifierFailedError):
 
 @dataclass(frozen=True)
 class Findings:
-    """What the probe found.
+    """The result of the probe.
 
     Attributes:
         level: the highest level that works here.

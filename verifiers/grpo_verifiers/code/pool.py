@@ -1,4 +1,7 @@
-"""Threads that wait for programs to be judged, each by a process of its own, up to the machine's share of cores."""
+"""Threads that wait for referees, one process each, up to the machine's share of cores.
+
+They compute nothing: an event loop would have to wait for the start of boxes, and a referee's answer may come late.
+"""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""A program, its tests and its bounds, and their form as JSON on the way to the process that judges."""
+"""A program with its tests and bounds, and their JSON form on the way to a referee."""
 
 import ast
 import contextlib
@@ -18,7 +18,7 @@ _NAMES = {shape: name for name, shape in _SHAPES.items()}
 
 @dataclass(frozen=True)
 class Question:
-    """A program and how to judge it."""
+    """A program and how to grade it."""
 
     blocks: Sequence[str]
     """Those of the completion that may be part of the program, the last one last."""

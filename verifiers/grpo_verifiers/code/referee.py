@@ -1,4 +1,4 @@
-"""A process that judges programs for one thread of the trainer, which reads nothing that a program wrote."""
+"""A process that grades programs for a thread of the trainer, which reads nothing that a program wrote."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ class Referee:
         self._socket: socket | None = None
 
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
-        """What ``job(question, boxes)`` returns there; question and answer travel as JSON.
+        """The result of ``job(question, boxes)`` in the referee; question and answer travel as JSON.
 
         Args:
             job: a function of a module.

@@ -1,4 +1,4 @@
-"""One run of one program, seen from the trusted side: talk to it, bound it, take its output."""
+"""One run of one program, from the trusted side: talk to it, bound it, take its output."""
 
 import contextlib
 import fcntl
@@ -41,7 +41,7 @@ _WHY = {
 
 
 class ProgramRun:
-    """A program running in a box. Use as a context: at its end nothing of the program is left."""
+    """A program that runs in a box; a context, at whose end nothing of the program is left."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class ProgramRun:
 
     @property
     def why(self) -> str:
-        """How it ended, in words."""
+        """The way it ended, in words."""
         if self.end == "sent":
             return f"sent more than {self._may_send} bytes"
         return _WHY.get(self.end, self.end)
@@ -197,7 +197,7 @@ class ProgramRun:
         self.end = how
 
     def _pump(self) -> None:
-        """Move bytes until something has happened or a moment has passed."""
+        """Wait for the next event, at most a tick, and move bytes."""
         poll = select.poll()
         poll.register(self._box.control, select.POLLIN)
         # What is not taken now stays with the program, and holds it up.

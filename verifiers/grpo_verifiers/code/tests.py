@@ -74,7 +74,7 @@ def read_tests(value: Any) -> list[Test]:
 
 
 def _renamed(unknown: Sequence[str]) -> str:
-    """What keys of other datasets are called here."""
+    """Names here of the keys of other datasets."""
     known = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
     return f" ({', '.join(known)})" if known else ""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from grpo_verifiers.exec.batch import only_in
-from grpo_verifiers.exec.failure import call, outcome_of, told
+from grpo_verifiers.exec.failure import call, error_fields, outcome_of
 from grpo_verifiers.exec.loop import LoopThread, loop_thread
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.wire import from_rows, to_rows
@@ -31,7 +31,7 @@ class Gate:
 
 
 class AsyncBatch:
-    """Calls of one coroutine function, running since it was made."""
+    """Running calls of one coroutine function."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class AsyncBatch:
         self._submit(self._loop, range(len(calls)))
 
     def wait(self) -> list[Outcome]:
-        """Every outcome, in order; a check that blocks the event loop loses its own item only."""
+        """Every outcome, in order; a check that blocks the event loop fails its own item only."""
         if not self._done.is_set():
             only_in(self._loop.owner)
         while not self._done.wait(0.1):
@@ -64,15 +64,15 @@ class AsyncBatch:
         return [self._outcomes[index] for index in range(len(self._calls))]
 
     def _guilty(self, late: Sequence[int]) -> list[int]:
-        """Of the late ones the one that the loop is stuck in; the others only wait for it.
+        """The late check that blocks the loop; the others only wait for it.
 
-        One whose inner task blocks cannot be told: those are moved once, and late the second time they are to blame.
+        If an inner task blocks, its check is unknown: all are moved once, and blamed when late again.
         """
         stuck = asyncio.current_task(self._loop.loop)
         return [index for index in late if self._moved or (stuck is not None and self._tasks.get(index) is stuck)]
 
     def _leave(self, late: Sequence[int]) -> None:
-        """Abandon a blocked loop and start again elsewhere with what is not to blame."""
+        """Abandon a blocked loop; run the remaining checks in a new one."""
         self._loop.blocked = True
         self._moved = not late
         for index in late:
@@ -127,11 +127,11 @@ async def _awaited(value: Any) -> Any:
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:
-    """Look at a late result, or asyncio complains that nobody did."""
+    """Retrieve a late exception, or asyncio logs that nobody did."""
     if not task.cancelled():
         task.exception()
 
 
 def failure(error: BaseException, seconds: float) -> Outcome:
     """The outcome of a check that raised in this process."""
-    return outcome_of(told(error), seconds)
+    return outcome_of(error_fields(error), seconds)

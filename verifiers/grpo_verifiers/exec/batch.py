@@ -1,4 +1,4 @@
-"""What is submitted to workers together, and the place where its outcomes arrive."""
+"""Calls that are submitted to workers together, and their outcomes."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from grpo_verifiers.exec.spec import CheckSpec
 
 @dataclass(eq=False)
 class Item:
-    """One call of one check, on its way."""
+    """One call of one check."""
 
     batch: "Batch"
     index: int
@@ -20,7 +20,7 @@ class Item:
 
 
 def only_in(owner: int) -> None:
-    """Only the process that submitted checks gets their answers.
+    """Refuse to wait in a forked child: only the process that submitted checks gets their answers.
 
     Raises:
         RuntimeError: this is another one.
@@ -30,7 +30,7 @@ def only_in(owner: int) -> None:
 
 
 class Batch:
-    """The calls of one submission, and their outcomes in the order they were given."""
+    """The calls of one submission, and their outcomes in the same order."""
 
     def __init__(self, spec: CheckSpec, payloads: Sequence[bytes], rows: Sequence[int | None], timeout: float) -> None:
         self.spec = spec
@@ -54,7 +54,7 @@ class Batch:
                 self._done.set()
 
     def done(self) -> bool:
-        """Whether every outcome is there."""
+        """True once every outcome is there."""
         return self._done.is_set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""The three places where calls of a check run, each of which starts them and collects what became of them."""
+"""The three places where checks run: this thread, an event loop, worker processes."""
 
 import contextlib
 import hashlib
@@ -24,14 +24,14 @@ _LASTING = {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.UNPARSABLE, Sta
 
 
 class Place(Protocol):
-    """Where calls run."""
+    """A place where calls run."""
 
     def start(self, calls: Sequence[Call]) -> Collect:
         """Start every call; the function returned waits for their outcomes, in order."""
 
 
 class ThisThread:
-    """Runs a call when its verdict is wanted: what others do in workers goes on meanwhile."""
+    """Runs a call when its outcome is collected, while workers go on with theirs."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
@@ -64,7 +64,7 @@ class EventLoop:
 
 
 class Workers:
-    """Runs a check in worker processes; what is pure is asked once, and what was answered lately not again."""
+    """Runs a check in worker processes. Equal calls of a pure check are sent once, and recent answers are kept."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Workers:
         self._known: dict[bytes, Verdict] = {}
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Submit what has to be asked."""
+        """Submit the calls that no shortcut and no earlier answer decides."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         payloads: list[bytes] = []
         asking: dict[bytes | int, list[int]] = {}  # a question to the calls that ask it

@@ -1,4 +1,4 @@
-"""An exception in a few lines of text: what the trainer learns of a check that raised."""
+"""An exception as a few lines of text, and the outcome of a check that raised it."""
 
 import traceback
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Kind, kind_of
 
 MAX_TRACE = 4000
-TOLD: tuple[Kind, ...] = ("raised", "outside", "broken")
-"""What a check can become by raising."""
+RAISED: tuple[Kind, ...] = ("raised", "outside", "broken")
+"""Kinds of failure that an exception can be."""
 _OURS = str(Path(__file__).resolve().parent)
 _RUNNERS = {"worker.py", "wire.py", "calls.py", "aio.py", "failure.py"}
 
@@ -23,7 +23,7 @@ def call(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
 
 
 def result(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
-    """The same, and wait for a coroutine's result in an event loop of its own."""
+    """Call a check, and run the coroutine that it may return."""
     value = call(fn, first, rest)
     if not hasattr(value, "__await__"):
         return value
@@ -36,7 +36,7 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def told(error: BaseException) -> dict[str, Any]:
+def error_fields(error: BaseException) -> dict[str, Any]:
     """Type, message and traceback, without the frames that every check has above it."""
     try:
         message = redact_text(exact(str(error), 1000))
@@ -58,9 +58,9 @@ def told(error: BaseException) -> dict[str, Any]:
 
 
 def outcome_of(failure: Mapping[str, Any], seconds: float) -> Outcome:
-    """What `told` says, perhaps by way of a worker that is not to be trusted, as an outcome."""
-    kind: Kind = next((kind for kind in TOLD if failure.get("kind") == kind), "raised")
-    # Again, though `told` has done it: workers do not know the secrets of the trainer.
+    """The outcome of `error_fields`, which may come from a worker and is not trusted."""
+    kind: Kind = next((kind for kind in RAISED if failure.get("kind") == kind), "raised")
+    # Again, though `error_fields` has done it: workers do not know the secrets of the trainer.
     message = redact_text(f"{failure.get('type')}: {failure.get('message')}"[: 2 * MAX_DETAIL])
     trace = readable(redact_text(str(failure.get("trace", ""))[-MAX_TRACE:]), MAX_TRACE)
     return Outcome(kind, message=message[:MAX_DETAIL], trace=trace, seconds=seconds)

@@ -1,4 +1,4 @@
-"""What a check function asks for, read off its signature once."""
+"""The calling convention of a check, read from its signature once."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What became of one call of a check, wherever it ran."""
+"""The outcome of one call of a check."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one item.
+    """The outcome of one call.
 
     ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
     ``died``: took two workers with it. ``outside``: the check says that something else is missing. ``broken``: no

@@ -39,7 +39,7 @@ class WorkerGone(Exception):  # noqa: N818 - an event of the protocol, seen by t
 
 @dataclass(frozen=True)
 class WorkerKind:
-    """What one pool of workers has in common."""
+    """The properties that all workers of a pool share."""
 
     confined: bool
     memory: int | None
@@ -104,12 +104,12 @@ class WorkerProcess:
             self.send(("boot", 0, "", stage))
 
     def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
-        """Queue a message; True if it went out whole (else wait until the socket takes more, and ``flush``)."""
+        """Queue a message; True if all of it was sent. If not, wait until the socket takes more, and ``flush``."""
         self._out = memoryview(pack_call(head, payload))
         return self.flush()
 
     def flush(self) -> bool:
-        """Send what is left; True when nothing is."""
+        """Send the rest; True once nothing is left."""
         while self._out:
             try:
                 sent = self.sock.send(self._out)
@@ -146,7 +146,7 @@ class WorkerProcess:
                 return found
 
     def booted(self) -> None:
-        """Forget the log of the start."""
+        """Drop the log of the start."""
         if self._boot_log is not None:
             self._boot_log.close()
             self._boot_log = None
@@ -160,7 +160,7 @@ class WorkerProcess:
         return self._boot_log.read().decode("utf-8", "replace").strip()
 
     def dead(self) -> bool:
-        """Whether the process has ended, whatever its children do with the socket."""
+        """True once the process has ended, even if a child of it holds the socket open."""
         return self._process.poll() is not None
 
     def kill(self, grace: float = 0.0) -> str:

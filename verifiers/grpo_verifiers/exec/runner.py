@@ -1,7 +1,7 @@
-"""Workers that run checks: pre-warmed, one item at a time, killed at the item's deadline and replaced.
+"""Worker processes for checks: started early, one item at a time, killed at its deadline and replaced.
 
-The trainer's side of the bargain: everything submitted gets an outcome, in order, whatever a check does to its process;
-and when the runner closes, nothing it started is left.
+Every submitted call gets an outcome, in order, whatever a check does to its process. A closed runner leaves no process
+behind.
 """
 
 import atexit
@@ -27,7 +27,7 @@ Call = tuple[Any, Mapping[str, Any], int | None]
 
 
 def worker_count() -> int:
-    """How many workers one training process may use: its share of the machine's cores, at least one."""
+    """Workers of one training process: its share of the machine's cores, at least one."""
     wish = os.environ.get(WORKERS_VARIABLE)
     if wish is not None:
         if not wish.isdecimal() or int(wish) < 1:
@@ -101,7 +101,7 @@ class Runner:
 
     @property
     def confinement(self) -> dict[str, str]:
-        """What workers of built-in checks gave up, by the last one that started; empty before the first."""
+        """Confinement of the built-in checks' worker that started last; empty before the first."""
         return dict(self._scheduler.confinement) if self._scheduler else {}
 
     def pids(self) -> list[int]:

@@ -9,7 +9,7 @@ from grpo_verifiers.errors import ColumnError
 from grpo_verifiers.errors.messages import nearest
 
 NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
-"""What TRL passes beside the dataset's columns."""
+"""Keywords that TRL passes beside the dataset's columns."""
 
 
 @dataclass(frozen=True)

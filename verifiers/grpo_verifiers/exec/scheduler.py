@@ -1,4 +1,4 @@
-"""The one thread that owns all workers of a runner: starts them, hands out items, holds the clock, kills, replaces.
+"""The thread that owns all workers of a runner: it starts them, hands out items, holds the clock, kills and replaces.
 
 It has to be one long-lived thread: the kernel ties a worker's life to the thread that started it.
 """
@@ -56,7 +56,7 @@ class _Pool:
 
 
 class Scheduler:
-    """See the module."""
+    """The thread, its inbox and its pools of workers."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -95,7 +95,7 @@ class Scheduler:
             self._ring()
 
     def close(self) -> None:
-        """Kill every worker and give every open item an outcome; returns when nothing is left."""
+        """Kill every worker and fail every open item."""
         with self._lock:
             self._closing = self._closing or "the runner was closed"
         self._ring()
@@ -107,7 +107,7 @@ class Scheduler:
         return [worker.process.pid for pool in list(self._pools.values()) for worker in list(pool.workers)]
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's workers without touching them."""
+        """In a forked child: close the connections to the parent's workers."""
         for pool in self._pools.values():
             for worker in pool.workers:
                 with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ class Scheduler:
         busy = sum(worker.item is not None for worker in pool.workers)
         wanted = min(self.limit, max(pool.minimum, busy + len(pool.queue)))
         booting = sum(worker.state == "booting" for worker in pool.workers)
-        # Quick checks are done before a crowd has started, so the crowd starts by and by.
+        # Start workers gradually: short batches finish before a full pool is up.
         while len(pool.workers) < wanted and booting < max(2, self.limit // 4):
             if not self._start(pool):
                 return
@@ -199,7 +199,7 @@ class Scheduler:
         return True
 
     def _no_worker(self, pool: _Pool, why: str, item: Item | None) -> None:
-        """After a failed start: try again in a while; give up on all that waits if that fails and no worker is left."""
+        """Retry a failed start with backoff; fail all waiting items once no worker is left."""
         pool.boot_failures += 1
         pool.retry_at = time.monotonic() + 0.2 * pool.boot_failures
         if item is not None:
@@ -210,7 +210,7 @@ class Scheduler:
 
     @staticmethod
     def _break(pool: _Pool, message: str, trace: str = "", key: str | None = None) -> None:
-        """Give up on everything queued, or on everything queued for one check."""
+        """Fail all queued items, or those of one check."""
         queued, pool.queue = pool.queue, collections.deque()
         for item in queued:
             if key is None or item.batch.spec.key == key:
@@ -250,7 +250,7 @@ class Scheduler:
 
     @staticmethod
     def _sent(worker: _Worker) -> None:
-        """An item's time starts when the worker has it whole."""
+        """Start an item's clock once the worker has all of it."""
         if worker.state == "sending" and worker.item is not None:
             worker.state = "running"
             worker.deadline = time.monotonic() + worker.item.batch.timeout
@@ -301,7 +301,7 @@ class Scheduler:
         self._next(worker)
 
     def _unloadable(self, worker: _Worker, why: str, trace: str = "") -> None:
-        """A check that cannot even be imported will not be by the next worker."""
+        """Fail all items of a check that cannot be imported: the next worker could not either."""
         spec, item = worker.loading, worker.item
         assert spec is not None
         worker.pool.specs.pop(spec.key, None)
@@ -323,7 +323,7 @@ class Scheduler:
         self._next(worker)
 
     def _next(self, worker: _Worker) -> None:
-        """What a worker does that has nothing to do: its own item, the queue's, or load what it will need."""
+        """Give an idle worker its own item, the next of the queue, or a check to load."""
         pool = worker.pool
         if worker not in pool.workers:
             return
@@ -371,7 +371,7 @@ class Scheduler:
 
     @staticmethod
     def _tell(worker: _Worker) -> None:
-        """The answers first: killing many at once must not make those behind them later than they are."""
+        """Record timeouts before any worker is killed: killing takes time, and would make the others later."""
         item = worker.item
         if worker.state == "running" and item is not None:
             worker.item = None
@@ -390,7 +390,7 @@ class Scheduler:
             self._lost(worker, "it did not respond in time")
 
     def _lost(self, worker: _Worker, why: str) -> None:
-        """A worker is dead or beyond trust: its item gets one more chance, on a worker that ran nothing before."""
+        """Replace a worker that died or broke the protocol. Its item gets one retry on a fresh worker."""
         pool, item = worker.pool, worker.item
         if worker not in pool.workers:
             return

@@ -1,4 +1,4 @@
-"""How a worker finds the function it runs, without ever importing the user's ``__main__``.
+"""The way from a function to a worker, without an import of the user's ``__main__``.
 
 By import reference when a fresh process can import it, by path for a plug-in file, and by value (cloudpickle) for the
 rest: closures, notebook cells, unguarded scripts.
@@ -47,7 +47,7 @@ class CheckSpec:
 
     @functools.cached_property
     def key(self) -> str:
-        """What tells this function from every other in a worker's table."""
+        """The function's key in a worker's table."""
         text = "\0".join((self.target, *self.plugins)).encode() + b"\0" + self.payload
         return hashlib.sha256(text).hexdigest()
 
@@ -84,7 +84,7 @@ def _holds(module: ModuleType, name: str, fn: Any) -> bool:
 
 
 def _importable(module: ModuleType) -> bool:
-    """Whether a fresh process would import the same file under that name (test runners make up module names)."""
+    """True if a fresh process imports the same file under that name: test runners make up module names."""
     path: Any = None
     found: importlib.machinery.ModuleSpec | None = None
     parts = module.__name__.split(".")

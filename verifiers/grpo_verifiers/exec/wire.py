@@ -1,4 +1,4 @@
-"""What travels between the trainer and a worker: pickle towards the worker, length-capped JSON back.
+"""Messages between trainer and worker: pickle to the worker, JSON of bounded size back.
 
 A worker runs checks on model text, so nothing it sends is trusted: the trainer never unpickles it. That is why the
 process pools of the standard library, pebble and loky do not serve here: all of them unpickle results in the parent
@@ -102,7 +102,7 @@ class ReplyBuffer:
 
 
 def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
-    """What a check returned, as rows for the wire.
+    """The return value of a check as rows for the wire.
 
     A result of a batch that is no verdict is a row of its own, the text of what is wrong with it: the other completions
     have nothing to do with it.
@@ -153,7 +153,7 @@ def _row(value: Any) -> list[Any]:
 
 
 def _story(error: Exception) -> str:
-    """What is wrong with a row; the messages of this module are safe to show, a hostile object's are not."""
+    """The reason why a row is refused. Messages of this module are safe to show, those of a hostile object are not."""
     try:
         message = exact(str(error), 1000)
     except Exception:  # noqa: BLE001 - as above

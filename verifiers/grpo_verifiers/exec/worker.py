@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from grpo_verifiers.exec.failure import result, told
+from grpo_verifiers.exec.failure import error_fields, result
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.inside import proc
@@ -65,7 +65,7 @@ def _serve(sock: socket.socket) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a check are its failure
-            reply["e"] = told(error)
+            reply["e"] = error_fields(error)
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
         with contextlib.suppress(ValueError):

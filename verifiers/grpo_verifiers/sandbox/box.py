@@ -1,4 +1,4 @@
-"""A box as the parent sees it: one zygote process, started at a level, that forks programs on request."""
+"""The parent's side of a box: one zygote process at a level of confinement, which forks programs on request."""
 
 import contextlib
 import fcntl
@@ -42,7 +42,7 @@ _BOOT = (
 
 
 class BoxError(Exception):
-    """A box that did not start, or that broke."""
+    """A box failed to start, or broke."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Box:
         self.kind = kind
         self.reached: dict[str, str] = {}
         self.zygote = 0
-        """What forks the programs: ``pid`` itself, or, at level full, what that has started."""
+        """The process that forks programs: ``pid`` itself, or, at level full, a process below it."""
         self._runs = 0
         self._uid_lock, uid = _claim_uid()
         self._own = None if kind.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
@@ -139,7 +139,7 @@ class Box:
             self.zygote = next((pid for pid in proc.descendants(self.pid) if not proc.descendants(pid)), self.pid)
 
     def _bound(self) -> None:
-        """Have the kernel bound what programs hold together, where it can; without, they are looked at."""
+        """Bound the memory of programs by a cgroup where one can be made; else it is polled."""
         try:
             self.cgroup = cgroup.make()
         except OSError as error:
@@ -229,7 +229,7 @@ class Box:
             self.control.send(json.dumps({"stop": run}).encode())
 
     def hear(self, timeout: float) -> dict[str, Any] | None:
-        """The zygote's next message; None where it is gone or silent. It is ours: nothing of a program is in it."""
+        """The zygote's next message; None if it is gone or silent. No program can write it."""
         if not select.select([self.control], [], [], timeout)[0]:
             return None
         try:
@@ -239,7 +239,7 @@ class Box:
         return json.loads(said) if said else None
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed for memory in the last program; False where it does not bound it."""
+        """True if the kernel killed a process of the last program for memory; False without a cgroup."""
         return self.cgroup is not None and self.cgroup.overflowed()
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ class Box:
 
 
 def _whole(paths: Sequence[str]) -> list[str]:
-    """What really lies behind paths, without what lies inside another: each costs every program a rule and a mount."""
+    """Resolved paths, without those inside another one: each costs every program a rule and a mount."""
     real = dict.fromkeys(os.path.realpath(path) for path in paths)
     return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
 

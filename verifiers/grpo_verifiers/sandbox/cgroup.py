@@ -72,7 +72,7 @@ class Cgroup:
         self._bounds = (memory, processes)
 
     def overflowed(self) -> bool:
-        """Whether the kernel has killed for memory since the bound was set."""
+        """True if the kernel killed for memory since the bound was set."""
         return self._kills() > self._killed
 
     def _kills(self) -> int:
@@ -155,7 +155,7 @@ def _kind(folder: str) -> tuple[str, str]:
 
 
 def _places() -> Iterator[list[str]]:
-    """Where a cgroup may be made, the best first: folders of the memory controller and the one of processes."""
+    """Folders in which a cgroup may be made, the best first: of the memory controller and of the one of processes."""
     mounts = list(_mounts())
     own = _own_paths()
     for point, root, controllers in mounts:
@@ -178,7 +178,7 @@ def _places() -> Iterator[list[str]]:
 
 
 def _hands_down(place: str, *, top: bool) -> bool:
-    """Whether a cgroup of version 2 gives its children the memory controller; the topmost is told to."""
+    """True if children of a cgroup (version 2) have the memory controller; the topmost is told to give it."""
     given: list[str] = []
     with contextlib.suppress(OSError):
         given = Path(place, "cgroup.subtree_control").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""The process that removes the folders of a dead one; started by ``_leftovers``, with the standard library alone."""
+"""The process that removes the folders of a dead one; started by ``leftovers``, with the standard library alone."""
 
 import contextlib
 import fcntl
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 KINDS = ("grpo-box.", "grpo-verifiers.", "grpo-plus.")
-"""How the names of folders begin whose owner holds a lock on them."""
+"""Prefixes of folders whose owner holds a lock on them."""
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds between the looks after an owner's death: what it had started ends by and by."""
 
@@ -44,7 +44,7 @@ def main(owner: int, wipe: Callable[[str], None]) -> None:
 
 
 def sweep(place: str, wipe: Callable[[str], None]) -> int:
-    """Remove the folders in ``place`` whose owners are dead; how many are left."""
+    """Remove the folders in ``place`` whose owners are dead; returns the number of the others."""
     left = 0
     with contextlib.suppress(OSError):
         for name in os.listdir(place):  # noqa: PTH208 - as below
@@ -54,7 +54,7 @@ def sweep(place: str, wipe: Callable[[str], None]) -> int:
 
 
 def _removed(path: str, wipe: Callable[[str], None]) -> bool:
-    """Whether a folder was not ours to remove, or is removed now."""
+    """True if a folder is removed, or belongs to another user."""
     try:
         if os.lstat(path).st_uid != os.geteuid():
             return True

@@ -1,4 +1,4 @@
-"""What a worker gives up before it sees model text, as far as the machine allows; each level reached is reported.
+"""Confinement of workers before they see model text, as far as the machine allows; each level is reported.
 
 Every worker: its own session, no tokens in the environment, no GPU, capped memory, no memory in core dumps. Workers of
 built-in checks also: no network, no writable files outside a private folder, no capabilities.

@@ -1,8 +1,8 @@
-"""Folders that go when the process that made them ends, however it ends: private ones, and cgroups.
+"""Private folders and cgroups that are removed when their owner ends, by SIGKILL too.
 
-Their owner holds a lock on each, which the kernel lets go of when the owner dies. A small process, started with the
-first folder and ended with the last, waits for that death and removes what nobody holds any more; as it starts, it does
-the same for owners that died together with theirs.
+The owner holds a lock on each, which the kernel releases when the owner dies. A small process, started with the first
+folder and ended with the last, waits for that death and removes the folders without a lock. As it starts, it removes
+those whose owners died together with their own cleaner. ``fcntl`` and not ``filelock``: the folder itself is locked.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _ATTEMPTS = 20
 
 
 class OwnFolder:
-    """A folder of this process: locked as long as it lives, and removed by another one after that."""
+    """A folder of this process: locked while it lives, removed by the cleaner after that."""
 
     def __init__(self, place: str, kind: str) -> None:
         """Make it.

@@ -1,4 +1,4 @@
-"""What one run of a program may use."""
+"""Bounds of one run of a program."""
 
 from dataclasses import dataclass
 

@@ -16,11 +16,11 @@ from grpo_verifiers.sandbox.limits import Limits
 _PAGE = resource.getpagesize()
 _IN_NO_FILE = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _ONE_PACKET = 33 << 10
-"""What a socket may hold past its bound."""
+"""Bytes that a socket may hold past its bound."""
 
 
 class Memory:
-    """What one run holds."""
+    """The memory of one run."""
 
     def __init__(self, zygote: int, limits: Limits) -> None:
         """Take note of what the machine holds before it starts."""

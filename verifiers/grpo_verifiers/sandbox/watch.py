@@ -1,4 +1,4 @@
-"""Looking at a running program from outside, by polling: what the kernel does not bound for all of it together.
+"""Bounds that are polled from outside, because the kernel does not hold them for a whole program.
 
 Its folder and, where there is no cgroup, memory and processes of its whole tree, within a twentieth of a second.
 """
@@ -21,20 +21,20 @@ _LONGEST_PAUSE = 0.5
 _DEEPEST = 1000
 """Characters of a path in the folder beyond which a program has no business: looking there takes ever longer."""
 _LEAST_FILE = 16_384
-"""What a file counts as at least: an empty one costs a place in the file system's table."""
+"""The least that a file counts: an empty one takes a place in the file system's table."""
 
 
 class Watch:
     """The bounds of one run."""
 
     def __init__(self, box: Box, limits: Limits) -> None:
-        """Take note of how the machine stands before it starts."""
+        """Measure the machine before the program starts."""
         self._box, self._limits = box, limits
         self._memory = memory.Memory(box.zygote, limits) if box.cgroup is None else None
         self._next_disk = 0.0
 
     def overuse(self) -> str:
-        """Which bound the program has crossed; empty where it has not."""
+        """The bound that the program exceeds; empty for none."""
         cgroup = self._box.cgroup
         if cgroup is not None and cgroup.overflowed():
             return "memory"

@@ -1,4 +1,4 @@
-"""Which of a completion's blocks are its program: chosen by what they bind and read, before anything runs.
+"""Choose a completion's program among its blocks, by the names that they bind and read, before anything runs.
 
 A program that is shown in one block and used in a later one is the first; one that is written in several is all of
 them. Tests are not run to choose, so that a completion with several programs has one, and not its best.
@@ -23,7 +23,7 @@ _PLAIN = (
 
 
 class _Facts:
-    """What a block does at its left edge.
+    """The effect of a block's unindented statements.
 
     Attributes:
         parses: it is a program by its grammar.
@@ -115,7 +115,7 @@ def _facts(block: str) -> _Facts:
 
 
 def _edge(body: list[ast.stmt], facts: _Facts) -> None:
-    """What statements do that are in no function and no class."""
+    """Collect the effect of statements outside functions and classes."""
     for part in body:
         facts.binds |= _bound(part)
         facts.acts |= not isinstance(part, _PLAIN) and not _is_constant(part)

@@ -1,4 +1,4 @@
-"""What a box refuses and programs can have all the same: parts of the standard library on what is open to them.
+"""Parts of the standard library that need what a box refuses, rebuilt on what it allows.
 
 Nothing here guards anything: it runs in the program, which may undo it. Semaphores lie in anonymous shared memory and
 not in ``/dev/shm``, named shared memory in the program's own folder; both count as its memory and disk. Where signals

@@ -1,4 +1,4 @@
-"""What a test's name for a function stands for in a program."""
+"""Names that tests use, and the objects of a program that they mean."""
 
 import ast
 import builtins
@@ -10,7 +10,7 @@ class MissingError(Exception):
 
 
 def find(space: dict[str, Any], name: str) -> Any:
-    """What a dotted name stands for in a program's namespace.
+    """The object of a dotted name in a program's namespace.
 
     A method that is named through its class gets an instance of it, made without arguments. One that is named alone may
     belong to a class ``Solution``.

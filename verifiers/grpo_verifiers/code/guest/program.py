@@ -1,4 +1,4 @@
-"""What a boxed process does: run a program, answer calls of its functions, or run tests against a stub.
+"""The work of a boxed process: run a program, answer calls of its functions, or run tests against a stub.
 
 Nothing here is trusted once the program runs. It is given inputs only, and whatever it sends is data to the parent.
 """
@@ -175,7 +175,7 @@ def _tested(channel: socket.socket, source: str, seen: "_Seen") -> tuple[str, st
 
 
 class _Seen:
-    """What passed between a test and the program.
+    """The conversation between a test and the program.
 
     Attributes:
         before: whether the program has answered an earlier test.

@@ -107,13 +107,13 @@ def _fields(value: Any, bases: list[type]) -> dict[str, Any]:
 
 
 def is_of(value: Any, name: str) -> bool:
-    """Whether a value of a program is of its class of that name."""
+    """True if a value of a program is of its class of that name."""
     kind = type(value)
     return kind.__module__ == "program" and name in getattr(kind, "_names_", (kind.__name__,))
 
 
 def is_name(name: Any) -> bool:
-    """Whether something may name a class or a field of a stand-in."""
+    """True for a name that a class or a field of a stand-in may have."""
     return (
         type(name) is str
         and len(name) <= 100
@@ -126,7 +126,7 @@ def is_name(name: Any) -> bool:
 
 
 def is_head(tag: str, head: list[Any], count: int) -> bool:
-    """Whether ``described`` could have named parts so, of as many values."""
+    """True for a head that ``described`` could have made for so many values."""
     if tag == "m":
         name, fields = head
         plain = _are_names(fields, 10_000) and not any(field.startswith("_") for field in fields)

@@ -25,7 +25,7 @@ _SEQUENCES: dict[type, str] = {
 }  # fmt: skip
 _MAPPINGS: dict[type, str] = {dict: "d", OrderedDict: "O", Counter: "C", defaultdict: "D"}
 _FACTORIES: dict[Any, type] = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple)}
-"""What a mapping may make for keys that it has not; of other ones nothing crosses."""
+"""Factories of a defaultdict that cross."""
 _MAKERS: dict[str, Callable[[Any], Any]] = {
     "l": list, "t": tuple, "s": set, "z": frozenset, "g": iter, "q": deque,
     "k": lambda items: dict.fromkeys(items).keys(),

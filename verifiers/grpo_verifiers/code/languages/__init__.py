@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Language:
-    """How programs of a language are found and run.
+    """A language: how its programs are marked and run.
 
     Attributes:
         names: what its fenced blocks are called, in lower case.

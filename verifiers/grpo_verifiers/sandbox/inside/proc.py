@@ -14,7 +14,7 @@ _ROUNDS = 5
 
 
 def has_children() -> bool:
-    """Whether this process has any child, dead or alive; takes a microsecond and reaps nothing."""
+    """True if this process has a child, dead or alive; takes a microsecond and reaps nothing."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -102,7 +102,7 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def _still(pid: int) -> bool:
-    """Whether no thread of a process can make a child any more: all are stopped, traced or ended."""
+    """True if no thread of a process can fork any more: all are stopped, traced or ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - the fast one
     except OSError:

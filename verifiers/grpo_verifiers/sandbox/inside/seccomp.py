@@ -24,7 +24,7 @@ _IOCTLS = (
     (0x4020940D, 0x4020940D), (0x40049409, 0x40049409), (0x80045200, 0x80045200), (0x80086601, 0x80086601),
     (0x802C542A, 0x802C542A), (0xC020660B, 0xC020660B),
 )  # fmt: skip
-"""What terminals, pipes and copies of files are asked. Others signal, or allocate past a file's limit."""
+"""Requests to terminals, pipes and copies of files. Others signal, or allocate past a file's limit."""
 _FCNTLS = (
     (0, 7), (9, 9), (11, 14), (16, 17), (36, 38), (1025, 1025), (1027, 1028), (1030, 1030), (1032, 1035), (1037, 1037),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The stage that programs run on, level by level: what the zygote sets up once, and what each program gives up."""
+"""Confinement of programs, level by level: set up once in the zygote, entered by each program."""
 
 import contextlib
 import ctypes
@@ -17,7 +17,7 @@ from .wipe import wipe
 _NO_SUID_NO_DEV, _PRIVATE = 6, 1 << 18 | 1 << 14
 _INODES = 4096
 _PRIVATE_FOLDER = "/box/tmp"
-"""Where each program of level full finds a file system of its own."""
+"""Mount point of each program's own file system at level full."""
 
 
 class Stage:
@@ -217,7 +217,7 @@ def _at_home(folder: str) -> None:
 
 
 def _is_root_outside() -> bool:
-    """Whether this user is the kernel's root, whatever it is called here: RLIMIT_NPROC does not hold that one."""
+    """True if this user is root outside of all namespaces, whom RLIMIT_NPROC does not bound."""
     with open("/proc/self/uid_map", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
         ranges = [[int(part) for part in line.split()] for line in file]
     return any(first <= os.getuid() < first + count and start + os.getuid() == first for first, start, count in ranges)
@@ -236,7 +236,7 @@ def _kill_all_of(uid: int) -> None:
 
 
 def _tasks_of(uid: int) -> int:
-    """How many threads a user has now: RLIMIT_NPROC counts them all."""
+    """Threads of a user, all of which RLIMIT_NPROC counts."""
     count = 0
     for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - same
         with contextlib.suppress(OSError):

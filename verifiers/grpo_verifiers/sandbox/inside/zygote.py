@@ -1,4 +1,4 @@
-"""The process that programs are forked from. It never reads what a program wrote, and no program can touch it.
+"""The process that forks programs. It reads nothing that a program wrote, and no program can touch it.
 
 Usage: the parent starts it with a control socket and a descriptor of itself, and sends how to set the stage. Each
 further message starts one program, with that program's descriptors; the answer says how it ended.
@@ -146,7 +146,7 @@ def _run(
 def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> socket.socket:
     """In the forked child: take the program's place; its channel."""
     roles = dict(zip(job["fds"], fds, strict=True))
-    # Out of the way of the low descriptors before anything is put there.
+    # Free the low descriptors before anything is put there.
     moved = {role: _high(fd) for role, fd in roles.items()}
     try:
         os.setsid()
