@@ -28,16 +28,16 @@ def beside_notes(parsed: "Parsed") -> list[str]:
     measured = isinstance(script.measure, dict) and script.measure and "split" not in script.measure
     evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
     data = (
-        Unread(("dataset_config", "dataset_streaming"), lambda _: bool(mixture.datasets), "datasets names the data"),
+        Unread("dataset_config dataset_streaming", lambda _: bool(mixture.datasets), "datasets names the data"),
         Unread(
-            ("dataset_test_split",),
+            "dataset_test_split",
             lambda _: not (evaluates or measured),
             "nothing is evaluated (eval_strategy, measure)",
         ),
-        Unread(("ignore_bias_buffers",), lambda _: True, "neither TRL nor this project looks at it"),
+        Unread("ignore_bias_buffers", lambda _: True, "neither TRL nor this project looks at it"),
     )
-    mixed = (Unread(("streaming", "test_split_size"), lambda _: not mixture.datasets, "datasets is empty"),)
-    tools = (Unread(("max_tool_calling_iterations",), lambda _: True, "the command line gives the model no tools"),)
+    mixed = (Unread("streaming test_split_size", lambda _: not mixture.datasets, "datasets is empty"),)
+    tools = (Unread("max_tool_calling_iterations", lambda _: True, "the command line gives the model no tools"),)
     return [
         *unread_notes(parsed.model, MODEL_NOTES),
         *unread_notes(script, data),

@@ -52,24 +52,6 @@ def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
         return ()
 
 
-def per_of(parts: Sequence[Chosen]) -> str:
-    """The unit that has one advantage: completion, step or token."""
-    kinds = {part.per for part, _ in parts}
-    return next((kind for kind in ("step", "token") if kind in kinds), "completion")
-
-
-def step_sources_of(parts: Sequence[Chosen]) -> tuple[str | None, ...] | None:
-    """`Recipe.step_sources`."""
-    sources = [keywords.get("steps_from") for part, keywords in parts if part.per == "step"]
-    return tuple(dict.fromkeys(sources)) if sources else None
-
-
-def step_aggregates_of(parts: Sequence[Chosen]) -> tuple[str, ...]:
-    """`Recipe.step_aggregates`."""
-    found = [keywords.get("aggregate") for part, keywords in parts if part.per == "step"]
-    return tuple(dict.fromkeys(filter(None, found)))
-
-
 def running_advantage(
     recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), *, scorer: bool = False
 ) -> tuple[Chosen | None, list[str]]:

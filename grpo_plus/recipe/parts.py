@@ -10,16 +10,13 @@ from grpo_plus.recipe.advantage import (
     choose_advantage,
     equivalent_advantage,
     parts_of,
-    per_of,
     replaced_by_advantage,
-    step_aggregates_of,
-    step_sources_of,
 )
 from grpo_plus.recipe.built import built_problems
 from grpo_plus.recipe.entries import build_verifiers, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import sets_parts
-from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.verifying import REGISTRY
 
@@ -38,8 +35,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     """
     chosen, wrong_advantage = choose_advantage(config)
     parts = parts_of(chosen)
-    per = per_of(parts)
-    objective, wrong_objective = choose_objective(config, per)
+    objective, wrong_objective = choose_objective(config, unit_of(parts))
     if config.advantage is None and objective is not None and objective.kl_in_reward:
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
@@ -54,13 +50,10 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,
-        advantage_per=per,
         objective=objective,
         verifiers=verifiers,
         eval_verifiers=eval_verifiers,
         verifier_column=config.verifier_column,
-        step_sources=step_sources_of(parts),
-        step_aggregates=step_aggregates_of(parts),
         reward_weights=None if config.reward_weights is None else tuple(config.reward_weights),
         engine=config.engine,
         engine_tokens_per_pass=config.engine_tokens_per_pass,

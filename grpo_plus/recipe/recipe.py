@@ -18,6 +18,12 @@ class Chosen(NamedTuple):
     keywords: dict[str, Any]
 
 
+def unit_of(parts: Sequence[Chosen]) -> str:
+    """The unit that has one advantage under these estimators together: completion, step or token."""
+    units = {estimator.per for estimator, _ in parts}
+    return next((unit for unit in ("step", "token") if unit in units), "completion")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One item of the config's ``verifiers`` or ``eval_verifiers``."""
@@ -76,14 +82,10 @@ class Recipe:
         advantage: the estimator that replaces TRL's advantages, as configured. With a KL term in the reward it is set
             in any case, to the estimator that TRL's fields amount to.
         estimator_parts: the estimators that compute something: those of a mix, or ``advantage`` itself.
-        advantage_per: what there is one advantage for: completion, step or token.
         objective: replaces TRL's loss; None keeps it.
         verifiers: the verifiers that reward, in the order of the config.
         eval_verifiers: the verifiers that only score evaluations.
         verifier_column: dataset column that names the verifier of each row.
-        step_sources: labels of the verifiers that step scores come from (None: whichever gives them); None without an
-            estimator that reads steps.
-        step_aggregates: how the reward of the verifier that gives the steps is made from them; empty: its own way.
         reward_weights: of all rewards, in TRL's order; None leaves the weights of the entries.
         engine: how the update runs.
         engine_tokens_per_pass: most tokens of one forward and backward pass.
@@ -96,13 +98,10 @@ class Recipe:
 
     advantage: Chosen | None = None
     estimator_parts: tuple[Chosen, ...] = ()
-    advantage_per: str = "completion"
     objective: "Objective | None" = None
     verifiers: tuple[VerifierPart, ...] = ()
     eval_verifiers: tuple[VerifierPart, ...] = ()
     verifier_column: str | None = None
-    step_sources: tuple[str | None, ...] | None = None
-    step_aggregates: tuple[str, ...] = ()
     reward_weights: tuple[float, ...] | None = None
     engine: str = "stock"
     engine_tokens_per_pass: int | None = None
@@ -115,6 +114,23 @@ class Recipe:
     def stock(cls) -> "Recipe":
         """The recipe of a plain `GRPOConfig`."""
         return cls()
+
+    @property
+    def advantage_per(self) -> str:
+        """The unit that has one advantage: completion, step or token."""
+        return unit_of(self.estimator_parts)
+
+    @property
+    def step_sources(self) -> tuple[str | None, ...] | None:
+        """Labels of the verifiers that give steps, None for whichever does; None if no estimator reads steps."""
+        sources = [keywords.get("steps_from") for part, keywords in self.estimator_parts if part.per == "step"]
+        return tuple(dict.fromkeys(sources)) if sources else None
+
+    @property
+    def step_aggregates(self) -> tuple[str, ...]:
+        """Aggregates that replace the own one of the verifier that gives the steps."""
+        aggregates = [keywords.get("aggregate") for part, keywords in self.estimator_parts if part.per == "step"]
+        return tuple(dict.fromkeys(filter(None, aggregates)))
 
     @property
     def step_source(self) -> str | None:
