@@ -15,7 +15,8 @@ from grpo_plus.advantages.compute import compute_advantages
 from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.table import RewardTable, StepScores
-from grpo_plus.testing.contract import Check, Part, Subject, label_of, run_checks
+from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
+from grpo_verifiers.contract import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords:
     run_checks(KIT.resolve((part, keywords)), KIT.checks())
 
 
-def advantage_checks() -> list[Check]:
+def advantage_checks() -> list[Check[Subject]]:
     """The checks of the contract of advantage estimators."""
     return KIT.checks()
 
@@ -367,39 +368,35 @@ def _group_relative(subject: Subject) -> bool:
     return all(leaf.group_relative for leaf in leaf_estimators(subject.part, subject.keywords))
 
 
-class _AdvantageKit:
-    """The kit for advantage estimators."""
-
-    def resolve(self, part: Part) -> Subject:
-        """The subject that a name, a function, or a pair of that and keywords stands for."""
-        what, keywords = part if isinstance(part, tuple) else (part, {})
-        estimator = estimator_of(what)
-        label = label_of(estimator.name, keywords)
-        if problems := keyword_problems(estimator, keywords):
-            raise EstimatorKeywordError("\n".join(problems))
-        return Subject(estimator, dict(keywords), label)
-
-    def checks(self) -> list[Check]:
-        """All checks, whether or not they apply to a given subject."""
-        return [
-            Check("shape_and_dtype", check_shape_and_dtype),
-            Check("float64", check_float64),
-            Check("leaves_table_alone", check_leaves_table_alone),
-            Check("constant_group_is_zero", check_constant_group_is_zero, _group_relative),
-            Check("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
-            Check("permutes_within_group", check_permutes_within_group),
-            Check("groups_by_id", check_groups_by_id),
-            Check("better_is_never_worse", check_better_is_never_worse, _praises),
-            Check("weight_zero_is_absent", check_weight_zero_is_absent),
-            Check("weights_count", check_weights_count),
-            Check("weights_have_a_sign", check_weights_have_a_sign),
-            Check("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
-            Check("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
-            Check("partial_nan_is_finite", check_partial_nan_is_finite),
-            Check("deterministic", check_deterministic),
-            Check("pickles", check_pickles),
-            Check("unknown_keyword_raises", check_unknown_keyword_raises),
-        ]
+def _resolve(part: Part) -> Subject:
+    """The subject that a name, a function, or a pair of that and keywords stands for."""
+    what, keywords = part if isinstance(part, tuple) else (part, {})
+    estimator = estimator_of(what)
+    label = label_of(estimator.name, keywords)
+    if problems := keyword_problems(estimator, keywords):
+        raise EstimatorKeywordError("\n".join(problems))
+    return Subject(estimator, dict(keywords), label)
 
 
-KIT = _AdvantageKit()
+KIT = Kit(
+    _resolve,
+    (
+        Check("shape_and_dtype", check_shape_and_dtype),
+        Check("float64", check_float64),
+        Check("leaves_table_alone", check_leaves_table_alone),
+        Check("constant_group_is_zero", check_constant_group_is_zero, _group_relative),
+        Check("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
+        Check("permutes_within_group", check_permutes_within_group),
+        Check("groups_by_id", check_groups_by_id),
+        Check("better_is_never_worse", check_better_is_never_worse, _praises),
+        Check("weight_zero_is_absent", check_weight_zero_is_absent),
+        Check("weights_count", check_weights_count),
+        Check("weights_have_a_sign", check_weights_have_a_sign),
+        Check("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
+        Check("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
+        Check("partial_nan_is_finite", check_partial_nan_is_finite),
+        Check("deterministic", check_deterministic),
+        Check("pickles", check_pickles),
+        Check("unknown_keyword_raises", check_unknown_keyword_raises),
+    ),
+)

@@ -1,10 +1,11 @@
-"""The machinery of the contract kit: what a check is, and how a list of parts becomes a test parametrised over them."""
+"""Contract kits by kind of part, and the decorator that makes tests of them."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from grpo_verifiers.contract import Check, as_tests, failures, in_words
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ KITS = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A part under test: the resolved part, its keywords, and what to call it."""
+    """A part under test: the resolved part, its keywords, and its label in reports."""
 
     part: Any
     keywords: Mapping[str, Any] = field(default_factory=dict)
@@ -30,48 +31,20 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Check:
-    """One property that every part of a kind must have.
+class Kit:
+    """The checks of one kind of part.
 
     Attributes:
-        name: what it is called in reports and in ``expected_failures``.
-        run: raises AssertionError when the subject lacks the property.
-        applies: whether the property is demanded of the subject.
+        resolve: the subject that a name, a function, or a pair of that and keywords stands for.
+        all_checks: whether or not they apply to a given subject.
     """
 
-    name: str
-    run: Callable[[Subject], None]
-    applies: Callable[[Subject], bool] = lambda _: True
+    resolve: Callable[[Part], Subject]
+    all_checks: tuple[Check[Subject], ...]
 
-    @property
-    def about(self) -> str:
-        """The property in words."""
-        return (self.run.__doc__ or self.name).strip().partition("\n")[0]
-
-
-@dataclass(frozen=True)
-class BoundCheck:
-    """A check together with its subject: call it."""
-
-    check: Check
-    subject: Subject
-
-    def __call__(self) -> None:
-        """Run it."""
-        self.check.run(self.subject)
-
-    def __str__(self) -> str:
-        return f"{self.subject.label}-{self.check.name}"
-
-
-class Kit(Protocol):
-    """What checks one kind of part."""
-
-    def resolve(self, part: Part) -> Subject:
-        """The subject that a name, a function, or a pair of that and keywords stands for."""
-
-    def checks(self) -> list[Check]:
+    def checks(self) -> list[Check[Subject]]:
         """All checks, whether or not they apply to a given subject."""
+        return list(self.all_checks)
 
 
 def kit_of(kind: str) -> Kit:
@@ -88,21 +61,13 @@ def label_of(name: str, keywords: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in keywords.items())})" if keywords else name
 
 
-def run_checks(subject: Subject, checks: Iterable[Check]) -> None:
+def run_checks(subject: Subject, checks: Iterable[Check[Subject]]) -> None:
     """Run every check that applies, and raise one AssertionError that lists all that failed."""
-    failed: list[str] = []
-    causes = []
-    for check in checks:
-        if not check.applies(subject):
-            continue
-        try:
-            check.run(subject)
-        except AssertionError as error:
-            failed.append(f"  {check.name}: {error}")
-            causes.append(error)
+    failed = list(failures(subject, checks))
     if failed:
-        text = "\n".join([f"{subject.label} fails {len(failed)} check{'s' * (len(failed) > 1)}:", *failed])
-        raise AssertionError(text) from causes[0]
+        lines = [f"  {check.name}: {in_words(error)}" for check, error in failed]
+        text = "\n".join([f"{subject.label} fails {len(failed)} check{'s' * (len(failed) > 1)}:", *lines])
+        raise AssertionError(text) from failed[0][1]
 
 
 def parametrize_with_checks(
@@ -128,31 +93,5 @@ def parametrize_with_checks(
     import pytest
 
     kit = kit_of(kind)
-    subjects = [kit.resolve(part) for part in parts]
-    checks = kit.checks()
-    expected = expected_failures or {}
-    _check_expected(expected, subjects, checks)
-    cases = []
-    for subject in subjects:
-        for check in checks:
-            if not check.applies(subject):
-                continue
-            reason = expected.get(subject.label, {}).get(check.name)
-            marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if reason is not None else []
-            bound = BoundCheck(check, subject)
-            cases.append(pytest.param(bound, id=str(bound), marks=marks))
-    return pytest.mark.parametrize("check", cases)
-
-
-def _check_expected(
-    expected: Mapping[str, Mapping[str, str]], subjects: Iterable[Subject], checks: Iterable[Check]
-) -> None:
-    """A misspelt expectation would otherwise expect nothing."""
-    by_label = {subject.label: subject for subject in subjects}
-    for label, failures in expected.items():
-        if label not in by_label:
-            raise ValueError(f"expected_failures: {unknown('part', label, by_label)}")
-        names = [check.name for check in checks if check.applies(by_label[label])]
-        for name in failures:
-            if name not in names:
-                raise ValueError(f"expected_failures[{label!r}]: {unknown('check', name, names)}")
+    subjects = [(subject.label, subject) for subject in map(kit.resolve, parts)]
+    return pytest.mark.parametrize("check", as_tests(subjects, kit.checks(), expected_failures))

@@ -15,7 +15,8 @@ from torch import Tensor
 from grpo_plus.objectives.batch import Counts, TokenBatch
 from grpo_plus.objectives.compose import build_objective, compose_objective
 from grpo_plus.objectives.objective import Objective, Unreduced
-from grpo_plus.testing.contract import Check, Part, Subject, label_of, run_checks
+from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
+from grpo_verifiers.contract import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
     run_checks(KIT.resolve((part, {**keywords, "beta": beta})), KIT.checks())
 
 
-def objective_checks() -> list[Check]:
+def objective_checks() -> list[Check[Subject]]:
     """The checks of the contract of objectives."""
     return KIT.checks()
 
@@ -322,37 +323,33 @@ def _idle_at_zero(subject: Subject) -> bool:
     return objective.zero_advantage_means_zero_gradient
 
 
-class _ObjectiveKit:
-    """The kit for objectives."""
-
-    def resolve(self, part: Part) -> Subject:
-        """The subject that a name, a function, or a pair of that and keywords (``beta`` among them) stands for."""
-        what, given = part if isinstance(part, tuple) else (part, {})
-        keywords = {name: value for name, value in given.items() if name != "beta"}
-        beta = given.get("beta", 0.0)
-        objective = build_objective(what, keywords, beta=beta)
-        shown = {name: value for name, value in given.items() if name != "beta" or value}
-        return Subject(Built(what, objective, beta), keywords, label_of(objective.name, shown))
-
-    def checks(self) -> list[Check]:
-        """All checks, whether or not they apply to a given subject."""
-        return [
-            Check("shape_and_dtype", check_shape_and_dtype),
-            Check("float64", check_float64),
-            Check("ignores_masked_tokens", check_ignores_masked_tokens),
-            Check("nothing_to_train", check_nothing_to_train),
-            Check("extreme_logps", check_extreme_logps),
-            Check("leaves_batch_alone", check_leaves_batch_alone),
-            Check("split_invariance", check_split_invariance),
-            Check("advantages_per_token", check_advantages_per_token, _per_token),
-            Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
-            Check("advantages_direct", check_advantages_direct),
-            Check("advantages_of_tokens_direct", check_advantages_of_tokens_direct, _by_token),
-            Check("advantages_count", check_advantages_count),
-            Check("deterministic", check_deterministic),
-            Check("pickles", check_pickles),
-            Check("unknown_keyword_raises", check_unknown_keyword_raises),
-        ]
+def _resolve(part: Part) -> Subject:
+    """The subject that a name, a function, or a pair of that and keywords (``beta`` among them) stands for."""
+    what, given = part if isinstance(part, tuple) else (part, {})
+    keywords = {name: value for name, value in given.items() if name != "beta"}
+    beta = given.get("beta", 0.0)
+    objective = build_objective(what, keywords, beta=beta)
+    shown = {name: value for name, value in given.items() if name != "beta" or value}
+    return Subject(Built(what, objective, beta), keywords, label_of(objective.name, shown))
 
 
-KIT = _ObjectiveKit()
+KIT = Kit(
+    _resolve,
+    (
+        Check("shape_and_dtype", check_shape_and_dtype),
+        Check("float64", check_float64),
+        Check("ignores_masked_tokens", check_ignores_masked_tokens),
+        Check("nothing_to_train", check_nothing_to_train),
+        Check("extreme_logps", check_extreme_logps),
+        Check("leaves_batch_alone", check_leaves_batch_alone),
+        Check("split_invariance", check_split_invariance),
+        Check("advantages_per_token", check_advantages_per_token, _per_token),
+        Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
+        Check("advantages_direct", check_advantages_direct),
+        Check("advantages_of_tokens_direct", check_advantages_of_tokens_direct, _by_token),
+        Check("advantages_count", check_advantages_count),
+        Check("deterministic", check_deterministic),
+        Check("pickles", check_pickles),
+        Check("unknown_keyword_raises", check_unknown_keyword_raises),
+    ),
+)

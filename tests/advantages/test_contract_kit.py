@@ -2,6 +2,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -361,3 +362,12 @@ def test_a_misspelt_expectation_is_an_error(expected, message):
 def test_an_unknown_kind_is_an_error():
     with pytest.raises(ValueError, match="Did you mean 'advantage'"):
         parametrize_with_checks(["center"], kind="advantages")
+
+
+def test_parts_of_the_same_name_are_all_tested():
+    def twins():
+        for factor in (1.0, 2.0):
+            yield Estimator("twin", partial(half_of_center, factor=factor))
+
+    mark = parametrize_with_checks(twins())
+    assert len({id(case.values[0].subject.part) for case in mark.args[1]}) == 2

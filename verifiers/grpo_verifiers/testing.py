@@ -19,6 +19,7 @@ from typing import Any
 
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.compose import Composite
+from grpo_verifiers.contract import Check, as_tests, failures, in_words
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
@@ -291,6 +292,7 @@ CHECKS: tuple[Callable[[Contract], None], ...] = (
     check_failures,
     check_junk,
 )
+_CHECKS = tuple(Check(check.__name__, check) for check in CHECKS)
 
 
 def contract_of(verifier: Any, accept: Sequence[Case], reject: Sequence[Case] = (), threshold: float = 0.0) -> Contract:
@@ -318,36 +320,28 @@ def check_verifier(
         threshold: 0, but for penalties, which never score above.
         skip: names of checks that do not hold on purpose ("check_determinism" for one that asks a model).
     """
-    known = [check.__name__ for check in CHECKS]
     for name in skip:
-        if name not in known:
+        if name not in (known := [check.name for check in _CHECKS]):
             raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(known)}.")
     contract = contract_of(verifier, accept, reject, threshold)
-    broken = []
-    for check in CHECKS:
-        if check.__name__ in skip:
-            continue
-        try:
-            check(contract)
-        except Exception as error:  # noqa: BLE001 - every broken promise is reported, whatever it raises
-            told = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            broken.append(f"{check.__name__}: {inspect.getdoc(check)}\n    {told}")
+    broken = [
+        f"{c.name}: {inspect.getdoc(c.run)}\n    {in_words(error)}" for c, error in failures(contract, _CHECKS, skip)
+    ]
     if broken:
         name = contract.verifier.label
         raise AssertionError(f"verifier {name!r} breaks {len(broken)} of its promises:\n" + "\n".join(broken))
 
 
-def parametrize_with_checks(contracts: Mapping[str, Contract]) -> Any:
+def parametrize_with_checks(
+    contracts: Mapping[str, Contract], *, expected_failures: Mapping[str, Mapping[str, str]] | None = None
+) -> Any:
     """A pytest decorator: one test for each verifier and check, with the parameters ``check`` and ``contract``.
 
     Args:
         contracts: name in the test's id to what ``contract_of`` made.
+        expected_failures: name to names of checks and the reason why they fail; such a test must fail.
     """
     import pytest
 
-    pairs = [
-        pytest.param(check, contract, id=f"{name}-{check.__name__}")
-        for name, contract in contracts.items()
-        for check in CHECKS
-    ]
-    return pytest.mark.parametrize(("check", "contract"), pairs)
+    tests = as_tests([*contracts.items()], _CHECKS, expected_failures, lambda bound: (bound.check.run, bound.subject))
+    return pytest.mark.parametrize(("check", "contract"), tests)

@@ -1,0 +1,102 @@
+"""Contract kits: checks that every part of a kind must pass, run on one part or as tests of many."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from grpo_verifiers.errors.messages import unknown
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Check(Generic[S]):
+    """One property that every part of a kind must have.
+
+    Attributes:
+        name: in reports and in ``expected_failures``.
+        run: raises AssertionError when the subject lacks the property.
+        applies: whether the property is demanded of the subject.
+    """
+
+    name: str
+    run: Callable[[S], None]
+    applies: Callable[[S], bool] = lambda _: True
+
+    @property
+    def about(self) -> str:
+        """The property in words."""
+        return (self.run.__doc__ or self.name).strip().partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class BoundCheck(Generic[S]):
+    """A check together with its subject: call it."""
+
+    check: Check[S]
+    subject: S
+    label: str
+
+    def __call__(self) -> None:
+        """Run it."""
+        self.check.run(self.subject)
+
+    def __str__(self) -> str:
+        return f"{self.label}-{self.check.name}"
+
+
+def failures(
+    subject: S, checks: Iterable[Check[S]], skip: Collection[str] = ()
+) -> Iterator[tuple[Check[S], Exception]]:
+    """The checks that a subject does not pass, each with what it raised."""
+    for check in checks:
+        if check.name in skip or not check.applies(subject):
+            continue
+        try:
+            check.run(subject)
+        except Exception as error:  # noqa: BLE001 - every broken promise is reported, whatever it raises
+            yield check, error
+
+
+def in_words(error: Exception) -> str:
+    """What a check raised; assertions speak for themselves."""
+    return str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+
+
+def as_tests(
+    subjects: Sequence[tuple[str, S]],
+    checks: Sequence[Check[S]],
+    expected_failures: Mapping[str, Mapping[str, str]] | None = None,
+    values: Callable[[BoundCheck[S]], tuple[Any, ...]] = lambda bound: (bound,),
+) -> list[Any]:
+    """Parameters for pytest: one set for each subject and check that applies to it.
+
+    Args:
+        subjects: each after its label.
+        checks: all checks of the kind.
+        expected_failures: label of a subject to names of checks and the reason why they fail. Such a test must fail:
+            passing is an error (strict xfail).
+        values: the parameters of one test.
+
+    Raises:
+        ValueError: an expectation names what is not there; it would expect nothing.
+    """
+    import pytest
+
+    expected = expected_failures or {}
+    applying = {label: [c for c in checks if c.applies(subject)] for label, subject in subjects}
+    for label, names in expected.items():
+        if label not in applying:
+            raise ValueError(f"expected_failures: {unknown('part', label, applying)}")
+        known = [check.name for check in applying[label]]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"expected_failures[{label!r}]: {unknown('check', name, known)}")
+    sets = []
+    for label, subject in subjects:
+        for check in (each for each in checks if each.applies(subject)):
+            bound = BoundCheck(check, subject, label)
+            reason = expected.get(label, {}).get(check.name)
+            marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if reason is not None else []
+            sets.append(pytest.param(*values(bound), id=str(bound), marks=marks))
+    return sets
