@@ -145,7 +145,7 @@ def math(
     decimal_comma: bool = True,
     think: TagName | None = "think",
 ) -> Verdict:
-    """Whether the completion's final answer is the gold answer.
+    """True if the completion's final answer is the gold answer.
 
     Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but the algebra
     system behind the rest is not bounded.

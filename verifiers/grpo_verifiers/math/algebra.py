@@ -1,4 +1,4 @@
-"""math-verify for what the grammar does not know: sets by property, inequalities in absolute values, odd notations.
+"""math-verify for answers outside the grammar: sets by property, inequalities in absolute values, odd notations.
 
 Runs in a worker process only: neither its parser nor its solver bounds its time. It takes no alarm of its own.
 """
@@ -15,7 +15,7 @@ from grpo_verifiers.math.words.lexicon import word_list
 
 
 def open_to_algebra(gold: Node, gold_text: str, answer: str) -> bool:
-    """Whether an answer that this grammar cannot read may still be shown to an algebra system.
+    """True if an answer that this grammar cannot read may still be shown to an algebra system.
 
     Only for golds with variables or sets, where notations are many; and only what is short, shallow and neither
     prose nor a restatement of the question.
@@ -34,7 +34,7 @@ _SAFE = re.compile(r"[\sa-zA-Z0-9\\{}()\[\]|+*/^_=<>,.:;!&'-]*\Z")
 
 
 def harmless(text: str, gold: str) -> bool:
-    """Whether an answer is small and plain enough for a parser that was not made for hostile input."""
+    """True if an answer is small and plain enough for a parser that was not made for hostile input."""
     # signs of equality only where the gold has them, too
     if text.count("=") > gold.count("=") or len(text) > 300 or not _SAFE.match(text) or _UNDONE.search(text):
         return False
@@ -52,7 +52,7 @@ def harmless(text: str, gold: str) -> bool:
 
 
 def equal(gold: str, answer: str) -> Outcome:
-    """Whether math-verify finds two pieces of LaTeX equal.
+    """True if math-verify finds two pieces of LaTeX equal.
 
     Both have to be understood to their last character, and neither may be large or deep.
     """
@@ -70,7 +70,7 @@ def equal(gold: str, answer: str) -> Outcome:
 
 
 def unreadable(gold: str) -> str:
-    """Why math-verify cannot read a gold answer either; empty when it can."""
+    """The reason why math-verify cannot read a gold answer either; empty when it can."""
     if len(gold) > MAX_GOLD:
         return f"longer than {MAX_GOLD} characters"
     try:

@@ -1,4 +1,4 @@
-"""The final answer of a completion, or what stands in the way of one.
+"""The final answer of a completion, or the reason why there is none.
 
 Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lines, "the answer is ...", and only if
 asked for, the last number.
@@ -19,7 +19,7 @@ _STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Found:
-    """What a completion states.
+    """The answers in a completion.
 
     Attributes:
         answers: the statements that count, distinct, in order.
@@ -130,7 +130,7 @@ _AFTER = re.compile(
 
 
 def _changed(before: str) -> bool:
-    """Whether a sign or a word before an answer changes it."""
+    """True if a sign or a word before an answer changes it."""
     return bool(
         _FORMULA.search(before) or _CHANGED.search(before) or _DENIED.search(before) or _STRUCK_BEFORE.search(before)
     )
@@ -142,7 +142,7 @@ _EQUAL_AFTER = re.compile(r"\s*(?:=>?|≈|→|\\approx|\\to)\s*(-?\d{1,40})\s*(?
 
 
 def attached(text: str, start: int, end: int) -> bool:
-    """Whether what stands right before or after an answer changes what it says."""
+    """True if what stands right before or after an answer changes what it says."""
     before = text[max(0, start - MAX_AROUND) : start].rpartition("\n")[2]
     after = text[end : end + MAX_AROUND]
     if before and ((before[-1].isdigit() and text[start] == "\\") or _changed(before)):
@@ -153,7 +153,7 @@ def attached(text: str, start: int, end: int) -> bool:
 
 
 def _is_false(before: str, box: str, after: str) -> bool:
-    r"""Whether a box and a whole number beside it are equated and differ: ``43 = \boxed{42}``."""
+    r"""True if a box and a whole number beside it are equated and differ: ``43 = \boxed{42}``."""
     number = _INTEGER.search(box)
     beside = (_EQUAL_BEFORE.search(before), _EQUAL_AFTER.match(after))
     return number is not None and any(other is not None and int(other[1]) != int(number[1]) for other in beside)

@@ -1,4 +1,4 @@
-"""The gold answer of a row: extracted, shorthand expanded, parsed once and kept."""
+"""The gold answer of a row: extracted, parsed once and kept; the letter of a multiple-choice answer."""
 
 import re
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def gold_text(answer: str) -> str:
 
 
 def _leads_to(between: str) -> bool:
-    """Whether the text between two boxes joins them into one list: at most two words besides a separator."""
+    """True if the text between two boxes joins them into one list: at most two words besides a separator."""
     if len(between) > MAX_BETWEEN or re.search(r"\d", between):
         return False
     words = [word for word in _WORD.findall(between) if word not in {"text", "quad", "qquad", "mbox"}]

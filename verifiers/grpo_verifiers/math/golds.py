@@ -11,7 +11,7 @@ from grpo_verifiers.math.options import Options
 
 
 def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | None:
-    """What is wrong with one gold answer, in bounded time; None when it accepts itself."""
+    """The problem of one gold answer, found in bounded time; None when it accepts itself."""
     try:
         gold = gold_of(as_text(answer))
     except TypeError as error:

@@ -1,4 +1,7 @@
-"""From a completion and a gold answer to a verdict, as far as plain arithmetic takes it."""
+"""From a completion and a gold answer to a verdict: exact arithmetic first, then many digits, then algebra.
+
+``judge`` and ``judge_or_shorten`` are bounded and run in the trainer; ``judge_fully`` needs a worker with a deadline.
+"""
 
 import re
 from collections.abc import Callable
@@ -70,7 +73,7 @@ def judge_or_shorten(
 
 
 def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:
-    """What is asked and what is stated; a verdict where either leaves nothing to compare."""
+    """The gold and the stated answers; a verdict where either leaves nothing to compare."""
     try:
         gold = gold_of(as_text(answer))
     except TypeError as error:
@@ -179,7 +182,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
 
 
 def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
-    """Whether an answer in two forms is right in both."""
+    """True if an answer in two forms is right in both."""
     if gold.node is None or (node := _read_whole(chain)) is None:
         return False
     # f (7) names 7 and does not say it twice
@@ -190,7 +193,7 @@ def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
 
 
 def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Leaf) -> bool:
-    """Whether an answer is right once its remarks are taken off; what cannot be read then is not."""
+    """True if an answer is right once its remarks are taken off; what cannot be read then is not."""
     rest = without_remarks(text, gold)
     node = None if rest is None else _read_whole(rest)
     return node is not None and compare(gold, node, options, leaf)[0] is True
@@ -235,7 +238,7 @@ def _parts(answers: tuple[str, ...], gold: Gold, options: Options, decide_one: D
 
 
 def _contradicts(text: str, gold: Gold, options: Options) -> bool:
-    """Whether a weaker statement certainly says something else: only plain numbers are sure to be meant as answers."""
+    """True if a weaker statement certainly says something else: only plain numbers are sure to be meant as answers."""
     if gold.node is None or not is_final(gold.node):
         return False
     try:

@@ -1,7 +1,9 @@
-r"""An answer without what is said around it and changes nothing: ``x = 3 \text{ only}``, ``The point (3, -4)``.
+r"""An answer without the remarks beside it: ``x = 3 \text{ only}``, ``The point (3, -4)``.
 
 Closed lists: a remark that is not on them stays, and makes the answer another one. What is left has to be right as a
 whole, and no remark is taken off an answer that denies or corrects itself.
+
+An answer in two forms is read as a chain with every link checked: ``\frac34 \text{ or } 0.75``, ``2/3 (about 0.667)``.
 """
 
 import re
@@ -119,7 +121,7 @@ def _value_in(text: str, gold: Node) -> str:
 
 
 def _is_function(gold: Node) -> bool:
-    """Whether a gold is a function, or several, so that its equation holds for all numbers without saying so."""
+    """True if a gold is a function, or several, so that its equation holds for all numbers without saying so."""
     items = gold[1:] if gold[0] == "list" else (gold,)
     return all(item[0] == "rel" and item[2] == "=" and item[1][0][0] == "f" for item in items)
 
@@ -152,7 +154,7 @@ def restated(text: str, gold: Node) -> str | None:
 
 
 def _sides(text: str) -> tuple[str, str]:
-    """What stands before and after the only equals sign outside of brackets; empty where there is not exactly one."""
+    """The two sides of the only equals sign outside of brackets; empty where there is not exactly one."""
     level, found = 0, []
     for index, char in enumerate(text):
         level += (char in "{([") - (char in "})]")

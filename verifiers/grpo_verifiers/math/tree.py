@@ -110,7 +110,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 class Survey(NamedTuple):
-    """What there is in a tree, found in one walk.
+    """The contents of a tree, collected in one walk.
 
     Attributes:
         kinds: of all nodes.
@@ -151,7 +151,7 @@ def weight(node: Node) -> int:
 
 
 def is_deeper(node: Node, limit: int) -> bool:
-    """Whether a tree has more levels than that."""
+    """True if a tree has more levels than that."""
     waiting = [(node, 1)]
     while waiting:
         top, level = waiting.pop()

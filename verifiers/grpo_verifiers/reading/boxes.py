@@ -32,7 +32,7 @@ class Boxes(NamedTuple):
 
 
 def closing(text: str, start: int) -> int:
-    """Where the brace that was opened right before ``start`` closes, or -1."""
+    """The offset of the brace that closes the one right before ``start``, or -1."""
     depth = 1
     for number, match in enumerate(_BRACES.finditer(text, start)):
         if not number % 64:
@@ -48,7 +48,7 @@ def closing(text: str, start: int) -> int:
 
 
 def has_box(text: str) -> bool:
-    """Whether a box begins anywhere in a text."""
+    """True if a box begins anywhere in a text."""
     return _OPEN.search(text) is not None
 
 
@@ -85,7 +85,7 @@ def boxes(text: str) -> Boxes:
 
 
 def _escaped_end(text: str, start: int) -> int:
-    r"""Where a box ends whose closing brace carries a stray backslash, ``\boxed{42\}``; -1 if that is not so."""
+    r"""The end of a box whose closing brace has a stray backslash, ``\boxed{42\}``, or -1."""
     end = text.find("\\}", start, start + 60)
     return end if end > start and "{" not in text[start:end] and not text[end + 2 :].strip(" $.\n") else -1
 
@@ -97,7 +97,7 @@ def _plain(content: str) -> str:
 
 
 def _invisible(text: str, start: int) -> bool:
-    """Whether a box stands in a phantom or behind a LaTeX comment sign that begins its line."""
+    """True if a box stands in a phantom or behind a LaTeX comment sign that begins its line."""
     if _HIDDEN.search(text[max(0, start - 20) : start]):
         return True
     line = text.rfind("\n", max(0, start - 400), start) + 1

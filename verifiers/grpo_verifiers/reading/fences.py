@@ -17,10 +17,10 @@ class Block(NamedTuple):
     """A fenced block.
 
     Attributes:
-        start: where its content starts.
-        end: where it ends.
+        start: of its content.
+        end: of its content.
         indent: white space before its fence.
-        language: what it is called, in lower case; empty where it is called nothing.
+        language: its name after the fence, in lower case; empty where there is none.
         closed: not cut off.
     """
 
@@ -39,7 +39,7 @@ def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
 
     Args:
         text: the completion.
-        names: what the language is called after a fence, in lower case.
+        names: of the language after a fence, in lower case.
     """
     fences = list(_FENCE.finditer(text))
     budget = _AHEAD
@@ -79,7 +79,7 @@ def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
 
 
 def is_named(language: str, names: Collection[str]) -> bool:
-    """Whether a block of that language is one of the wanted, or called nothing; ``python3.11`` is a ``python3``."""
+    """True if a block of that language is one of the wanted, or called nothing; ``python3.11`` is a ``python3``."""
     return not language or language in names or _MINOR.sub("", language) in names
 
 
@@ -91,18 +91,18 @@ def last_block(text: str, names: Collection[str]) -> str | None:
 
     Args:
         text: the completion.
-        names: what the language is called after a fence, in lower case.
+        names: of the language after a fence, in lower case.
     """
     place = last_block_at(text, names)
     return None if place is None else dedented(text[place[0] : place[1]], place[2])
 
 
 def last_block_at(text: str, names: Collection[str], *, unclosed: bool = False) -> tuple[int, int, str] | None:
-    """Where the content of that block starts and ends, and how far its fence is indented.
+    """The start and end of the content of that block, and the indent of its fence.
 
     Args:
         text: the completion.
-        names: what the language is called after a fence, in lower case.
+        names: of the language after a fence, in lower case.
         unclosed: a block that is cut off counts, too.
     """
     found = wanted_blocks(text, names, unclosed=unclosed)

@@ -108,7 +108,7 @@ _NUMBER = re.compile(
 
 
 def phrases(text: str) -> list[tuple[str, int]]:
-    """What the last sentences of the kind "the answer is ..." state, in order, and where each value begins."""
+    """The values that the last sentences such as "the answer is ..." state, in order, each with its offset."""
     lower = text.lower()
     if len(lower) != len(text):  # a few letters change length in lower case; offsets must not move
         lower = text
@@ -177,7 +177,7 @@ def hashed(text: str) -> list[str]:
 
 
 def retracted(tail: str, value: str = "") -> bool:
-    """Whether the text after an answer takes it back: "wait, no, 43", "strike that", "rechecking: it's 43".
+    """True if the text after an answer takes it back: "wait, no, 43", "strike that", "rechecking: it's 43".
 
     Args:
         tail: the text after the answer.

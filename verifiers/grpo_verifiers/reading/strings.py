@@ -10,7 +10,7 @@ _ENDS = {quote: re.compile(rf"\\.|{quote}" if len(quote) == 3 else rf"\\.|{quote
 
 
 def after_string(text: str, at: int, end: int, quote: str) -> int:
-    """Where a string that began before ``at`` ends; one in single quotes ends with its line at the latest."""
+    """The end of a string that began before ``at``; one in single quotes ends with its line at the latest."""
     while (match := _ENDS[quote].search(text, at, end)) is not None:
         at = match.end()
         if not match.group().startswith("\\"):
@@ -19,7 +19,7 @@ def after_string(text: str, at: int, end: int, quote: str) -> int:
 
 
 def long_strings(text: str, at: int, end: int) -> list[tuple[int, int]]:
-    r"""Where the strings in three quotes lie that begin and end in ``text[at:end]``, in order.
+    r"""The spans of strings in three quotes that begin and end in ``text[at:end]``, in order.
 
     >>> long_strings('x = 1\n\"\"\"doc\"\"\"\n', 0, 16)
     [(6, 15)]
@@ -28,12 +28,12 @@ def long_strings(text: str, at: int, end: int) -> list[tuple[int, int]]:
 
 
 def open_string(text: str, at: int, line: int) -> int:
-    """Where the string in three quotes begins that is open where a line begins; the line where none is.
+    """The start of the string in three quotes that is open at the start of a line; the line's start if none is.
 
     Args:
         text: some text with code in it.
-        at: where the code begins, or such a string of it.
-        line: where the line begins.
+        at: start of the code, or of such a string in it.
+        line: start of the line.
     """
     return next((first for first, _, closed in _long(text, at, line) if not closed), line)
 

@@ -74,7 +74,7 @@ def answer_spans(completion: str, think: str) -> list[Span]:
 
 
 def _may_be_tagged(completion: str, think: str) -> bool:
-    """Whether a thinking tag may be in a text: its first character is, and a hint of its name."""
+    """True if a thinking tag may be in a text: its first character is, and a hint of its name."""
     lower = completion.lower()
     if "<" not in completion and "◁" not in completion:
         return has(lower, "think]")
@@ -119,7 +119,7 @@ def _is_literal(
 
 
 def _is_quoted(text: str, at: int, fences: Sequence[int], strings: dict[int, list[Span]]) -> bool:
-    """Whether a string in three quotes is around an offset between two fences; looked for once between any two."""
+    """True if a string in three quotes is around an offset between two fences; looked for once between any two."""
     place = bisect_left(fences, at)
     if place not in strings:
         begin, end = text.find("\n", fences[place - 1]) + 1, fences[place]
@@ -131,12 +131,12 @@ def _is_quoted(text: str, at: int, fences: Sequence[int], strings: dict[int, lis
 
 
 def _line_before(text: str, at: int) -> str:
-    """What stands before an offset in its line, as far as `_LINE` characters back."""
+    """The text before an offset in its line, as far as `_LINE` characters back."""
     return text[max(0, at - _LINE) : at].rpartition("\n")[2]
 
 
 def _is_fenced(at: int, start: int, end: int, fences: Sequence[int]) -> bool:
-    """Whether a closed fenced block of ``[start, end)`` is around an offset."""
+    """True if a closed fenced block of ``[start, end)`` is around an offset."""
     place = bisect_left(fences, at)
     before, after = place - bisect_left(fences, start), bisect_left(fences, end) - place
     return before % 2 == after % 2 == 1

@@ -39,7 +39,7 @@ _IDLE = re.compile(
 )
 _PATIENCE = 3
 _RUNS = 20
-"""So many times the limit of one run is the limit of all of them."""
+"""The limit of all runs, in limits of one run."""
 Ran = Literal["through", "left", "failed", "late"]
 
 
@@ -49,7 +49,7 @@ class _Program:
 
     Attributes:
         text: the completion, special tokens blanked out.
-        start: where the program starts in it.
+        start: offset of the program in it.
         indent: of its fence.
         spans: of its statements.
         cut: its block is not closed, so that its last statement is not whole.
@@ -63,7 +63,7 @@ class _Program:
 
     @property
     def whole(self) -> int:
-        """How many statements are there as a whole."""
+        """The number of whole statements."""
         return len(self.spans) - self.cut
 
     def source(self, last: int) -> str:
@@ -81,7 +81,7 @@ class _Case:
     """A program in a box.
 
     Attributes:
-        program: what is run.
+        program: to run.
         box_kind: of its box.
         limits: of each run.
         budget: of all runs.
@@ -128,7 +128,7 @@ async def code_steps(
         completion: the model's text; ``completion_text`` is looked at.
         completion_text: the completion as sampled.
         tests: as ``code`` takes them.
-        aggregate: how the scores of steps become the completion's: min, mean, last or product.
+        aggregate: the completion's score from those of its steps: min, mean, last or product.
         time_limit: seconds that one run may take.
         memory: GiB for a run and all its processes.
         max_source: characters of a program.

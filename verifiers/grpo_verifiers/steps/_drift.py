@@ -26,7 +26,7 @@ class Drift:
         self._members: list[list[Fraction]] = []
 
     def allows(self, link: Rounding) -> bool:
-        """Whether the two values and all that are linked with them stay together; they are linked if so."""
+        """True if the two values and all that are linked with them stay together; they are linked if so."""
         first, second = self._of(link.left), self._of(link.right)
         low, high, unit = (
             pick(self._spans[first][at], self._spans[second][at]) for at, pick in enumerate((min, max, max))

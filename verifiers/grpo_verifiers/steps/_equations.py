@@ -81,7 +81,7 @@ class Chain:
         signs: ``"="``, ``"~="``, or ``"?"`` for relations that are not looked at.
         cut: the text ends with the last side, so that its last number may go on.
         dash: a dash stands before the first side, which may be the mark of an item or a sign.
-        at: where the signs stand in the text.
+        at: offsets of the signs in the text.
     """
 
     sides: tuple[str, ...]
@@ -109,7 +109,7 @@ def chains(text: str) -> list[Chain]:
 
 
 def _start_of_blank(text: str, at: int) -> int:
-    """Where the spaces before an offset begin."""
+    """The start of the spaces before an offset."""
     while at and text[at - 1] in " \t":
         at -= 1
     return at
@@ -213,14 +213,14 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
 
 
 def _joins_formulas(previous: Edge, following: Edge) -> bool:
-    """Whether a dollar sign stands beside a sign of equality between two formulas: ``$2+2$ = $4$``."""
+    """True if a dollar sign stands beside a sign of equality between two formulas: ``$2+2$ = $4$``."""
     return (previous is not None and previous.kind == "rel") or (
         following is not None and following.kind == "rel" and previous is not None
     )
 
 
 def _states(current: list[_Token], following: Edge) -> bool:
-    """Whether a word such as "is" stands between arithmetic and a number: "3 + 4 is 7"."""
+    """True if a word such as "is" stands between arithmetic and a number: "3 + 4 is 7"."""
     if not current or not (current[-1].kind == "num" or current[-1].text in _CLOSERS):
         return False
     worked = any(token.text in _WORK for token in current) and not any(token.kind == "other" for token in current)
@@ -228,7 +228,7 @@ def _states(current: list[_Token], following: Edge) -> bool:
 
 
 def _spoken(token: _Token, current: list[_Token], ahead: list[_Token]) -> int:
-    """How many tokens a spoken sign takes: "2 plus 2", "12 divided by 4", "20% of 50"; 0 where the word is no sign."""
+    """Count the tokens of a spoken sign: "2 plus 2", "12 divided by 4", "20% of 50"; 0 where the word is no sign."""
     length = 2 if token.text in _WITH_BY else 1
     if length == 2 and (not ahead or ahead[0].text != "by"):
         return 0
@@ -245,14 +245,14 @@ def _begins_value(token: _Token) -> bool:
 
 
 def _is_currency(previous: Edge, following: Edge) -> bool:
-    """Whether a dollar sign stands before an amount: after a number it closes a formula."""
+    """True if a dollar sign stands before an amount: after a number it closes a formula."""
     if following is None or following.kind != "num" or following.spaced:
         return False
     return previous is None or previous.kind in {"rel", "other"} or previous.text in (_WORK | _OPENERS)
 
 
 def _between_digits(previous: Edge, token: _Token, following: Edge) -> bool:
-    """Whether a colon is a ratio or a time."""
+    """True if a colon is a ratio or a time."""
     near = previous is not None and previous.kind == "num" and not token.spaced
     return near and following is not None and following.kind == "num" and not following.spaced
 
@@ -275,17 +275,7 @@ def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain
     sides = [_side(part) for part in parts]
     if parts[0] and before is not None and _misleads(before, parts[0]):
         sides[0] = ""
-    if parts[-1] and after is not None and (_word(after) in _AFTER or _glued(parts[-1][-1], after)):
-        sides[-1] = ""
-    if (
-        parts[-1]
-        and after is not None
-        and signs[-1].kind == "rel"
-        and signs[-1].text.isalpha()
-        and _word(after) in _THAN
-    ):
-        sides[-1] = ""
-    if parts[-1] and after is not None and parts[-1][-1].text in (_WORK - {"!", "%", "²", "³"}):
+    if parts[-1] and after is not None and _goes_on(parts[-1][-1], signs[-1], after):
         sides[-1] = ""
     texts = tuple("?" if s.kind == "other" else "~=" if s.text in _ABOUT else "=" for s in signs)
     offsets = tuple(token.start for token in signs)
@@ -293,12 +283,19 @@ def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain
 
 
 def _misleads(before: _Token, side: list[_Token]) -> bool:
-    """Whether what stands before an equation may belong to its first side."""
+    """True if what stands before an equation may belong to its first side."""
     if _word(before) in _BEFORE or _glued(before, side[0]):
         return True
     if not any(token.text in _WORK or token.kind == "cmd" for token in side):
         return True  # a number alone, after a word
     return len(side) > 1 and side[0].text in _WORK and side[1].spaced
+
+
+def _goes_on(end: _Token, sign: _Token, after: _Token) -> bool:
+    """True if the text after an equation may belong to its last side."""
+    if _word(after) in _AFTER or _glued(end, after) or end.text in _WORK - {"!", "%", "²", "³"}:
+        return True
+    return sign.kind == "rel" and sign.text.isalpha() and _word(after) in _THAN
 
 
 def _glued(left: _Token, right: _Token) -> bool:

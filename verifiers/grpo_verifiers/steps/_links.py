@@ -1,4 +1,4 @@
-r"""Whether one link of a chain of equations holds: exact arithmetic first, then numbers, many digits in a worker.
+r"""True if one link of a chain of equations holds: exact arithmetic first, then numbers, many digits in a worker.
 
 =================================================== ============= =====================================================
 statement                                           verdict       because
@@ -38,8 +38,8 @@ from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
-from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.math.values.forms import NotAlgebraicError, TooBigError, UndefinedError, rational
+from grpo_verifiers.math.values.canon import canon, exact
+from grpo_verifiers.math.values.forms import NoFormError, TooBigError
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 from grpo_verifiers.reading.budget import spend
@@ -52,13 +52,13 @@ _NOT_VALUES = STRUCTURES | {"rel", "pm", "unit", "currency", "big"}
 _MAX_TERMS = 400
 """Of an identity in letters: more are not multiplied out."""
 _ABOUT = Fraction(1, 200)
-"""How far two expressions that are no numbers may be from each other to be about equal."""
+"""Largest relative difference of two expressions that are about equal and no numbers."""
 ZERO, ONE, HUNDRED = number(0), number(1), number(100)
 Found = tuple["Holds", Rounding | None]
 
 
 class Holds(Enum):
-    """What is known of a link."""
+    """The verdict on a link."""
 
     YES = "yes"
     NO = "no"
@@ -124,7 +124,7 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
             canon(node)
         except TooBigError:
             return nothing  # nobody computes that
-        except (UndefinedError, NotAlgebraicError):
+        except NoFormError:
             pass
     if is_symbolic(left) or is_symbolic(right):
         # As an identity it is right; if it is none, it may be a definition or a condition.
@@ -146,7 +146,7 @@ def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> Found:
 
 
 def _about(left: Node, right: Node) -> Found:
-    first, second = _exact(left), _exact(right)
+    first, second = _value(left), _value(right)
     if first is None or second is None:
         return Holds.NOTHING, None
     if first == second:
@@ -160,11 +160,11 @@ def _about(left: Node, right: Node) -> Found:
 
 def _rounded(left: Node, right: Node, *, about: bool) -> Rounding | None:
     """The rounding by which one side stands for the other, if there is one."""
-    for exact, rounded in ((left, right), (right, left)):
-        value, decimal = _exact(exact), shown(rounded, about=about)
+    for side, rounded in ((left, right), (right, left)):
+        value, decimal = _value(side), shown(rounded, about=about)
         if value is None or decimal is None:
             continue
-        if rounds(decimal, value, about=about) or (_is_endless(exact) and cuts(decimal, value)):
+        if rounds(decimal, value, about=about) or (_is_endless(side) and cuts(decimal, value)):
             return Rounding(value, decimal.value, decimal.unit)
     return None
 
@@ -213,7 +213,7 @@ def _terms(node: Node) -> float:
 
 
 def is_symbolic(node: Node) -> bool:
-    """Whether an expression has letters that stand for something."""
+    """True if an expression has letters that stand for something."""
     for top in walk(node):
         if top[0] == "v" and top[1] not in {"pi", "inf"}:
             return True
@@ -252,28 +252,22 @@ def shape(node: Node) -> Node:
 
 
 def _is_endless(node: Node) -> bool:
-    """Whether a value has no last decimal."""
-    try:
-        value = rational(canon(node))
-    except (TooBigError, UndefinedError, NotAlgebraicError):
-        value = None
+    """True if a value has no last decimal."""
+    value = exact(node)
     return value is None or 10**60 % value.denominator != 0
 
 
-def _exact(node: Node) -> Fraction | None:
-    try:
-        value = rational(canon(node))
-    except (TooBigError, UndefinedError, NotAlgebraicError):
-        value = None
-    if value is not None:
+def _value(node: Node) -> Fraction | None:
+    """The value of an expression: exact where it is rational, else in floating point."""
+    if (value := exact(node)) is not None:
         return value
-    found = real_value(node)
-    return None if found is None else Fraction(found)
+    approximate = real_value(node)
+    return None if approximate is None else Fraction(approximate)
 
 
 def _may_go_on(left: Node, right: Node) -> bool:
-    """Whether a number at the very end of a text is the beginning of the right one: ``12*3=3`` cut before its 6."""
-    value = _exact(left)
+    """True if a number at the very end of a text is the beginning of the right one: ``12*3=3`` cut before its 6."""
+    value = _value(left)
     negative, digits = right[0] == "-", right[1] if right[0] == "-" else right
     if value is None or digits[0] != "n" or (value < 0) != negative:
         return False

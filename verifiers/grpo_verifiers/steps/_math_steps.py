@@ -77,9 +77,9 @@ def math_steps(
     Args:
         completion: the model's text; ``completion_text`` is looked at.
         completion_text: the completion as sampled.
-        prompt: what was asked; equations quoted from it state nothing.
+        prompt: the question; equations quoted from it state nothing.
         steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, or a reference.
-        aggregate: how the scores of steps become the completion's: min, mean, last or product.
+        aggregate: the completion's score from those of its steps: min, mean, last or product.
         rounding: a decimal may stand for what it is the rounding of, right to its digits: ``10/3 = 3.33``.
         distinct: an equation that holds and differs from an earlier one by its numbers only (``2 + 3 = 5`` and
             ``10 + 11 = 21``) scores nothing.
@@ -145,7 +145,7 @@ def _capped(scores: list[float | None], most: int | None) -> list[float | None]:
 
 
 def _asked(prompt: Any) -> str:
-    """What was asked, as text: a prompt, or the messages of a chat."""
+    """The prompt, or the messages of a chat, as one text."""
     if isinstance(prompt, str) or prompt is None:
         return prompt or ""
     return "\n".join(content_text(message.get("content")) for message in prompt)

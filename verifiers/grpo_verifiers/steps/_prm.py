@@ -82,7 +82,7 @@ def prm(
 
     Args:
         completions: the models' texts; ``completion_text`` is looked at.
-        prompts: what was asked: texts, or chats, of which the last user message is the question.
+        prompts: the questions: texts, or chats, of which the last user message is the question.
         completion_text: the completions as sampled.
         model: a checkpoint: a name on the Hub or a folder. Only safetensors are loaded.
         style: ``"qwen"``: token classification at a separator token behind each step, in the model's chat template
@@ -90,12 +90,12 @@ def prm(
             at the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
             put together as tokens, each step followed by the separator.
         steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, or a reference.
-        aggregate: how the scores of steps become the completion's: min, mean, last or product.
-        separator: what stands behind a step; by style ``<extra_0>``, ``ки``, a line end.
+        aggregate: the completion's score from those of its steps: min, mean, last or product.
+        separator: the text behind each step; by style ``<extra_0>``, ``ки``, a line end.
         system: system message of the chat template (style qwen).
         good: the token of a good step (style shepherd).
         bad: the token of a bad step (style shepherd).
-        positive: which class is a good step (styles qwen and concat).
+        positive: the class of a good step (styles qwen and concat).
         batch_size: completions at a time.
         max_length: tokens of question and steps; the model's own limit unless given.
         device: ``"auto"``: the trainer's, or the CPU in a worker; or a name such as ``"cuda:0"``.
@@ -143,7 +143,7 @@ def _verdict(
 
 
 def _question(prompt: Any) -> str:
-    """What was asked: the prompt itself, or the last message of the user."""
+    """The question: the prompt itself, or the last message of the user."""
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     return next((content_text(m.get("content")) for m in reversed(prompt) if m.get("role") == "user"), "")

@@ -26,7 +26,7 @@ class Loaded(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What the model reads for one completion, where its separators are, and how many steps there are in all."""
+    """The tokens that the model reads for one completion, the positions of its separators, the number of all steps."""
 
     ids: list[int]
     at: list[int]

@@ -8,7 +8,7 @@ from grpo_verifiers.math.tree import Node
 MIN_ROUNDED, MIN_CUT = 2, 4
 """Significant digits of a decimal that is rounded, and of one that is cut."""
 FARTHEST = Fraction(1, 20)
-"""How far a rounded number may be from its value: as far as one of two digits."""
+"""Largest relative error of a rounded number: that of two digits."""
 _MAX_EXPONENT = 400
 
 
@@ -40,7 +40,7 @@ def shown(node: Node, *, about: bool) -> Shown | None:
 
 
 def rounds(number: Shown, exact: Fraction, *, about: bool) -> bool:
-    """Whether a number is a value rounded at its last digit, up or to even, and has the digits that this takes."""
+    """True if a number is a value rounded at its last digit, up or to even, and has the digits that this takes."""
     off = abs(number.value - exact)
     enough = about or number.digits >= MIN_ROUNDED
     if off == number.unit / 2 and abs(number.value) < abs(exact) and number.value / number.unit % 2:
@@ -49,7 +49,7 @@ def rounds(number: Shown, exact: Fraction, *, about: bool) -> bool:
 
 
 def cuts(number: Shown, exact: Fraction) -> bool:
-    """Whether a number is a value cut at its last digit, and has the digits that this takes."""
+    """True if a number is a value cut at its last digit, and has the digits that this takes."""
     short = abs(exact) - abs(number.value)
     return number.digits >= MIN_CUT and number.value * exact > 0 and 0 <= short < number.unit
 

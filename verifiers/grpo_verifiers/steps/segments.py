@@ -63,7 +63,7 @@ def segment(text: str, by: str = "newline") -> list[Span]:
 
 
 def segmenter_problems(by: Any) -> list[str]:
-    """What is wrong with the name of a segmenter; empty when nothing is."""
+    """The problems with the name of a segmenter."""
     try:
         found = SEGMENTERS.get(by)
     except VerifierError as error:

@@ -39,7 +39,7 @@ def statements(text: str) -> list[Span]:
 
 
 def _logical_lines(text: str, at: int, end: int) -> list[int]:
-    """Where the lines begin that lie in no bracket or string and continue no other, in one pass."""
+    """Offsets of the lines that lie in no bracket or string and continue no other, in one pass."""
     found = [at] if at < end else []
     depth = 0
     while (match := MARK.search(text, at, end)) is not None:

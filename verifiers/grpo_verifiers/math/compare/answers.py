@@ -37,7 +37,7 @@ _GROUPS = frozenset({"list", "set", "paren"})
 
 
 def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
-    """Whether an answer is the gold one.
+    """True if an answer is the gold one.
 
     Args:
         gold: tree of the gold answer.
@@ -221,7 +221,7 @@ def _groups(gold: Node, answer: Node, equal: Equal) -> Outcome:
 
 
 def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> Outcome:
-    """Whether the items pair off in some order; undecided pairs are tried last."""
+    """True if the items pair off in some order; undecided pairs are tried last."""
     free = list(range(len(right)))
     undecided: list[tuple[Node, list[int]]] = []
     for item in left:

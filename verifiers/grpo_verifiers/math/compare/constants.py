@@ -60,7 +60,7 @@ def _constants(gold: Node, answer: Node) -> dict[str, str] | None:
 
 
 def _is_solution(gold: Node) -> bool:
-    """Whether a gold gives a function by its name, with constants beside its variables: capacities are none."""
+    """True if a gold gives a function by its name, with constants beside its variables: capacities are none."""
     stated = assignment(gold)
     if stated is None or stated[0][0] not in {"v", "f"} or stated[0][1] not in _SOLUTIONS:
         return False

@@ -71,12 +71,12 @@ def _same(gold: Family, answer: Family) -> Outcome | None:
 
 
 def _counts(name: Node, parameter: str) -> bool:
-    """Whether a name has the parameter as its subscript: ``a_n`` is no formula in ``m``."""
+    """True if a name has the parameter as its subscript: ``a_n`` is no formula in ``m``."""
     return bool(parameter) and str(name[1]).partition("_")[2].strip("{}") == parameter
 
 
 def is_angle_family(node: Node) -> bool:
-    r"""Whether a sum is one of angles with an integer in it: ``\frac{\pi}{2} + n\pi``."""
+    r"""True if a sum is one of angles with an integer in it: ``\frac{\pi}{2} + n\pi``."""
     return bool(node[0] == "+" and names(node) <= _COUNTERS and all(("v", "pi") in walk(part) for part in node[1:]))
 
 

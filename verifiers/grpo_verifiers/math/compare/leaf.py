@@ -49,7 +49,7 @@ def _difference(answer: str, gold: str) -> str:
 
 
 def quick(gold: Node, answer: Node, options: Options) -> Outcome:
-    """Whether two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    """True if two expressions are equal; None where exact arithmetic and refutation both leave it open."""
     if gold == answer:
         return True, ""
     gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
@@ -91,7 +91,7 @@ def _with_base_ten(node: Node) -> Node:
 
 
 def form_problem(gold: Node, answer: Node, options: Options) -> str:
-    """Why an answer of the right value is not in the form the options ask for; empty when it is."""
+    """The reason why a right value is not in the form that the options ask for; empty when it is."""
     if options.evaluated and not undone(gold):
         if is_final(gold) and not is_final(answer) and not decimal_of(gold):
             return undone(answer) or "the gold is a number, the answer an expression"

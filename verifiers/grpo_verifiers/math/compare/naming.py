@@ -28,7 +28,7 @@ def named(node: Node) -> Values | None:
 
 
 def is_labelled(values: Values) -> bool:
-    """Whether the names are one letter with several subscripts, as the solutions of one equation have."""
+    """True if the names are one letter with several subscripts, as the solutions of one equation have."""
     stems = {str(name[1]).partition("_")[0] if name[0] == "v" else "" for name, _ in values}
     return len(stems) == 1 and "" not in stems
 

@@ -21,7 +21,7 @@ class Piece(NamedTuple):
 
 
 def compare_pieces(gold: Node, answer: Node, equal: Equal) -> Outcome:
-    """Whether two functions by cases have the same values under the same conditions."""
+    """True if two functions by cases have the same values under the same conditions."""
     left, right = _closed(pieces_of(gold)), _closed(pieces_of(answer))
     if len(left) != len(right):
         return False, "another number of cases"

@@ -1,4 +1,4 @@
-"""What the words right after a number make of it: ``5 million``, ``5 tenths``, ``5 squared``, ``5 percent``."""
+"""Values with units compared, and values changed by the words right after them: ``5 million``, ``5 tenths``."""
 
 from fractions import Fraction
 
@@ -65,7 +65,7 @@ def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
 
 
 def _scale_between(gold: str, answer: str, options: Options) -> Fraction | str:
-    """How many of the gold's unit one of the answer's is, 1 where a side has none; or why they cannot be compared."""
+    """The answer's unit in units of the gold's, 1 where a side has none; or the reason why they cannot be compared."""
     if gold == answer:
         return Fraction(1)
     given = unit_readings(answer, gold)

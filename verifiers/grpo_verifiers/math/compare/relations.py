@@ -79,7 +79,7 @@ def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
 
 
 def _renames(gold: Node, answer: Node) -> bool:
-    """Whether an answer such as ``D = C`` names two options or two words."""
+    """True if an answer such as ``D = C`` names two options or two words."""
     first = answer[1][0]
     named = gold[0] == "text" or (gold[0] == "v" and gold[1].isupper())
     return bool(named and first[0] == gold[0] and first != gold)
@@ -90,12 +90,12 @@ def _both(first: Outcome, second: Outcome) -> Outcome:
 
 
 def same_name(left: Node, right: Node) -> bool:
-    """Whether two names are one."""
+    """True if two names are one."""
     return bool(_names(left, right)[0])
 
 
 def _names(left: Node, right: Node) -> Outcome:
-    """Whether two names are one: the same, a function of a variable by any name, and ``y`` for ``f(x)``."""
+    """True if two names are one: the same, a function of a variable by any name, and ``y`` for ``f(x)``."""
     if left == right:
         return True, ""
     if left[0] == right[0] == "f" and left[1] == right[1]:
@@ -137,7 +137,7 @@ def _stated(node: Node) -> tuple[Node | None, str]:
 
 
 def _labels(terms: tuple[Node, ...]) -> int:
-    r"""How many terms at the beginning of a chain only say what has the value: ``AB = BC = 5``, ``m + n = 5``."""
+    r"""The number of terms at the start of a chain that only name the value: ``AB = BC = 5``, ``m + n = 5``."""
     for index, term in enumerate(terms[:-1]):
         if (
             not is_name(term)
@@ -149,7 +149,7 @@ def _labels(terms: tuple[Node, ...]) -> int:
 
 
 def _asks(node: Node, value: Node) -> bool:
-    """Whether a node has several unknowns and may be what a question asks for: ``m + n = 25``, ``x^2 + y^2 = 25``."""
+    """True if a node has several unknowns and may be what a question asks for: ``m + n = 25``, ``x^2 + y^2 = 25``."""
     return len(names(node)) > 1 and not names(value)
 
 

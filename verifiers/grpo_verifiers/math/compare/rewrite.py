@@ -1,4 +1,7 @@
-"""Plus-or-minus signs written out."""
+r"""Trees rewritten before they are compared: plus-or-minus signs, vectors, transposed matrices.
+
+A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors such as ``3\mathbf{i} - 4\mathbf{j}``.
+"""
 
 from grpo_verifiers.math.tree import Node, names, number, rebuilt, walk, weight
 from grpo_verifiers.reading.budget import spend

@@ -45,7 +45,7 @@ def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
 
 
 def _closed_at_infinity(node: Node) -> bool:
-    r"""Whether an interval has infinity as a member: ``[2, \infty]``."""
+    r"""True if an interval has infinity as a member: ``[2, \infty]``."""
     return any(
         top[0] == "span" and ((top[1] == "[" and top[2] == LOWEST.node) or (top[4] == "]" and top[3] == HIGHEST.node))
         for top in walk(node)
@@ -67,7 +67,7 @@ def _with_or_without_zero(gold: Region, answer: Region, equal: Equal) -> Outcome
 
 
 def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
-    """Whether two sets have the same numbers; their ends are compared by a callback."""
+    """True if two sets have the same numbers; their ends are compared by a callback."""
     if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
         return False, "another variable"
     if gold.domain != answer.domain:

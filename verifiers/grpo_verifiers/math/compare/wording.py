@@ -1,4 +1,8 @@
-"""Answers in words."""
+"""Answers in words: sayings, options, times and dates, sequences of letters.
+
+``yes`` is not ``true``, no value is not no solution, and infinity is neither. The sayings that mean the same are a
+closed table in ``words/lexicon.txt``.
+"""
 
 import re
 
@@ -28,7 +32,7 @@ def normal_text(text: str) -> str:
 
 
 def spelled(node: Node) -> str | None:
-    """What a node says as text: a word, a letter, or letters that the grammar took for a product."""
+    """The text of a node: a word, a letter, or letters that the grammar took for a product."""
     if node[0] == "text":
         return normal_text(node[1])
     if node[0] == "v" and node[1].isalpha():
@@ -52,7 +56,7 @@ _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
 
 def texts(gold: Node, answer: Node) -> Outcome:
-    """Whether two answers say the same in words; letters in another order are other words."""
+    """True if two answers say the same in words; letters in another order are other words."""
     if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
         same = answer[1] == option[1]
         return same, "" if same else "another option"
@@ -72,7 +76,7 @@ def texts(gold: Node, answer: Node) -> Outcome:
 
 
 def _same_moment(gold: Node, answer: Node) -> bool | None:
-    """Whether two times or dates are the same; None where one side is neither."""
+    """True if two times or dates are the same; None where one side is neither."""
     found = [_moment(node) for node in (gold, answer)]
     return None if None in found else same_moment(*found)
 

@@ -39,7 +39,7 @@ class Cursor:
         return token
 
     def is_op(self, *texts: str) -> bool:
-        """Whether the next token is one of these signs."""
+        """True if the next token is one of these signs."""
         if self.at >= len(self.tokens):
             return False
         kind, text, _ = self.tokens[self.at]
@@ -71,33 +71,33 @@ class Cursor:
         return token.text[0]
 
     def spells(self, *texts: str) -> bool:
-        """Whether the next tokens have these texts."""
+        """True if the next tokens have these texts."""
         return all(self.peek(ahead).text == text for ahead, text in enumerate(texts))
 
     # What follows
 
     def ends_product(self) -> bool:
-        """Whether a sign follows that ends a product; False for all that takes a closer look."""
+        """True if a sign follows that ends a product; False for all that takes a closer look."""
         if self.at >= len(self.tokens):
             return True
         kind, text, _ = self.tokens[self.at]
         return kind == "op" and text in _STOPS
 
     def defines(self) -> bool:
-        """Whether ``:=`` follows."""
+        """True if ``:=`` follows."""
         return self.is_op(":") and self.peek(1).text == "="
 
     def equals_follows(self) -> bool:
-        """Whether an equals sign without a space is the token after the next: ``!=`` is no factorial."""
+        """True if an equals sign without a space is the token after the next: ``!=`` is no factorial."""
         return self.peek(1).kind == "op" and self.peek(1).text == "=" and not self.peek(1).spaced
 
     def says_mod(self, ahead: int) -> bool:
-        """Whether the word "mod" is the token so far ahead."""
+        """True if the word "mod" is the token so far ahead."""
         token = self.peek(ahead)
         return token.kind in {"text", "word", "cmd"} and token.text.strip().lower() == "mod"
 
     def relation_follows(self) -> bool:
-        """Whether a relation stands between the next union or intersection sign and the one after it."""
+        """True if a relation stands between the next union or intersection sign and the one after it."""
         for token in self.tokens[self.at + 1 :]:
             if token.text in {"cup", "cap", ",", ";", ")", "]", "}", "\\}", "("} or token.kind == "text":
                 return False
@@ -128,7 +128,7 @@ class Cursor:
     # Numbers
 
     def starts_fraction(self, before: Node) -> bool:
-        """Whether ``4/5`` follows the integer of a mixed number such as ``3 4/5``."""
+        """True if ``4/5`` follows the integer of a mixed number such as ``3 4/5``."""
         if before[0] != "n" or before[2] is not None or self.peek().kind != "num":
             return False
         top, slash, bottom = (self.peek(ahead) for ahead in range(3))
@@ -232,7 +232,7 @@ class Cursor:
         return " ".join(words).strip()
 
     def starts_unit(self) -> bool:
-        """Whether the next token begins a unit or goes on with one."""
+        """True if the next token begins a unit or goes on with one."""
         token, ahead = self.peek(), 0
         if token.kind == "op" and token.text in {"*", "/", "("}:
             ahead, token = 1, self.peek(1)
@@ -247,7 +247,7 @@ class Cursor:
         )
 
     def _is_open_in_unit(self) -> bool:
-        """Whether a bracket is open among the words of this unit."""
+        """True if a bracket is open among the words of this unit."""
         at, level = self.at - 1, 1
         while at >= 0 and level and self.tokens[at].kind in {"text", "word", "num", "op"}:
             level += (self.tokens[at].text == ")") - (self.tokens[at].text == "(")

@@ -1,4 +1,4 @@
-r"""Plain numbers, which most answers are: read without the grammar, told apart without canonical forms.
+r"""Plain numbers, which most answers are: read without the grammar, compared without canonical forms.
 
 ``-42``, ``0.75``, ``3/4`` and ``-\frac{3}{4}`` get the tree that the grammar gives them.
 """

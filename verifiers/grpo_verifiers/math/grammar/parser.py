@@ -61,7 +61,7 @@ class Parser:
     """The grammar, from a list of statements down to a single number or name.
 
     Attributes:
-        tokens: what is read.
+        tokens: of the answer.
         depth: open constructs.
         bars: open absolute values; a bar closes one before it opens another.
     """
@@ -274,7 +274,7 @@ class Parser:
         return node
 
     def _raised(self, node: Node) -> Node:
-        """What follows ``^``: an exponent or a degree sign."""
+        """Read an exponent or a degree sign behind ``^``."""
         tokens = self.tokens
         token = tokens.peek()
         if token[:2] in _DEGREE:
@@ -295,7 +295,7 @@ class Parser:
         return ("^", node, self._atom() if token.kind == "num" else self._argument())
 
     def _based(self, node: Node) -> Node:
-        """What follows ``_`` after a number: its base."""
+        """Read the base of a number behind ``_``."""
         tokens = self.tokens
         if tokens.is_op("{") and tokens.peek(1).text.strip().lower() == "base":
             tokens.next()
@@ -317,7 +317,7 @@ class Parser:
     # Numbers, names, words
 
     def _argument(self) -> Node:
-        """What a command or ``^`` applies to: a group, one digit, one letter or one command."""
+        """The argument of a command or of ``^``: a group, one digit, one letter or one command."""
         self._deeper()
         tokens = self.tokens
         token = tokens.peek()
@@ -484,7 +484,7 @@ class Parser:
         return ("root", self._bracketed("(") if self.tokens.take("(") else self._argument(), degree)
 
     def _operand(self) -> Node:
-        """What a function applies to: brackets, or the product that follows without them."""
+        """The argument of a function: brackets, or a product without them."""
         if self.tokens.take("("):
             return self._bracketed("(")
         if self.tokens.is_op("{"):
@@ -499,13 +499,13 @@ class Parser:
     # Brackets
 
     def _group(self) -> Node:
-        """What follows an opening brace."""
+        """The rest of a group in braces."""
         node = self._items()
         self.tokens.expect("}")
         return node
 
     def _bracketed(self, opener: str) -> Node:
-        """What follows an opening bracket: a group, a tuple or an interval."""
+        """The rest of a group, a tuple or an interval in brackets."""
         if self.tokens.is_op(")", "]"):
             raise ParseError("empty brackets")
         bars, self.bars = self.bars, 0
@@ -549,7 +549,7 @@ class Parser:
         return ("cases", *node[1:]) if node[0] == "matrix" else node
 
     def _absolute(self) -> Node:
-        """What follows an opening bar."""
+        """The rest of an absolute value."""
         self.bars += 1
         if self.bars > 4:
             raise ParseError("too many bars")
@@ -559,7 +559,7 @@ class Parser:
         return ("abs", inner)
 
     def _matrix(self, kind: str) -> Node:
-        """What follows the beginning of an environment."""
+        """The rest of an environment."""
         tokens = self.tokens
         aligned = kind.rstrip("*") in _ALIGNED
         if kind == "array":
@@ -606,7 +606,7 @@ class Parser:
 
 
 def _leads_up(token: Token) -> bool:
-    """Whether a token only leads up to the answer."""
+    """True if a token only leads up to the answer."""
     if token.kind == "op":
         return token.text in {"~=", "="}
     if token.kind == "cmd":
@@ -615,7 +615,7 @@ def _leads_up(token: Token) -> bool:
 
 
 def _is_prose(token: Token) -> bool:
-    """Whether a token behind a short word is another short word: "it is" is no product of variables."""
+    """True if a token behind a short word is another short word: "it is" is no product of variables."""
     return (
         token.kind == "word" and token.spaced and len(token.text) > 1
         and token.text not in FUNCTIONS | {"log", "sqrt"} and token.text.lower() not in CONNECTIVES
@@ -624,7 +624,7 @@ def _is_prose(token: Token) -> bool:
 
 
 def _is_operand(token: Token) -> bool:
-    """Whether a token goes on with the product that a function applies to."""
+    """True if a token goes on with the product that a function applies to."""
     if token.kind == "word":
         return not (token.text in FUNCTIONS or is_unit_word(token.text) or len(token.text) > 3)
     return token.kind == "num" or (token.kind == "cmd" and token.text in {"pi", "frac", "sqrt"} | GREEK)
@@ -668,7 +668,7 @@ def _marked(kind: str, node: Node) -> Node:
 
 
 def _is_mixed(whole: Node, fraction: Node, following: Token) -> bool:
-    """Whether two neighbours are a mixed number: an integer and a proper fraction of integers."""
+    """True if two neighbours are a mixed number: an integer and a proper fraction of integers."""
     if whole[0] != "n" or whole[2] is not None or fraction[0] != "/" or following[:2] == ("op", "^"):
         return False
     top, bottom = fraction[1], fraction[2]

@@ -103,7 +103,7 @@ def _lead(text: str) -> tuple[str, str, int] | None:
 
 
 def _introduces_name(words: list[str]) -> bool:
-    """Whether a letter after these words is the thing that has the value: not in "the square of x is"."""
+    """True if a letter after these words is the thing that has the value: not in "the square of x is"."""
     if words[-1] == "of":
         return len(words) > 1 and words[-2] == "value"
     return words[-1] in _DIRECT | {"number", "integer", "value"}
@@ -115,7 +115,7 @@ def _next_is_copula(text: str, at: int) -> bool:
 
 
 def _introduces(words: list[str]) -> bool:
-    """Whether the last words before a value say that it is the answer, and not that something is done to it."""
+    """True if the last words before a value say that it is the answer, and not that something is done to it."""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "of":
         return before in _OF
@@ -151,7 +151,7 @@ def _value(rest: str) -> Node | None:
 
 
 def _is_product(tail: str) -> bool:
-    """Whether letters that touch a value are factors: ``2ab``, but not ``2kg``."""
+    """True if letters that touch a value are factors: ``2ab``, but not ``2kg``."""
     return not tail[:1].isspace() and unit_readings(tail) is None
 
 

@@ -1,4 +1,4 @@
-"""A piece of text read as an answer: dollar signs taken off, prose around a single formula seen through."""
+"""A piece of text read as an answer: without dollar signs, without prose around a single formula."""
 
 import re
 from functools import lru_cache
@@ -71,7 +71,7 @@ def read(text: str) -> Node:
 
 
 def _is_sentence(text: str) -> bool:
-    """Whether a text is words only, in any script: an answer such as "the red one" or a name."""
+    """True if a text is words only, in any script: an answer such as "the red one" or a name."""
     if not _WORDS_ONLY.fullmatch(text):
         return False
     words = text.split()
@@ -81,7 +81,7 @@ def _is_sentence(text: str) -> bool:
 
 
 def same_tokens(left: str, right: str) -> bool:
-    """Whether two texts are the same LaTeX but for spaces and the sizes of brackets."""
+    """True if two texts are the same LaTeX but for spaces and the sizes of brackets."""
     try:
         first, second = (tokenize(undelimited(text)) for text in (left, right))
     except ParseError:

@@ -1,4 +1,4 @@
-r"""Statements joined by commas, "and", "or": lists of values, and conditions that hold together or one at a time."""
+r"""Relations as trees: names, assignments, unknowns, and statements joined by commas, "and", "or"."""
 
 import re
 
@@ -12,7 +12,7 @@ IMAGINARY: Node = ("v", "i")  # alone on a side of an equation it is an index
 
 
 def is_name(node: Node) -> bool:
-    """Whether a node names something rather than being its value: ``x``, ``f(x)``, ``AB``, ``|AB|``, ``(p, q)``."""
+    """True if a node names something rather than being its value: ``x``, ``f(x)``, ``AB``, ``|AB|``, ``(p, q)``."""
     kind = node[0]
     if kind == "v":
         return node[1] not in {"pi", "inf"}
@@ -35,7 +35,7 @@ def assignment(node: Node) -> tuple[Node, Node] | None:
 
 
 def is_unknown(node: Node) -> bool:
-    """Whether a node is one quantity that a relation can be solved for; ``|x|`` and ``x/y`` have more in them."""
+    """True if a node is one quantity that a relation can be solved for; ``|x|`` and ``x/y`` have more in them."""
     kind = node[0]
     if kind == "*":
         return all(part[0] == "v" and part[1].isupper() for part in node[1:])  # the segment AB
@@ -75,7 +75,7 @@ def solved(node: Node) -> Node | None:
 
 
 def may_be_solved(gold: Node, text: str) -> bool:
-    """Whether an answer that cannot be read is, by its text, as solved as the gold: its unknown alone on one side."""
+    """True if an answer that cannot be read is, by its text, as solved as the gold: its unknown alone on one side."""
     found = [pair for item in (gold[1:] if gold[0] == "list" else (gold,)) if (pair := solved(item)) is not None]
     unknowns = [pair[1][0][1] for pair in found if pair[1][0][0] == "v"]
     return not found or all(_is_bare(part, unknowns) for part in text.split(","))
@@ -92,7 +92,7 @@ def ops_of(node: Node) -> tuple[str, ...]:
 
 
 def is_named(nodes: tuple[Node, ...]) -> bool:
-    """Whether every item assigns to a name of its own: ``AB = 4, CD = 5``; ``x_1, x_2`` are no different names."""
+    """True if every item assigns to a name of its own: ``AB = 4, CD = 5``; ``x_1, x_2`` are no different names."""
     found = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
     if len(found) != len(nodes):
         return False

@@ -1,4 +1,4 @@
-"""LaTeX to tokens, in one linear pass with a cap on length."""
+"""Model text to tokens, in one linear pass with a cap on length: ASCII LaTeX first, brackets facing inward last."""
 
 import re
 import unicodedata
@@ -20,7 +20,7 @@ class Token(NamedTuple):
 
     Attributes:
         kind: ``num``, ``word`` (letters), ``cmd`` (name without backslash), ``text`` (content of ``\text``), ``op``.
-        text: what it says.
+        text: its content.
         spaced: white space stood before it.
     """
 
@@ -232,14 +232,14 @@ def _text(text: str, at: int, tokens: list[Token], command: str, *, spaced: bool
 
 
 def _is_styled(content: str) -> bool:
-    """Whether a command only changes the look of a formula: it has commands in it and no words."""
+    """True if a command only changes the look of a formula: it has commands in it and no words."""
     if "\\" not in content or "\\text" in content or "\\math" in content or content[0] in "%$":
         return False
     return _LETTERS.search(_COMMAND.sub(" ", content)) is None and _COMMAND.match(content.strip(" $")) is not None
 
 
 def _is_no_text(content: str, *, first: bool) -> bool:
-    """Whether the content of a text command is mathematics: no words, and no unit with an exponent."""
+    """True if the content of a text command is mathematics: no words, and no unit with an exponent."""
     if (
         not content
         or content in {"and", "or", "&"}
@@ -309,7 +309,7 @@ def facing_inward(tokens: list[Token]) -> list[Token]:
 
 
 def _ends(tokens: list[Token], index: int) -> bool:
-    """Whether a bracket follows a value and precedes none."""
+    """True if a bracket follows a value and precedes none."""
     before = tokens[index - 1]
     if before.kind == "op" and before.text in {",", ";", "+", "-", "*", "/", "=", "<", ">", "^", "("}:
         return False

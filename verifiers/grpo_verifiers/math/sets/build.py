@@ -1,4 +1,9 @@
-r"""Sets by a property: ``\{2x \mid x > 3\}`` are the doubles of what the property leaves."""
+r"""Trees to sets of real numbers: intervals, inequalities with "and" and "or", sets by a property.
+
+Only a solved condition is a set: ``x > 2`` and ``|x| < 1`` are, ``2x > 4`` and ``|x - 1| < 1`` are not.
+Commas between inequalities mean "and", unless no number is left then: ``x < 1, x > 3``. ``\{2x \mid x > 3\}`` are
+the doubles of the numbers above 3.
+"""
 
 from collections.abc import Callable
 from math import inf
@@ -35,7 +40,7 @@ _MEANT = frozenset({"and", "or", "span", "cup", "cap", "minus", "builder"})
 
 
 def is_set(node: Node) -> bool:
-    """Whether an answer is a set of numbers and nothing else; ``(1, 2)`` may be a point."""
+    """True if an answer is a set of numbers and nothing else; ``(1, 2)`` may be a point."""
     kind = node[0]
     if kind == "list":
         return all(part[0] == "rel" and is_set(part) for part in node[1:]) or _are_intervals(node[1:])
@@ -45,7 +50,7 @@ def is_set(node: Node) -> bool:
 
 
 def _are_intervals(items: tuple[Node, ...]) -> bool:
-    """Whether a list is one of intervals, which are named one by one where a function rises on each of them."""
+    """True if a list is one of intervals, which are named one by one where a function rises on each of them."""
     return all(item[0] == "span" or (item[0] == "paren" and len(item) == 3) for item in items) and any(
         item[0] == "span" and item[1::3] != ("[", "]") for item in items
     ) | any(("v", "inf") in {item[-1], item[-2]} or ("-", ("v", "inf")) in item for item in items)
@@ -173,7 +178,7 @@ def _is_quantity(node: Node) -> bool:
 
 
 def _condition(quantity: Node, op: str, value: Node) -> Region:
-    """What ``x < 2`` or ``|x| < 2`` says."""
+    """The numbers for which ``x < 2`` or ``|x| < 2`` holds."""
     if op == "notin":
         inside = _condition(quantity, "in", value)
         return _without(Region(EVERYTHING, "R", quantity), inside)

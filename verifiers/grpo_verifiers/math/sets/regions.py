@@ -135,7 +135,7 @@ def union(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def intersection(left: tuple[Part, ...], right: tuple[Part, ...]) -> tuple[Part, ...]:
-    """What is in both."""
+    """The numbers in both."""
     if EVERYTHING in (left, right):
         return left if right == EVERYTHING else right
     if len(left) * len(right) > MAX_PARTS**2:
@@ -165,7 +165,7 @@ def complement(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def finite(parts: tuple[Part, ...]) -> bool:
-    """Whether a set is one of single numbers."""
+    """True if a set is one of single numbers."""
     return all(part.low == part.high for part in parts)
 
 

@@ -49,7 +49,7 @@ def decimal_of(node: Node) -> Decimal | None:
 
 
 def stands_for(gold: Node, answer: Node, digits: int) -> bool:
-    """Whether one side is a decimal of at least so many significant digits that stands for the other."""
+    """True if one side is a decimal of at least so many significant digits that stands for the other."""
     left, right = decimal_of(gold), decimal_of(answer)
     if left and right:
         coarse, fine = (left, right) if left.step >= right.step else (right, left)
@@ -67,7 +67,7 @@ def stands_for(gold: Node, answer: Node, digits: int) -> bool:
 
 
 def _is_cut(written: Decimal, value: Fraction, error: Fraction) -> bool:
-    """Whether a decimal is a value, known up to an error, rounded to its last digit or cut behind it."""
+    """True if a decimal is a value, known up to an error, rounded to its last digit or cut behind it."""
     if written.value * value <= 0:
         return False
     gap = abs(value) - abs(written.value)

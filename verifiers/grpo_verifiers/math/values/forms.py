@@ -63,7 +63,7 @@ def rational(form: Form) -> Fraction | None:
 
 
 def same(left: Form, right: Form) -> bool | None:
-    """Whether two forms have the same value; None where opaque generators leave that open."""
+    """True if two forms have the same value; None where opaque generators leave that open."""
     difference = _add(_mul(left[0], right[1]), _mul(right[0], left[1]), -1)
     if not difference:
         return True
@@ -71,7 +71,7 @@ def same(left: Form, right: Form) -> bool | None:
 
 
 def has_opaque(*parts: Poly) -> bool:
-    """Whether a generator that may depend on others is in one of these polynomials."""
+    """True if a generator that may depend on others is in one of these polynomials."""
     return any(name.startswith(OPAQUE) for part in parts for mono in part for name, _ in mono[2])
 
 

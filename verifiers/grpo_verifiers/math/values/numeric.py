@@ -30,7 +30,7 @@ class Value(NamedTuple):
 
 
 def refuted(gold: Node, answer: Node) -> bool:
-    """Whether two expressions certainly differ: at some point they do, by far more than rounding explains.
+    """True if two expressions certainly differ: at some point they do, by far more than rounding explains.
 
     An answer that leaves the range of floating point where the gold does not is taken to differ, too.
     """

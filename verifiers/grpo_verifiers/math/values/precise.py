@@ -23,7 +23,7 @@ _POINTS = (
 
 
 def agree(left: Node, right: Node) -> bool | None:
-    """Whether two expressions have the same values; None where they could not be compared."""
+    """True if two expressions have the same values; None where they could not be compared."""
     import mpmath  # type: ignore[import-untyped]  # ships no types
 
     variables = sorted(names(left) | names(right))

@@ -1,4 +1,4 @@
-"""How far an answer is worked out: final numbers, fractions in lowest terms, arithmetic left undone."""
+"""Work left in an answer: numbers that are not final, fractions not in lowest terms, arithmetic left undone."""
 
 from math import gcd, prod
 
@@ -11,7 +11,7 @@ _WORK_FUNCTIONS = frozenset({"gcd", "lcm", "min", "max", "det", "floor", "ceil",
 
 
 def is_final(node: Node) -> bool:
-    r"""Whether a node is a number as one writes a result: ``42``, ``-3/4``, ``3\frac12``, ``5\%``, ``2\cdot10^{5}``."""
+    r"""True if a node is a number as one writes a result: ``42``, ``-3/4``, ``3\frac12``, ``5\%``, ``2\cdot10^{5}``."""
     kind = node[0]
     if kind in {"n", "big"}:
         return True
@@ -35,7 +35,7 @@ def _integer(node: Node) -> bool:
 
 
 def is_reduced(node: Node) -> bool:
-    """Whether every quotient in the tree is in lowest terms, as far as its integer factors go."""
+    """True if every quotient in the tree is in lowest terms, as far as its integer factors go."""
     for top in walk(node):
         if top[0] == "/":
             above, below = _coefficient(top[1]), _coefficient(top[2])
@@ -54,7 +54,7 @@ def _coefficient(node: Node) -> int:
 
 
 def undone(node: Node) -> str:
-    """What is left to compute in an answer; empty when nothing is.
+    """Name the work left in an answer; empty when there is none.
 
     A part that is a rational number must be written as one. A constant must not be a product of sums.
     """

@@ -62,7 +62,7 @@ def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
 
 
 def _is_padded(text: str) -> bool:
-    """Whether ``3:05`` is a time and no ratio."""
+    """True if ``3:05`` is a time and no ratio."""
     return re.fullmatch(r"\d{1,2}:0\d|0\d:\d{2}|\d{1,2}:\d{2}:\d{2}", text) is not None
 
 
@@ -76,7 +76,7 @@ def clock_of_ratio(first: int, second: int) -> Clock | None:
 
 
 def same_moment(left: object, right: object) -> bool:
-    """Whether two moments are the same; a half of the day that one side leaves out is the other's."""
+    """True if two moments are the same; a half of the day that one side leaves out is the other's."""
     if not (isinstance(left, Clock) and isinstance(right, Clock)):
         return left == right
     if left[:3] == right[:3] and "" in (left.half, right.half):

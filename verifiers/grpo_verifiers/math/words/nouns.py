@@ -34,7 +34,7 @@ def singular(word: str) -> str:
 
 
 def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
-    """Whether a word is a noun for what a number counts."""
+    """True if a word is a noun for what a number counts."""
     if word in known:
         return True
     if word in {"zeros", "zeroes"}:
@@ -80,11 +80,11 @@ def noun_phrase(
 
 
 def is_label(text: str) -> bool:
-    """Whether words left of an equals sign name a value, and do not say what is done to it: ``half of x``."""
+    """True if words left of an equals sign name a value, and do not say what is done to it: ``half of x``."""
     words = _WORD.findall(text.casefold())
     return not any(word in QUANTITY or word in _OPERATIONS or is_numeral(word) for word in words)
 
 
 def is_adjective(word: str) -> bool:
-    """Whether a word of the closed list may stand between a number and its noun."""
+    """True if a word of the closed list may stand between a number and its noun."""
     return word in _ADJECTIVES

@@ -21,9 +21,9 @@ class Unit(NamedTuple):
     """One reading of a unit.
 
     Attributes:
-        scale: how many of the base units it is.
+        scale: its size in base units.
         powers: base units and their exponents, sorted; a counted thing is a base unit ``~apple``.
-        adjectives: what is said about counted things beside their noun.
+        adjectives: of counted things.
     """
 
     scale: Fraction = Fraction(1)
@@ -117,10 +117,10 @@ _ENDS = re.compile(
 
 @lru_cache(maxsize=4096)
 def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
-    """What a unit may mean; None where the words are neither units nor counted things.
+    """The readings of a unit; None for words that are neither units nor counted things.
 
     Args:
-        text: what stands after a value; empty for none.
+        text: the words after a value; empty for none.
         known: words that may be used beside those of the tables: the gold's.
     """
     text = text.strip(" .,;:\n\t")
@@ -223,7 +223,7 @@ def _named(name: str) -> tuple[Unit, ...] | None:
 
 
 def ratio(gold: tuple[Unit, ...], answer: tuple[Unit, ...]) -> Fraction | None:
-    """How many of the gold's unit one of the answer's is; None where they measure different things."""
+    """The answer's unit in units of the gold's; None where they measure different things."""
     for expected, given in product(gold, answer):
         if expected.powers == given.powers:
             if expected.adjectives <= given.adjectives or given.adjectives <= expected.adjectives:
@@ -234,7 +234,7 @@ def ratio(gold: tuple[Unit, ...], answer: tuple[Unit, ...]) -> Fraction | None:
 
 
 def _generic(unit: Unit, other: Unit) -> bool:
-    """Whether a unit is ``units``, ``square units`` or ``cubic units`` and the other of that dimension, or a count."""
+    """True if a unit is ``units``, ``square units`` or ``cubic units`` and the other of that dimension, or a count."""
     if len(unit.powers) != 1 or unit.powers[0][0] != "unit" or len(other.powers) != 1:
         return False
     (base, power), wanted = other.powers[0], unit.powers[0][1]
