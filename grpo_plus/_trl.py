@@ -1,86 +1,172 @@
-"""The only file, beside the trainer, that knows TRL: which versions were tested, and which seams are used.
+"""The seam to TRL: the releases that are supported, and every attribute and method of its trainer that is in use.
 
-Everything private that the project touches is named here once, so that a new TRL release breaks in one place and says
-so. ``python -m grpo_plus._trl`` compares the installed TRL with what is written down.
+`Host` declares them once: mypy checks their use, and ``python -m grpo_plus._trl`` compares the declaration with the
+source of the installed TRL and transformers. A release that changes one of them breaks here, by name.
 """
 
 import ast
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import sys
 import warnings
 from contextlib import contextmanager
-from math import gcd
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
     import torch
-
-    from grpo_plus.engine import Facts
+    from accelerate import Accelerator
+    from torch import nn
+    from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerControl, TrainerState
+    from transformers.trainer_callback import CallbackHandler
+    from trl import GRPOConfig
 
 TESTED = ("1.14.2", "1.16.0")
-"""TRL releases that the whole test suite was run against, oldest and newest."""
+"""TRL releases that the test suite was run with, oldest and newest."""
 
 _OLDEST, _UNTESTED, _EXCLUDED = Version("1.14.2"), Version("1.17"), Version("1.15")
 OVERRIDE = "GRPO_PLUS_ANY_TRL"
-"""Environment variable that turns the version error into nothing, for people who know what they do."""
+"""Environment variable that switches the version check off."""
 
-SEAMS: "Mapping[str, Sequence[str]]" = {
-    "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
-    "_compute_loss": ("self", "model", "inputs"),
-    "_generate_and_score_completions": ("self", "inputs"),
-    "_get_per_token_logps_and_entropies": (
-        "self",
-        "model",
-        "input_ids",
-        "attention_mask",
-        "logits_to_keep",
-        "batch_size",
-        "compute_entropy",
-    ),
-    "_generate_single_turn": ("self", "prompt_ids"),
-    "_log_metric": ("self", "name", "value"),
-    "_prepare_inputs": ("self", "generation_batch"),
-    "_save_checkpoint": ("self", "model", "trial"),
-}
-"""Methods of ``GRPOTrainer`` that are overridden or called, and the parameters they must start with."""
 
-STATE = (
-    "_buffered_inputs",
-    "_current_train_step_time",
-    "_entropy_window_stats",
-    "_last_loaded_step",
-    "_last_world_entropy",
-    "_logs",
-    "_metrics",
-    "_step",
-    "entropy_coef",
-    "loss_type",
-    "max_completion_length",
-    "num_generations",
-    "num_generations_eval",
-    "num_iterations",
-    "off_policy_mask_threshold",
-    "reward_func_names",
-    "reward_funcs",
-    "reward_weights",
-    "temperature",
-    "top_entropy_quantile",
-    "use_adaptive_entropy",
-    "use_vllm",
-    "vllm_generation",
+class Loop(Protocol):
+    """The training loop of transformers: attributes and methods of ``Trainer`` in use."""
+
+    accelerator: "Accelerator"
+    args: "GRPOConfig"
+    callback_handler: "CallbackHandler"
+    control: "TrainerControl"
+    current_gradient_accumulation_steps: int
+    is_deepspeed_enabled: bool
+    is_fsdp_enabled: bool
+    model: "nn.Module"
+    model_wrapped: "nn.Module"
+    processing_class: "PreTrainedTokenizerBase"
+    state: "TrainerState"
+
+    def _get_output_dir(self, trial: Any) -> str: ...
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None: ...
+    def add_callback(self, callback: "TrainerCallback") -> None: ...
+    def evaluation_loop(self, dataloader: Any, description: str) -> Any: ...
+    def is_world_process_zero(self) -> bool: ...
+    def push_to_hub(self, **kwargs: Any) -> Any: ...
+    def remove_callback(self, callback: "type[TrainerCallback]") -> None: ...
+    def save_model(self, output_dir: str | None = None) -> None: ...
+    def train(self, resume_from_checkpoint: str | bool | None = None) -> Any: ...
+
+
+class Card(Protocol):
+    """The base of TRL's trainers: methods of ``_BaseTrainer`` in use."""
+
+    def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None: ...
+
+
+class Host(Loop, Card, Protocol):
+    """TRL's trainer: attributes and methods of ``GRPOTrainer`` in use, and of the classes that it inherits from."""
+
+    _buffered_inputs: list[dict[str, Any]] | None
+    _current_train_step_time: float
+    _entropy_window_stats: "torch.Tensor | None"
+    _last_loaded_step: int
+    _last_world_entropy: float
+    _logs: "dict[str, Any]"
+    _metrics: "dict[str, MutableMapping[str, list[float]]]"
+    _step: int
+    _tokenizer: "PreTrainedTokenizerBase"
+    aux_loss_enabled: bool
+    beta: float
+    entropy_coef: float
+    eos_token_ids: list[int]
+    loss_type: str
+    max_completion_length: int | None
+    num_generations: int
+    num_generations_eval: int
+    num_iterations: int
+    off_policy_mask_threshold: float | None
+    reward_func_names: list[str]
+    reward_funcs: list[Any]
+    reward_weights: "torch.Tensor"
+    router_aux_loss_coef: float
+    temperature: float
+    top_entropy_quantile: float
+    use_adaptive_entropy: bool
+    use_vllm: bool
+    vllm_generation: Any
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any: ...
+    def _compute_loss(self, model: Any, inputs: Any) -> "torch.Tensor": ...
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]: ...
+    def _generate_single_turn(self, prompt_ids: Any) -> Any: ...
+    def _get_per_token_logps_and_entropies(  # noqa: PLR0917 - the host's signature
+        self,
+        model: Any,
+        input_ids: "torch.Tensor",
+        attention_mask: "torch.Tensor",
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **further: Any,
+    ) -> Any: ...
+    def _log_metric(self, name: str, value: float) -> None: ...
+    def _prepare_inputs(self, generation_batch: Any) -> Any: ...
+    def _save_checkpoint(self, model: Any, trial: Any) -> None: ...
+    def get_high_entropy_mask(
+        self, entropies: "torch.Tensor", mask: "torch.Tensor", threshold: float
+    ) -> "torch.Tensor": ...
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any) -> "torch.Tensor": ...
+    @staticmethod
+    def get_off_policy_mask(
+        advantages: "torch.Tensor",
+        per_token_logps: "torch.Tensor",
+        sampling_per_token_logps: "torch.Tensor",
+        mask: "torch.Tensor",
+        off_policy_threshold: float,
+    ) -> "torch.Tensor": ...
+
+
+@dataclass(frozen=True)
+class Seam:
+    """A class of the host, the file that it stands in, and the Protocol that names what is used of it."""
+
+    package: str
+    path: str
+    name: str
+    protocol: type
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names that the class sets on itself."""
+        return tuple(self.protocol.__annotations__)
+
+    @property
+    def methods(self) -> "dict[str, tuple[str, ...]]":
+        """Names of the methods, each with the parameters that it must start with."""
+        found = {}
+        for name, member in vars(self.protocol).items():
+            function = getattr(member, "__func__", member)  # of a static method
+            if inspect.isfunction(function) and name != "__init__" and not name.startswith("__"):
+                kinds = inspect.signature(function).parameters.values()
+                found[name] = tuple(one.name for one in kinds if one.kind is one.POSITIONAL_OR_KEYWORD)
+        return found
+
+
+SEAMS = (
+    Seam("transformers", "trainer.py", "Trainer", Loop),
+    Seam("trl", "trainer/base_trainer.py", "_BaseTrainer", Card),
+    Seam("trl", "trainer/grpo_trainer.py", "GRPOTrainer", Host),
 )
-"""Attributes that ``GRPOTrainer`` sets on itself and that are read or written."""
-
+"""The classes that make up the host, each after those that it inherits from."""
 
 STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
-"""Those of them that a micro-batch changes."""
+"""Attributes of the host that a micro-batch changes."""
 
 CONFIG_SOURCES = (
     ("transformers", "training_args.py", "TrainingArguments"),
@@ -201,40 +287,59 @@ def _check_untested(installed: str) -> None:
     )
 
 
-def seam_problems(source: str | None = None) -> list[str]:
-    """What the installed (or given) source of TRL's trainer lacks of what is relied on; empty when nothing.
+def seam_problems(sources: "Mapping[str, str] | None" = None) -> list[str]:
+    """Members of `Host` that the installed TRL and transformers lack or have changed; empty when all are there.
 
-    Reads the file's syntax tree, so it neither imports TRL nor needs its dependencies.
+    Reads the syntax trees of the files, so it neither imports them nor needs their dependencies.
+
+    Args:
+        sources: the source of a class, by its name, in place of the installed one.
     """
-    source = _trainer_source() if source is None else source
-    trainer = next(
-        (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "GRPOTrainer"),
-        None,
-    )
-    if trainer is None:
-        return ["the class GRPOTrainer is gone"]
-    methods = {node.name: node for node in trainer.body if isinstance(node, ast.FunctionDef)}
+    inherited: dict[str, tuple[str, ...]] = {}
+    assigned: set[str] = set()
     problems = []
-    for name, expected in SEAMS.items():
-        if name not in methods:
-            problems.append(f"the method {name} is gone")
+    for seam in SEAMS:
+        source = (sources or {}).get(seam.name) or source_file(seam.package, seam.path).read_text(encoding="utf-8")
+        tree = ast.parse(source).body
+        owner = next((node for node in tree if isinstance(node, ast.ClassDef) and node.name == seam.name), None)
+        if owner is None:
+            problems.append(f"the class {seam.name} is gone")
             continue
-        signature = methods[name].args
-        found = tuple(argument.arg for argument in signature.args)
-        passes_on = signature.vararg is not None and signature.kwarg is not None  # (self, model, *args, **kwargs)
-        if found[: len(expected)] != tuple(expected)[: len(found) if passes_on else None]:
-            problems.append(f"{name} takes ({', '.join(found)}), expected it to start with ({', '.join(expected)})")
-    written = {
-        node.attr
-        for node in ast.walk(trainer)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    }
-    problems += [f"the attribute self.{name} is gone" for name in STATE if name not in written]
+        inherited |= {node.name: _parameters(node) for node in owner.body if isinstance(node, ast.FunctionDef)}
+        assigned |= {
+            node.attr
+            for node in ast.walk(owner)
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
+        }
+        for name, expected in seam.methods.items():
+            found = inherited.get(name)
+            if found is None:
+                problems.append(f"the method {name} is gone")
+            elif not _fits(found, expected):
+                problems.append(f"{name} takes ({', '.join(found)}), expected it to start with ({', '.join(expected)})")
+        known = assigned | inherited.keys()
+        problems += [f"the attribute self.{name} is gone" for name in seam.attributes if name not in known]
     return problems
 
 
-def _trainer_source() -> str:
-    return source_file("trl", "trainer/grpo_trainer.py").read_text(encoding="utf-8")
+_ANYTHING = ("*", "**")
+
+
+def _parameters(function: ast.FunctionDef) -> tuple[str, ...]:
+    """The names of a method's parameters; ``*`` and ``**`` at the end where it passes on everything else."""
+    signature = function.args
+    names = tuple(argument.arg for argument in signature.args)
+    return (*names, *_ANYTHING) if signature.vararg is not None and signature.kwarg is not None else names
+
+
+def _fits(found: "Sequence[str]", expected: "Sequence[str]") -> bool:
+    if tuple(found[-2:]) == _ANYTHING:
+        return tuple(expected[: len(found) - 2]) == tuple(found[:-2])
+    return tuple(found[: len(expected)]) == tuple(expected)
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def source_file(package: str, path: str) -> Path:
@@ -268,56 +373,56 @@ def single_generation(config: Any) -> "Iterator[None]":
         config.num_generations = 1
 
 
-def metrics_of(trainer: Any) -> "dict[str, list[float]]":
+def metrics_of(host: Host) -> "MutableMapping[str, list[float]]":
     """TRL's metric lists of the present mode; what is appended is averaged and logged."""
-    metrics: dict[str, list[float]] = trainer._metrics["train" if trainer.model.training else "eval"]
-    return metrics
+    return host._metrics["train" if host.model.training else "eval"]
 
 
-def log_training_metric(trainer: Any, name: str, value: float) -> None:
-    """Add to what the next log of training averages."""
-    trainer._metrics["train"][name].append(value)
+def log(host: Host, values: "Mapping[str, float]") -> None:
+    """Add metrics to what the next log of the present mode averages."""
+    lists = metrics_of(host)
+    for name, value in values.items():
+        lists[name].append(value)
 
 
-def metric_logger(trainer: Any) -> "Callable[[str, float], None]":
-    """What TRL hands to reward functions as ``log_metric``: figures of this rank, averaged over all of them."""
-    log: Callable[[str, float], None] = trainer._log_metric
-    return log
+def log_training(host: Host, values: "Mapping[str, float]") -> None:
+    """Add metrics to what the next log of training averages."""
+    for name, value in values.items():
+        host._metrics["train"][name].append(value)
 
 
-def replace_logged_advantages(trainer: Any, advantages_N: "torch.Tensor") -> None:
+def metric_logger(host: Host) -> "Callable[[str, float], None]":
+    """The ``log_metric`` of TRL's reward functions: figures of this rank, averaged over all of them."""
+    return host._log_metric
+
+
+def replace_logged_advantages(host: Host, advantages_N: "torch.Tensor") -> None:
     """Put the advantages that are trained with into TRL's completion table, over the ones TRL computed."""
-    logged = trainer._logs["advantages"]
+    logged = host._logs["advantages"]
     fresh = advantages_N.tolist()
     for _ in range(min(len(fresh), len(logged))):
         logged.pop()
     logged.extend(fresh)
 
 
-def log_extra(trainer: Any, column: str, values: "Iterable[Any]") -> None:
+def log_extra(host: Host, column: str, values: "Iterable[Any]") -> None:
     """Add a column to TRL's completion table, one value for every completion of all ranks, in its order."""
-    trainer._logs["extra"][column].extend(values)
+    host._logs["extra"][column].extend(values)
 
 
 @contextmanager
-def config_replaced(trainer: Any, args: Any) -> "Iterator[None]":
+def config_replaced(host: Host, args: Any) -> "Iterator[None]":
     """Let the host write down another config than the one it runs with."""
-    whole, trainer.args = trainer.args, args
+    whole, host.args = host.args, args
     try:
         yield
     finally:
-        trainer.args = whole
+        host.args = whole
 
 
-def stop_ids(trainer: Any) -> list[int]:
+def stop_ids(host: Host) -> list[int]:
     """Tokens that end a completion, or pad it: a completion whose last token is none of these was cut off."""
-    tokenizer = getattr(trainer, "_tokenizer", None) or trainer.processing_class
-    return [*_ends(trainer), tokenizer.pad_token_id]
-
-
-def _ends(trainer: Any) -> list[int]:
-    ends = getattr(trainer, "eos_token_ids", None)
-    return [trainer.eos_token_id] if ends is None else list(ends)
+    return [*host.eos_token_ids, host._tokenizer.pad_token_id]
 
 
 def gather_objects(rows: list[Any]) -> list[Any]:
@@ -340,34 +445,34 @@ FORWARD_INPUTS = (
     "mm_token_type_ids",
     "image_position_ids",
 )
-"""What a batch may hold for the forward pass beside tokens and masks."""
+"""Inputs of a batch for the forward pass, beside tokens and masks."""
 
 
 def score(
-    trainer: Any, model: Any, inputs: "Mapping[str, Any]"
+    host: Host, model: Any, inputs: "Mapping[str, Any]"
 ) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]":
     """Log-probabilities, entropies and, where the config weights it, the MoE auxiliary loss of a micro-batch."""
-    aux = {"compute_aux_loss": True} if getattr(trainer, "aux_loss_enabled", False) else {}
-    logps, entropies, aux_loss = _score(trainer, model, inputs, compute_entropy=True, **aux)
+    aux = {"compute_aux_loss": True} if host.aux_loss_enabled else {}
+    logps, entropies, aux_loss = _score(host, model, inputs, compute_entropy=True, **aux)
     return logps, entropies, aux_loss if aux else None
 
 
-def score_without_gradient(trainer: Any, inputs: "Mapping[str, Any]") -> "torch.Tensor":
+def score_without_gradient(host: Host, inputs: "Mapping[str, Any]") -> "torch.Tensor":
     """Log-probabilities of a whole generation batch under the policy as it is."""
     import torch
     from trl.models.utils import disable_gradient_checkpointing
 
-    args = trainer.args
-    size = args.per_device_train_batch_size if trainer.model.training else args.per_device_eval_batch_size
-    with torch.no_grad(), disable_gradient_checkpointing(trainer.model, args.gradient_checkpointing_kwargs):
-        logps: torch.Tensor = _score(trainer, trainer.model, inputs, batch_size=size)[0]
+    args = host.args
+    size = args.per_device_train_batch_size if host.model.training else args.per_device_eval_batch_size
+    with torch.no_grad(), disable_gradient_checkpointing(host.model, args.gradient_checkpointing_kwargs):
+        logps: torch.Tensor = _score(host, host.model, inputs, batch_size=size)[0]
     return logps
 
 
-def _score(trainer: Any, model: Any, inputs: "Mapping[str, Any]", **keywords: Any) -> "tuple[Any, Any, Any]":
+def _score(host: Host, model: Any, inputs: "Mapping[str, Any]", **keywords: Any) -> "tuple[Any, Any, Any]":
     import torch
 
-    scored: tuple[Any, Any, Any] = trainer._get_per_token_logps_and_entropies(
+    scored: tuple[Any, Any, Any] = host._get_per_token_logps_and_entropies(
         model,
         torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
         torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
@@ -378,50 +483,48 @@ def _score(trainer: Any, model: Any, inputs: "Mapping[str, Any]", **keywords: An
     return scored
 
 
-def high_entropy_mask(trainer: Any, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":
+def high_entropy_mask(host: Host, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":
     """The tokens that TRL's `top_entropy_quantile` keeps; None when it keeps all."""
-    if trainer.top_entropy_quantile >= 1.0:
+    if host.top_entropy_quantile >= 1.0:
         return None
-    kept: torch.Tensor = trainer.get_high_entropy_mask(entropies, mask, 1 - trainer.top_entropy_quantile)
-    return kept
+    return host.get_high_entropy_mask(entropies, mask, 1 - host.top_entropy_quantile)
 
 
 def off_policy_mask(
-    trainer: Any, inputs: "Mapping[str, Any]", logps: "torch.Tensor", mask: "torch.Tensor"
+    host: Host, inputs: "Mapping[str, Any]", logps: "torch.Tensor", mask: "torch.Tensor"
 ) -> "torch.Tensor | None":
     """1 where TRL's `off_policy_mask_threshold` keeps a completion; None when it is unset."""
-    if trainer.off_policy_mask_threshold is None:
+    if host.off_policy_mask_threshold is None:
         return None
     sampled = inputs.get("sampling_per_token_logps", inputs.get("old_per_token_logps"))
     advantages = inputs["advantages"]
-    kept: torch.Tensor = trainer.get_off_policy_mask(
+    return host.get_off_policy_mask(
         advantages=advantages if advantages.dim() == 2 else advantages.unsqueeze(1),
         per_token_logps=logps,
         sampling_per_token_logps=logps.detach() if sampled is None else sampled,
         mask=mask.long(),
-        off_policy_threshold=trainer.off_policy_mask_threshold,
+        off_policy_threshold=host.off_policy_mask_threshold,
     )
-    return kept
 
 
-def last_entropy(trainer: Any) -> float:
-    """The entropy that TRL's adaptive entropy bonus goes by; checkpoints keep it."""
-    return float(trainer._last_world_entropy)
+def last_entropy(host: Host) -> float:
+    """The entropy that TRL's adaptive entropy bonus goes by."""
+    return float(host._last_world_entropy)
 
 
-def set_last_entropy(trainer: Any, entropy: float) -> None:
+def set_last_entropy(host: Host, entropy: float) -> None:
     """Set it."""
-    trainer._last_world_entropy = entropy
+    host._last_world_entropy = entropy
 
 
-def step_of(trainer: Any) -> int:
-    """How many micro-batches TRL has trained on since the trainer was made."""
-    return int(trainer._step)
+def step_of(host: Host) -> int:
+    """Micro-batches that TRL has trained on since the trainer was made."""
+    return int(host._step)
 
 
-def pass_over_step(trainer: Any) -> None:
+def pass_over_step(host: Host) -> None:
     """Count a micro-batch that is not trained on, so that generation stays in phase."""
-    trainer._step += 1
+    host._step += 1
 
 
 def mark_step(optimizer: Any, *, skipped: bool) -> None:
@@ -436,115 +539,92 @@ def mark_step(optimizer: Any, *, skipped: bool) -> None:
         )
 
 
-def update_facts(trainer: Any) -> "Facts":
-    """What decides which rows of an update must run, and how they may be laid out."""
-    import trl.trainer.utils as trl_utils
-
-    from grpo_plus.engine import Facts, Head
-
-    args, objective = trainer.args, getattr(trainer, "objective", None)
-    adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None) or {}
-    fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
-    bonus = bool(trainer.entropy_coef != 0.0 or trainer.use_adaptive_entropy)
-    targets = objective is not None and objective.makes_targets and not objective.kl_in_loss
-    return Facts(
-        kind=_kind_of_run(trainer),
-        head=Head(fused, trainer.temperature, bonus) if fused or not args.use_liger_kernel else None,
-        block=gcd(args.steps_per_generation, args.gradient_accumulation_steps),
-        row_loss=objective is not None or trainer.loss_type != "bnpo",
-        kl=objective is None and trainer.beta != 0.0,
-        zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or targets,
-        driver="target_sign" if targets else "advantages",
-        entropy_bonus=bonus,
-        entropy_quantile=trainer.top_entropy_quantile < 1.0,
-        router_loss=bool(getattr(trainer, "aux_loss_enabled", False)),
-        noise=args.neftune_noise_alpha is not None,
-        prompt_adapter=any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()),
-    )
+def save_checkpoint(host: Host) -> None:
+    """Save a checkpoint of the step where the run stands, outside of the training loop."""
+    host._save_checkpoint(host.model, trial=None)
+    host.control = host.callback_handler.on_save(host.args, host.state, host.control)
 
 
-def _kind_of_run(trainer: Any) -> str | None:
-    from accelerate.utils import DistributedType
-
-    from grpo_plus.engine import REPLICATED, SHARDED, SINGLE
-
-    accelerator = trainer.accelerator
-    if getattr(accelerator, "parallelism_config", None) is not None or trainer.args.n_gpu > 1:
-        return None
-    if accelerator.distributed_type == DistributedType.FSDP:
-        return SHARDED if getattr(accelerator, "is_fsdp2", False) else None
-    if accelerator.distributed_type == DistributedType.NO:
-        return SINGLE
-    replicated = {DistributedType.MULTI_GPU, DistributedType.MULTI_CPU, DistributedType.MULTI_XPU}
-    return REPLICATED if accelerator.distributed_type in replicated else None
+def checkpoint_folder(host: Host, trial: Any) -> Path:
+    """The folder of the checkpoint that is about to be saved."""
+    return Path(host._get_output_dir(trial)) / f"checkpoint-{host.state.global_step}"
 
 
-def save_checkpoint(trainer: Any) -> None:
-    """Save what a run goes on from, at the step where it stands, outside of the training loop."""
-    trainer._save_checkpoint(trainer.model, trial=None)
-    trainer.control = trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+def checkpoint_to_resume(host: Host, resume: "str | bool | None") -> Path | None:
+    """The checkpoint that ``train`` will resume from; None where it starts afresh, or will refuse the path itself."""
+    from transformers.trainer_utils import get_last_checkpoint
+
+    found = get_last_checkpoint(host.args.output_dir) if resume is True else resume
+    return Path(found) if found and Path(found).is_dir() else None
 
 
-def parts_with_state(trainer: Any) -> list[Any]:
-    """What an objective keeps between micro-batches, and changes in a pass."""
-    return [] if trainer.update is None else trainer.update.parts_with_state()
+def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
+    """The arguments of TRL's trainer after ``eval_dataset``, by name.
 
-
-def adapter_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:
-    """The quantisation and adapter configs among the trainer's arguments after ``eval_dataset``."""
-    import inspect
-
+    Raises:
+        TypeError: there are too many of them, or one is given twice or unknown.
+    """
     from trl import GRPOTrainer
 
-    names = list(inspect.signature(GRPOTrainer.__init__).parameters)[6:]
-    given = dict(zip(names, further, strict=False)) | dict(keywords)
-    return {name: given.get(name) for name in ("quantization_config", "peft_config")}
+    first = (None,) * 6  # self, model, reward_funcs, args, train_dataset, eval_dataset
+    return dict(list(inspect.signature(GRPOTrainer.__init__).bind(*first, *further, **keywords).arguments.items())[6:])
 
 
-def draw_from(trainer: Any, server: Any) -> None:
+def draw_from(host: Host, server: Any) -> None:
     """Let TRL's own path for vLLM talk to ``server``, which has the two methods that it calls.
 
-    What TRL does with completions from vLLM, the importance sampling correction above all, then applies to these.
+    TRL then treats its completions as vLLM's, with the importance sampling correction above all.
     """
-    trainer.use_vllm = True
-    trainer.vllm_generation = server
-    trainer._last_loaded_step = -1
+    host.use_vllm = True
+    host.vllm_generation = server
+    host._last_loaded_step = -1
 
 
-def sampling_parameters(trainer: Any) -> dict[str, Any]:
-    """How completions are drawn, in the words of a completion request to vLLM."""
-    args = trainer.args
-    found = {
+def sampling_parameters(host: Host) -> dict[str, Any]:
+    """The sampling options, in the words of a completion request to vLLM."""
+    args = host.args
+    parameters = {
         "temperature": args.temperature,
         "top_p": args.top_p,
         "top_k": args.top_k,
         "min_p": args.min_p or 0.0,
         "repetition_penalty": args.repetition_penalty,
-        "max_tokens": trainer.max_completion_length,
-        "stop_token_ids": [token for token in _ends(trainer) if token is not None],
+        "max_tokens": host.max_completion_length,
+        "stop_token_ids": [token for token in host.eos_token_ids if token is not None],
     }
     if args.vllm_structured_outputs_regex is not None:
-        found["structured_outputs"] = {"regex": args.vllm_structured_outputs_regex}
-    return {**found, **(args.generation_kwargs or {})}
+        parameters["structured_outputs"] = {"regex": args.vllm_structured_outputs_regex}
+    return {**parameters, **(args.generation_kwargs or {})}
 
 
-def plain_model(trainer: Any, model: Any) -> Any:
+def unwrapped(host: Host) -> Any:
+    """The model without the wrappers of accelerate; adapters stay around it."""
+    return host.accelerator.unwrap_model(host.model)
+
+
+def plain_model(host: Host, model: Any) -> Any:
     """The transformers model inside the wrappers of accelerate, torch.compile and PEFT."""
-    model = trainer.accelerator.unwrap_model(model)
+    model = host.accelerator.unwrap_model(model)
     model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def arranged(trainer: Any, inputs: Any, arrange: "Callable[[Any], None]") -> Any:
+def adapters_of(host: Host) -> dict[str, Any]:
+    """The configs of the model's PEFT adapters by name; empty when it has none."""
+    return getattr(unwrapped(host), "peft_config", None) or {}
+
+
+def arranged(host: Host, inputs: Any, arrange: "Callable[[Any], None]") -> Any:
     """Let ``arrange`` reorder TRL's buffer in place; gives the micro-batch that is now in the place of ``inputs``."""
-    if not trainer.model.training:
+    if not host.model.training:
         return inputs
-    arrange(trainer._buffered_inputs)
-    return trainer._buffered_inputs[trainer._step % trainer.args.steps_per_generation]
+    arrange(host._buffered_inputs)
+    assert host._buffered_inputs is not None
+    return host._buffered_inputs[host._step % host.args.steps_per_generation]
 
 
 def main() -> int:
-    """Print what changed in the installed TRL; the exit code says whether anything did."""
+    """Print what has changed in the installed TRL; exit code 1 when anything has."""
     version = importlib.metadata.version("trl")
     problems = seam_problems()
     print(f"TRL {version}: " + ("all seams as expected" if not problems else ""))

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from grpo_plus.memory.calibration import CalibrationError, Point
 from grpo_plus.memory.estimate import GIB, Settings, estimate
 from grpo_plus.memory.random_model import at_depth, number_tokenizer, random_model
 from grpo_plus.memory.shape import shape_of
+from grpo_plus.training.hooks import Hook
 from grpo_verifiers.files import temporary_folder
+
+if TYPE_CHECKING:
+    from grpo_plus.trainer import GRPOPlusTrainer
 
 STEPS = 2
 """The first step allocates the optimizer's state, so the second one has the peak."""
@@ -127,9 +131,12 @@ def _peaks(
     import torch
 
     try:
-        with _probe(config, settings, batch=batch, generations=generations, device=device, meter=meter) as trainer:
+        with _probe(config, settings, batch=batch, generations=generations, device=device, meter=meter) as (
+            trainer,
+            metered,
+        ):
             trainer.train()
-            peaks = {"rollout": trainer.rollouts.last, "train": meter.peak()}
+            peaks = {"rollout": metered.last, "train": meter.peak()}
             shrunk = trainer.retry.count > 0 or trainer.rollouts.most_rows != settings.rollout_rows
             del trainer
     except torch.OutOfMemoryError as error:
@@ -148,8 +155,8 @@ def _too_large(why: str) -> str:
 @contextmanager
 def _probe(
     config: Any, settings: Settings, *, batch: int, generations: int, device: Any, meter: Meter
-) -> Iterator[Any]:
-    """A trainer on random weights that reads the meter after each rollout."""
+) -> "Iterator[tuple[GRPOPlusTrainer, _Metered]]":
+    """A trainer on random weights, and the hook that reads the meter after each of its rollouts."""
     import torch
     from datasets import Dataset
     from peft import LoraConfig
@@ -175,43 +182,31 @@ def _probe(
             learning_rate=2e-5, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
             optim=settings.optimizer, bf16=bf16, fp16=half and not bf16, use_cpu=not cuda,
         )  # fmt: skip
-        trainer: Any = GRPOPlusTrainer(
+        metered = _Metered(meter)
+        trainer = GRPOPlusTrainer(
             random_model(config, device, dtype, four_bit=settings.four_bit),
             _reward,
             args,
             Dataset.from_list([{"prompt": f"{number} {words}".strip()} for number in range(8)]),
             processing_class=number_tokenizer(vocabulary),
             peft_config=LoraConfig(r=settings.rank, target_modules="all-linear", task_type="CAUSAL_LM"),
+            hooks=[metered],
         )
-        trainer.rollouts = _Metered(trainer.rollouts, meter)
-        yield trainer
+        yield trainer, metered
 
 
-class _Metered:
-    """Rollouts whose peak memory is read."""
+class _Metered(Hook):
+    """Reads the meter off each rollout."""
 
-    def __init__(self, rollouts: Any, meter: Meter) -> None:
+    def __init__(self, meter: Meter) -> None:
         self.last = Peak(0.0, 0.0)
-        self._rollouts = rollouts
         self._meter = meter
 
-    @property
-    def most_rows(self) -> int | None:
-        """Of the rollouts themselves."""
-        rows: int | None = self._rollouts.most_rows
-        return rows
-
-    def whole(self) -> str:
-        """Of the rollouts themselves."""
-        reason: str = self._rollouts.whole()
-        return reason
-
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def sampling(self) -> Iterator[None]:
         """Around the drawing of completions."""
         self._meter.reset()
-        with self._rollouts.applied():
-            yield
+        yield
         self.last = self._meter.peak()
         self._meter.reset()
 

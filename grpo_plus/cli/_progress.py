@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from grpo_plus._trl import Host
+
 REFRESH = 2
 """Pictures a second: enough for a clock, too few to be felt in training."""
 
@@ -64,7 +66,7 @@ class ProgressDisplay(TrainerCallback):
         self._phase = ""
 
     @classmethod
-    def instead_of_bar(cls, trainer: Any) -> "ProgressDisplay | None":
+    def instead_of_bar(cls, trainer: "Host") -> "ProgressDisplay | None":
         """Put a display in the place of a trainer's bar; None with ``disable_tqdm``, which leaves plain logs."""
         if trainer.args.disable_tqdm:
             return None

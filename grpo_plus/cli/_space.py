@@ -7,10 +7,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.training.checkpoints import checkpoints, is_whole, last_checkpoint
+
+if TYPE_CHECKING:
+    from grpo_plus._trl import Host
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.EIO)
@@ -45,7 +48,7 @@ def checkpoint_bytes(model: Any, args: Any) -> int:
     return model_bytes(model) + (0 if args.save_only_model else values * trained // small)
 
 
-def check_space(trainer: Any) -> list[str]:
+def check_space(trainer: "Host") -> list[str]:
     """Refuse a run whose first checkpoint or final model will not fit; returns what else is to be told.
 
     Raises:
@@ -70,7 +73,7 @@ def check_space(trainer: Any) -> list[str]:
     return [f"{told}: set save_total_limit to keep fewer, or the disk will be full before the end."]
 
 
-def _planned(trainer: Any, strategy: str) -> int | None:
+def _planned(trainer: "Host", strategy: str) -> int | None:
     """How many checkpoints lie there at most, if that can be told."""
     args = trainer.args
     if strategy != "steps" or args.max_steps < 1:

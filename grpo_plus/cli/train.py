@@ -15,6 +15,7 @@ from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.trainer import GRPOPlusTrainer
 
 PROG = "grpo-plus train"
 
@@ -82,7 +83,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     return code
 
 
-def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
+def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
     """Train, save, and say where everything is; or where an interrupted run goes on."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
@@ -91,6 +92,7 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
@@ -119,7 +121,7 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                 trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-    except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError) as error:
+    except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError) as error:
         # A verifier that only fails, a column missing from a stream, a part that returned what nobody can train on.
         raise UserError(str(error)) from error
     except Exception as error:
@@ -139,7 +141,7 @@ def _run(trainer: Any, parsed: "Parsed", resume: Path | None, arguments: Sequenc
     return interruption.exit_code if stopped else 0
 
 
-def _closing(trainer: Any, parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
+def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
     """What a run that is over says: how good the model has become, where everything is, and what to do next."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
@@ -216,7 +218,7 @@ def _hub_dataset(parsed: "Parsed") -> str | None:
     return name if known and not local and not name.startswith((".", "~")) else None
 
 
-def build_trainer(parsed: "Parsed") -> Any:
+def build_trainer(parsed: "Parsed") -> "GRPOPlusTrainer":
     """The trainer that a command line describes."""
     from trl import get_dataset, get_peft_config, get_quantization_config
 
@@ -326,7 +328,7 @@ def _trusts_code(args: Any, model: Any) -> bool:
     return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
 
 
-def _leave_gloo(trainer: Any, code: int) -> None:
+def _leave_gloo(trainer: "GRPOPlusTrainer", code: int) -> None:
     """End a CPU rank here and now: gloo's own goodbye can wait forever for a rank that has left already."""
     from torch import distributed
 

@@ -2,7 +2,7 @@
 
 from grpo_plus.engine.engine import Engine
 from grpo_plus.engine.errors import EngineError
-from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SHARDED, SINGLE, Facts
+from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SHARDED, SINGLE, Facts, facts_of
 from grpo_plus.engine.forward import Head
 
-__all__ = ["LAYOUTS", "REPLICATED", "SHARDED", "SINGLE", "Engine", "EngineError", "Facts", "Head"]
+__all__ = ["LAYOUTS", "REPLICATED", "SHARDED", "SINGLE", "Engine", "EngineError", "Facts", "Head", "facts_of"]

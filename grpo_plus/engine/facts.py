@@ -1,8 +1,12 @@
-"""What the engine needs to know of a training run, as plain values."""
+"""The facts of a training run that the engine goes by, as plain values."""
 
 from dataclasses import dataclass, field
+from math import gcd
 
+from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.engine.forward import Head
+from grpo_plus.objectives import Objective
 
 LAYOUTS = ("auto", "packed", "trimmed", "stock")
 """Values of the config's ``engine``."""
@@ -75,3 +79,42 @@ class Facts:
         if self.entropy_quantile:
             return "top_entropy_quantile compares the tokens of a micro-batch"
         return None
+
+
+def facts_of(host: Host, objective: Objective | None) -> Facts:
+    """The settings of a trainer's run, now."""
+    import trl.trainer.utils as trl_utils
+
+    args = host.args
+    fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
+    prompts = [getattr(adapter, "is_prompt_learning", False) for adapter in _trl.adapters_of(host).values()]
+    bonus = bool(host.entropy_coef != 0.0 or host.use_adaptive_entropy)
+    targets = objective is not None and objective.makes_targets and not objective.kl_in_loss
+    return Facts(
+        kind=_kind_of_run(host),
+        head=Head(fused, host.temperature, bonus) if fused or not args.use_liger_kernel else None,
+        block=gcd(args.steps_per_generation, args.gradient_accumulation_steps),
+        row_loss=objective is not None or host.loss_type != "bnpo",
+        kl=objective is None and host.beta != 0.0,
+        zero_is_idle=objective is None or objective.zero_advantage_means_zero_gradient or targets,
+        driver="target_sign" if targets else "advantages",
+        entropy_bonus=bonus,
+        entropy_quantile=host.top_entropy_quantile < 1.0,
+        router_loss=bool(host.aux_loss_enabled),
+        noise=args.neftune_noise_alpha is not None,
+        prompt_adapter=any(prompts),
+    )
+
+
+def _kind_of_run(host: Host) -> str | None:
+    from accelerate.utils import DistributedType
+
+    accelerator = host.accelerator
+    if getattr(accelerator, "parallelism_config", None) is not None or host.args.n_gpu > 1:
+        return None
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return SHARDED if getattr(accelerator, "is_fsdp2", False) else None
+    if accelerator.distributed_type == DistributedType.NO:
+        return SINGLE
+    replicated = {DistributedType.MULTI_GPU, DistributedType.MULTI_CPU, DistributedType.MULTI_XPU}
+    return REPLICATED if accelerator.distributed_type in replicated else None

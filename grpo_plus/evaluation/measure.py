@@ -17,6 +17,7 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store
 from grpo_plus.evaluation.tables import percent, results_table
 from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.training.run import Run
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.options import Matches, Range
 
@@ -57,7 +58,7 @@ class Measure:
         found: evaluations by name, ``before`` and ``after``.
     """
 
-    def __init__(self, settings: Mapping[str, Any], trainer: Any, rows: Any) -> None:
+    def __init__(self, settings: Mapping[str, Any], trainer: Run, rows: Any) -> None:
         """Check that the run can be measured.
 
         Args:
@@ -114,7 +115,7 @@ class Measure:
         store = self._store(when, drawing, resumes=resumes) if rank == 0 else None
         done = self._shared(store.done if store else [])
         judged: list[Sample] = []
-        with trainer.guard.sampling(trainer.model):
+        with trainer.guard.sampling():
             for samples in draw(
                 sampler,
                 self._rows,

@@ -8,10 +8,11 @@ from typing import Any
 
 from grpo_plus import __version__
 from grpo_plus.record.files import SCHEMA, plain
+from grpo_plus.training.run import Run
 from grpo_verifiers.redaction import redact as without_secrets
 
 
-def about(trainer: Any) -> dict[str, Any]:
+def about(trainer: Run) -> dict[str, Any]:
     """Everything of ``run.json`` that does not change while a run goes on."""
     args = trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -34,7 +35,7 @@ def about(trainer: Any) -> dict[str, Any]:
     }
 
 
-def parts(trainer: Any) -> dict[str, Any]:
+def parts(trainer: Run) -> dict[str, Any]:
     """The estimator, objective, verifiers, engine and rollout that run, by name, keywords and formula."""
     from grpo_plus.recipe.advantage import equivalent_advantage
 

@@ -9,6 +9,7 @@ from typing import Any
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.about import installed
+from grpo_plus.training.run import Run
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.redaction.names import secret_kind
@@ -28,7 +29,7 @@ _OF_THE_MACHINE = (
 )
 
 
-def complete(trainer: Any) -> None:
+def complete(trainer: Run) -> None:
     """Add the metadata and the section to the card in the output folder of a trainer, which has just written it."""
     from huggingface_hub import ModelCard
 
@@ -50,7 +51,7 @@ def complete(trainer: Any) -> None:
 _NOWHERE = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
 
 
-def section(trainer: Any) -> str:
+def section(trainer: Run) -> str:
     """The section as Markdown."""
     args = trainer.args
     rows: list[tuple[str, str]] = [
@@ -71,11 +72,12 @@ def section(trainer: Any) -> str:
     return "\n".join(lines)
 
 
-def _advantage(trainer: Any) -> str:
+def _advantage(trainer: Run) -> str:
     args = trainer.args
     if getattr(args, "advantage", None) is None:
         name, keywords = equivalent_advantage(args)
         return f"TRL's own, which is `{name}`{_keywords(keywords)}"
+    assert trainer.estimator is not None
     return f"`{_base(args.advantage)}`{_keywords(trainer.estimator[1])}"
 
 
@@ -85,7 +87,7 @@ def _objective(args: Any) -> str:
     return f"`{_base(args.objective)}`{_keywords(args.objective_kwargs)}, beta {args.beta:g}"
 
 
-def _verifiers(trainer: Any) -> list[tuple[str, str, str, str]]:
+def _verifiers(trainer: Run) -> list[tuple[str, str, str, str]]:
     weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=False))
     found = []
     recipe = recipe_of(trainer.args)

@@ -3,18 +3,22 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+import torch
 
 from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.record.about import about
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, RUN, append_line, dump
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
+from grpo_plus.training.advantages import Advantages
+from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.run import Run
 from grpo_plus.training.token_spans import decoder
 from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -25,28 +29,40 @@ BATCHES = 400
 """Generation batches of a run that are sampled at most, evenly spread."""
 
 
-class Recorder:
+class Recorder(Hook):
     """Keeps metrics, sampled groups and the state of one run in ``output_dir/grpo_plus``.
 
     Every rank takes part in gathering what is sampled, by a rule that depends on nothing but the config and the
     batches so far; what the first rank then makes of it (a full disk, too little time) concerns no other rank.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        """Bind to a trainer; nothing is written before training or evaluation starts."""
-        self._trainer = trainer
-        self.folder = Path(trainer.args.output_dir) / FOLDER
-        self.main = bool(trainer.accelerator.is_main_process)
+    host: Run
+
+    def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:
+        """Nothing is written before training or evaluation starts.
+
+        Args:
+            advantages: the estimator at work.
+            write_report: makes ``report.html`` of runs' folders.
+        """
+        self._advantages = advantages
+        self._write_report = write_report
         self._about: dict[str, Any] | None = None
         self._status: dict[str, Any] = {}
-        self._scored: tuple[Any, Any, Any] | None = None
+        self._estimator: Any = None  # the one in `_about`
+        self._scored: tuple[Completions, torch.Tensor] | None = None
         self._batches = 0
         self._evaluated = -1
         self._began = False
         self._broken = False
         self._budget = Budget()
         self._reports = Pace()
-        trainer.add_callback(_Log(self))
+
+    def after_loading(self, host: Host) -> None:
+        """Find the folder of the record."""
+        super().after_loading(host)
+        self.folder = Path(host.args.output_dir) / FOLDER
+        self.main = bool(host.accelerator.is_main_process)
 
     # -- metrics and state ------------------------------------------------------------------------------------------
 
@@ -76,10 +92,10 @@ class Recorder:
         if not self.main or self._status.get("status") != "running":
             return
         why = None if error is None else redact_text(f"{type(error).__name__}: {error}"[:1000])
-        self._set_status(status=status, ended=time.time(), error=why, step=int(self._trainer.state.global_step))
+        self._set_status(status=status, ended=time.time(), error=why, step=int(self.host.state.global_step))
         self.write_report(last=True)
 
-    def parts_changed(self) -> None:
+    def _parts_changed(self) -> None:
         """Write the parts anew: something of them is known by now that was not when the run began."""
         self._about = None
         if self.main and self._began:
@@ -90,8 +106,8 @@ class Recorder:
         self.end("interrupted")
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Around the whole of training: how it ends is how the run ends."""
+    def training(self) -> Iterator[None]:
+        """The run ends as training does."""
         try:
             yield
         except KeyboardInterrupt as error:
@@ -104,25 +120,24 @@ class Recorder:
 
     def write_report(self, *, last: bool = False) -> None:
         """Write ``report.html`` beside the model, unless the config says never; a failure is a warning."""
-        every = self._trainer.args.report_steps
+        every = self.host.args.report_steps
         if not self.main or every == 0 or not (last or self._reports.due()):
             return
-        from grpo_plus.report import write_report
-
         with self._reports.measured():
             try:
-                write_report([self.folder.parent])
+                self._write_report([self.folder.parent])
             except Exception as error:  # noqa: BLE001 - a picture of the run must not end it
                 logger.warning("the report of %s was not written: %s", self.folder.parent, redact_text(str(error)))
 
     def _set_status(self, **values: Any) -> None:
-        self._about = about(self._trainer) if self._about is None else self._about
+        if self._about is None:
+            self._about, self._estimator = about(self.host), self._advantages.estimator
         self._status |= values
         with self._careful():
             write_whole(self.folder / RUN, dump(self._about | self._status) + "\n")
 
     def _max_steps(self) -> int:
-        return int(self._trainer.state.max_steps)
+        return int(self.host.state.max_steps)
 
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
@@ -132,24 +147,36 @@ class Recorder:
         for path in old:
             path.replace(self.folder / PREVIOUS / path.name)
 
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Training starts, or goes on."""
+        self.begin(int(self.host.state.global_step))
+
+    def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
+        """One line for everything logged."""
+        self.log(int(self.host.state.global_step), dict(logs or {}))
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """A report in between."""
+        every = self.host.args.report_steps
+        if every and self.host.state.global_step % every == 0:
+            self.write_report()
+
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    def scored(self, prompts: Any, completion_ids: Any, rewards_NK: Any) -> None:
+    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
         """Hold this rank's rows and all ranks' rewards until their advantages are known."""
-        self._scored = prompts, completion_ids, rewards_NK
+        self._scored = completions, rewards_NK
+        return rewards_NK
 
-    def batch(self, output: Any, steps: Any = None) -> None:
-        """Sample a generation batch, with the advantages that are trained with.
-
-        Args:
-            output: what the trainer is about to train on, this rank's.
-            steps: the `StepScores` of all ranks that the estimator read, if it did.
-        """
+    def batch(self, output: dict[str, Any]) -> None:
+        """Sample a generation batch, with the advantages that are trained with."""
+        if self._about is not None and self._advantages.estimator != self._estimator:
+            self._parts_changed()
         held, self._scored = self._scored, None
         if held is None or not self._due():
             return
-        prompts, completion_ids, rewards_NK = held
-        trainer = self._trainer
+        completions, rewards_NK = held
+        trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
         rewards = [[None if math.isnan(value) else value for value in row] for row in rewards_NK.tolist()]
@@ -157,11 +184,11 @@ class Recorder:
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
         with self._unharmed():
-            mine = rank_rows(trainer, prompts, completion_ids, output, groups=groups, size=size)
+            mine = rank_rows(trainer, completions, output, groups=groups, size=size)
         everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._broken:
             with self._unharmed(), self._budget.spending():
-                self._keep(everywhere, groups, size, rewards, steps_by_row(steps))
+                self._keep(everywhere, groups, size, rewards, steps_by_row(self._advantages.steps))
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -170,7 +197,7 @@ class Recorder:
             yield
         except Exception as error:  # noqa: BLE001 - as it says
             logger.warning(
-                "a batch of step %s was not recorded: %s", self._trainer.state.global_step, redact_text(repr(error))
+                "a batch of step %s was not recorded: %s", self.host.state.global_step, redact_text(repr(error))
             )
 
     def _keep(
@@ -182,7 +209,7 @@ class Recorder:
         steps: dict[int, list[list[Any]]],
     ) -> None:
         """Write the chosen groups from what all ranks sent, as far as time and bytes allow."""
-        trainer = self._trainer
+        trainer = self.host
         training = trainer.model.training
         step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it
         stamp = {"step": step, "time": time.time(), "mode": "train" if training else "eval"}
@@ -213,7 +240,7 @@ class Recorder:
 
     def _due(self) -> bool:
         """Whether this batch is sampled: the same answer on every rank."""
-        trainer = self._trainer
+        trainer = self.host
         if not self._began:
             return False
         if not trainer.model.training:
@@ -245,35 +272,6 @@ class Recorder:
             self._broken = True
 
 
-class _Log(TrainerCallback):
-    """Hears what the host logs, and when it starts."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Training starts, or goes on."""
-        self._recorder.begin(int(state.global_step))
-
-    def on_log(self, _args: Any, state: Any, _control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """One line for everything logged."""
-        self._recorder.log(int(state.global_step), dict(logs or {}))
-
-    def on_step_end(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """A report in between."""
-        if args.report_steps and state.global_step % args.report_steps == 0:
-            self._recorder.write_report()
-
-
 def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float | None:
     scored = [reward * weight for reward, weight in zip(rewards, weights, strict=True) if reward is not None]
     return sum(scored) if scored else None
-
-
-def recorder_of(trainer: Any) -> Recorder | None:
-    """The recorder that a trainer's config asks for: always, never, or when it runs any part of ours."""
-    args = trainer.args
-    wanted = getattr(args, "record", False)
-    if wanted is None:
-        wanted = bool(args.advantage is not None or args.objective is not None or args.verifiers)
-    return Recorder(trainer) if wanted else None

@@ -1,31 +1,34 @@
-"""What each rank tells the first one of a generation batch that is sampled."""
+"""Rows of a sampled generation batch that each rank sends to the first one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from grpo_plus import _trl
 from grpo_plus.record.sample import PROMPT_KEPT, as_text, runs
+from grpo_plus.training.hooks import Completions
+from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.reward_table import is_truncated
+from grpo_plus.training.run import Run
 
 DETAIL_SENT = 1000
 
 
 def rank_rows(
-    trainer: Any, prompts: Any, completion_ids: Any, output: Any, *, groups: Sequence[int], size: int
+    run: Run, completions: Completions, output: Mapping[str, Any], *, groups: Sequence[int], size: int
 ) -> dict[str, Any]:
     """This rank's part of the chosen groups, and the advantages of all of its rows.
 
     Args:
-        trainer: the trainer.
-        prompts: this rank's.
-        completion_ids: this rank's, as sampled.
-        output: what is about to be trained on.
+        run: the trainer.
+        completions: this rank's.
+        output: the batch that is about to be trained on.
         groups: numbers of the groups that are kept.
         size: completions of a group.
     """
-    advantages, first = output["advantages"].detach(), trainer.accelerator.process_index * len(prompts)
+    prompts, completion_ids = completions.prompts, completions.ids
+    advantages, first = output["advantages"].detach(), run.accelerator.process_index * len(prompts)
     mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
     per_token = advantages.dim() == 2
     means = advantages
@@ -33,8 +36,8 @@ def rank_rows(
         trained_BT = mask_BT.to("cpu", torch.float64)
         means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
-    truncated = is_truncated(completion_ids, _trl.stop_ids(trainer))
-    judges = trainer.verification.at_work(training=trainer.model.training)
+    truncated = is_truncated(completion_ids, _trl.stop_ids(run))
+    judges = run.verification.at_work(training=run.model.training)
     chosen, rows = set(groups), []
     for at, ids in enumerate(completion_ids):
         if (first + at) // size not in chosen:
@@ -55,7 +58,7 @@ def rank_rows(
     return {"rows": rows, "advantages": means_B}
 
 
-def _verdict(live: Any, at: int) -> dict[str, Any]:
+def _verdict(live: LiveVerifier, at: int) -> dict[str, Any]:
     verdict = live.verdicts[at]
     steps = [(step.start, step.end, step.score) for step in verdict.steps]
     return {

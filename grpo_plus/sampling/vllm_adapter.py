@@ -15,8 +15,6 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from transformers import TrainerCallback
-
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_verifiers.redaction import get_logger
 
@@ -255,18 +253,3 @@ def _are_tokens(value: Any) -> TypeGuard[list[int]]:
 
 def _are_logps(value: Any) -> TypeGuard[list[float | None]]:
     return isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value)
-
-
-class CloseAtEnd(TrainerCallback):
-    """Leaves nothing of a finished run on the server.
-
-    Args:
-        server: to close.
-    """
-
-    def __init__(self, server: AdapterServer) -> None:
-        self._server = server
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
-        """Close it."""
-        self._server.close()

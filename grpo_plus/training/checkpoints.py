@@ -1,4 +1,4 @@
-"""What lies in a run's folder: its checkpoints, whole or not, and small files that may be broken."""
+"""The checkpoints in a run's folder, whole or not, and small files that may be broken."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,13 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def is_whole(checkpoint: Path) -> bool:
     """Whether a checkpoint was written to its end: the trainer's state is written last."""
-    return "global_step" in read_json(checkpoint / "trainer_state.json")
+    return "global_step" in trainer_state(checkpoint)
+
+
+def trainer_state(checkpoint: Path) -> dict[str, Any]:
+    """The host's own state in a checkpoint, with the states of callbacks; little is in it where it is broken."""
+    state = read_json(checkpoint / "trainer_state.json")
+    return state | {"stateful_callbacks": state.get("stateful_callbacks") or {}}
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -1,29 +1,36 @@
-"""Where the time of an optimizer step goes: drawing completions, scoring them, and the rest, which is the update."""
+"""The time of an optimizer step by parts: drawing completions, scoring them, and the rest, which is the update."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+import torch
 
+from grpo_plus import _trl
+from grpo_plus.training.hooks import Completions, Hook
 from grpo_plus.training.step_metrics import PARTS, metric
 
 
-class StepClock(TrainerCallback):
+class StepClock(Hook):
     """Adds up the seconds of each part of a step; a part that begins inside another one pauses it.
 
     Nothing is synchronised with a device for it: the parts end with transfers to the host anyway.
     """
 
-    def __init__(self, report: Callable[[str, float], None], clock: Callable[[], float] = time.perf_counter) -> None:
+    name = "clock"
+
+    def __init__(
+        self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """Start at zero.
 
         Args:
-            report: takes a metric's name and seconds, at the end of every optimizer step.
+            report: takes a metric's name and seconds, at the end of every optimizer step; None logs them.
             clock: seconds that only ever grow.
         """
-        self._report = report
+        self._report = report or (lambda name, seconds: _trl.log_training(self.host, {name: seconds}))
         self._clock = clock
         self._open: list[str] = []
         self._since = 0.0
@@ -59,6 +66,31 @@ class StepClock(TrainerCallback):
         if self._open:
             self._seconds[self._open[-1]] += now - self._since
         self._since = now
+
+    def sampling(self) -> AbstractContextManager[None]:
+        """Drawing completions for training."""
+        return self.part("rollout", counts=self.host.model.training)
+
+    def scoring(self, completions: Completions) -> AbstractContextManager[None]:  # noqa: ARG002 - whatever they are
+        """Scoring them."""
+        return self.part("scoring", counts=self.host.model.training)
+
+    def step(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """A micro-batch of the update."""
+        with self.part("update"):
+            return run()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seconds that are not reported yet."""
+        return {"seconds": dict(self._seconds)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from them."""
+        self._seconds = {name: float(state["seconds"][name]) for name in PARTS}
+
+    def former_state(self, checkpoint: Path) -> dict[str, Any]:  # noqa: ARG002 - it held none, and starts at zero
+        """Zero, as at the end of every step."""
+        return {"seconds": dict.fromkeys(PARTS, 0.0)}
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """The optimizer's own step is part of the update."""

@@ -1,22 +1,17 @@
 """Coefficients that move during training: that of the KL term, and that of the entropy bonus."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TrainerCallback
 
 from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
 
-_KEY = "grpo_plus_kl_coefficient"
 
-
-class KLCoefficient(TrainerCallback):
+class KLCoefficient:
     """The coefficient of the KL term under its schedule.
 
-    An adaptive one follows the KL measured over each optimizer step, all ranks together. It is saved with the trainer's
-    state and found there again on resume.
+    An adaptive one follows the KL measured over each optimizer step, all ranks together.
 
     Args:
         beta: where it starts.
@@ -50,20 +45,12 @@ class KLCoefficient(TrainerCallback):
             pair = torch.stack([torch.where(mask, estimate.detach(), 0.0).sum().float(), mask.sum().float()])
             self._measured = pair if self._measured is None else self._measured + pair
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
-        """Move an adaptive coefficient, and leave it where checkpoints pick it up."""
-        if not isinstance(self.schedule, Adaptive):
-            return
-        if self._measured is not None:
+    def move(self) -> None:
+        """Move an adaptive coefficient, at the end of an optimizer step."""
+        if isinstance(self.schedule, Adaptive) and self._measured is not None:
             value, tokens = self._total(self._measured).tolist()
             self.beta = self.schedule.after(self.beta, value / tokens) if tokens else self.beta
             self._measured = None
-        state.stateful_callbacks[_KEY] = {"beta": self.beta}
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
-        """Go on from a checkpoint's coefficient."""
-        if isinstance(self.schedule, Adaptive) and _KEY in (state.stateful_callbacks or {}):
-            self.beta = float(state.stateful_callbacks[_KEY]["beta"])
 
 
 def next_entropy_coefficient(

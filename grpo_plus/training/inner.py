@@ -1,49 +1,75 @@
-"""Inner iterations on a generation batch: how often the policy moves on it, and when the rest of them is skipped."""
+"""Inner iterations on a generation batch: their count, and the end of those that have nothing left to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TrainerCallback
 
 from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.training.checkpoints import trainer_state
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.errors import raise_all
 
-_KEY = "grpo_plus_passed_steps"
 
+class InnerIterations(Hook):
+    """Counts settled tokens over each full iteration on a generation batch, and skips the rest once enough have.
 
-class InnerIterations(TrainerCallback):
-    """Counts settled tokens over each full iteration on a generation batch, and says when the rest is to be skipped.
+    A step is one micro-batch; an iteration is one pass over the generation batch; a block is all iterations on it,
+    after which a new batch is generated. All ranks count together and decide alike.
 
-    A step is one micro-batch; an iteration is ``steps`` of them, one pass over the generation batch; a block is
-    ``iterations`` of those, after which a new batch is generated. All ranks count together and decide alike.
-
-    An optimizer step that was skipped does not count: neither for the learning rate's schedule nor for the warm-up of
-    the KL term.
+    A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
     Args:
         share: stop when at least this share of the pulled tokens has settled; None never stops.
-        steps: micro-batches in one iteration.
-        iterations: iterations in a block.
-        total: sums a tensor over the ranks.
 
     Attributes:
-        passed: the optimizer steps that were skipped so far; checkpoints keep it.
+        steps: micro-batches in one iteration.
+        iterations: iterations in a block.
+        passed: optimizer steps that were skipped so far; checkpoints keep it.
     """
 
-    def __init__(self, share: float | None, *, steps: int, iterations: int, total: Callable[[Tensor], Tensor]) -> None:
+    name = "inner_iterations"
+
+    def __init__(self, share: float | None) -> None:
         self.share = share
-        self.steps = steps
-        self.iterations = iterations
-        self._total = total
+        self.steps = self.iterations = 1
+        self.passed = 0
         self._counts: Tensor | None = None
         self._stopped = False
         self._skipped = False
+
+    def after_loading(self, host: Host) -> None:
+        """Read the lengths; refuse an accelerator that cannot skip steps."""
+        super().after_loading(host)
+        self.steps, self.iterations = host.args.steps_per_generation, host.num_iterations
+        if self.share is not None:
+            raise_all(check_clean_steps(host.accelerator))
+
+    def training(self) -> AbstractContextManager[None]:
+        """No step of this run is skipped yet."""
         self.passed = 0
+        return nullcontext()
 
     def iteration(self, step: int) -> int:
-        """Which iteration of its block a step belongs to, from 1."""
+        """Number of the iteration in its block that a step belongs to, from 1."""
         return step // self.steps % self.iterations + 1
+
+    def step(self, run: Callable[[], Tensor]) -> Tensor:
+        """A micro-batch, unless the iterations on its generation batch are over."""
+        step = _trl.step_of(self.host)
+        if self.skips(step):
+            _trl.log(self.host, {"inner/skipped": 1.0})
+            _trl.pass_over_step(self.host)
+            return torch.zeros((), device=self.host.accelerator.device)
+        loss = run()
+        share = self._finish(step)
+        if share is not None:
+            _trl.log(self.host, {"inner/settled": share})
+        return loss
 
     def skips(self, step: int) -> bool:
         """Whether this step is to run no forward and no backward."""
@@ -59,31 +85,41 @@ class InnerIterations(TrainerCallback):
         counts = torch.stack([(settled & pulled).sum(), pulled.sum()]).float()
         self._counts = counts if self._counts is None else self._counts + counts
 
-    def finish(self, step: int) -> float | None:
+    def _finish(self, step: int) -> float | None:
         """Decide after the last micro-batch of an iteration; returns the settled share where it was measured.
 
         With no pulled token at all there is nothing left to do.
         """
         if self.share is None or (step + 1) % self.steps or self._counts is None:
             return None
-        settled, pulled = self._total(self._counts).tolist()
+        settled, pulled = self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
         share = settled / pulled if pulled else 1.0
         self._stopped, self._counts = share >= self.share, None
         return float(share)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
-        """Go on from a checkpoint's count."""
-        self.passed = int((state.stateful_callbacks or {}).get(_KEY, {}).get("passed", 0))
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - same
+    def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Say whether the step that was just made is one, before the schedule moves."""
-        _trl.mark_step(kwargs["optimizer"], skipped=self._skipped)
-        self.passed += self._skipped
-        state.stateful_callbacks[_KEY] = {"passed": self.passed}
+        if self.share is not None:
+            _trl.mark_step(optimizer, skipped=self._skipped)
+            self.passed += self._skipped
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - same
+    def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
-        _trl.mark_step(kwargs["optimizer"], skipped=False)
+        if self.share is not None:
+            _trl.mark_step(optimizer, skipped=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The count of skipped steps, where any can be."""
+        return {} if self.share is None else {"passed": self.passed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's count."""
+        self.passed = int(state["passed"])
+
+    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
+        """The count among the states of callbacks."""
+        state: dict[str, Any] | None = trainer_state(checkpoint)["stateful_callbacks"].get("grpo_plus_passed_steps")
+        return state
 
 
 def check_clean_steps(accelerator: Any) -> list[str]:

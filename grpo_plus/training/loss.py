@@ -1,6 +1,7 @@
-"""From one micro-batch to its loss, once an objective is set; the few steps of the trainer's ``_compute_loss``."""
+"""The objective in a trainer: the loss of a micro-batch, in place of TRL's ``_compute_loss``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ from grpo_plus import _trl
 from grpo_plus.objectives.batch import Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
+from grpo_plus.training.checkpoints import read_json, trainer_state
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
-from grpo_plus.training.inner import InnerIterations, check_clean_steps
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.minibatch import (
     TARGETS,
     add_counts,
@@ -23,76 +26,68 @@ from grpo_plus.training.minibatch import (
     window_counts,
 )
 from grpo_plus.training.reward_table import group_ids
-from grpo_verifiers.errors import raise_all
 
 
-class ObjectiveLoss:
-    """An objective at work in a trainer: what it keeps between micro-batches, and what it asks of the trainer.
+class ObjectiveLoss(Hook):
+    """An objective at work, with the coefficients that move during training.
 
     Args:
         objective: the objective.
-        trainer: the trainer, fully built.
+        inner: the inner iterations on a generation batch.
     """
 
-    def __init__(self, objective: Objective, trainer: Any) -> None:
+    name = "objective"
+
+    def __init__(self, objective: Objective, inner: InnerIterations) -> None:
         self.objective = objective
-        self.trainer = trainer
+        self.inner = inner
         schedule = objective.kl.schedule if objective.kl is not None else Constant()
         self.coefficient = KLCoefficient(objective.beta, schedule, self._total)
-        self.inner = InnerIterations(
-            objective.stop_fraction,
-            steps=trainer.args.steps_per_generation,
-            iterations=trainer.num_iterations,
-            total=self._total,
-        )
-        self._entropy = EntropyWindow()
-        if objective.stop_fraction is not None:
-            raise_all(check_clean_steps(trainer.accelerator))
-            trainer.add_callback(self.inner)
-        if self.coefficient.adapts:
-            trainer.add_callback(self.coefficient)
+        self.window = EntropyWindow()
 
     def _total(self, tensor: Tensor) -> Tensor:
-        summed: Tensor = self.trainer.accelerator.reduce(tensor, reduction="sum")
+        summed: Tensor = self.host.accelerator.reduce(tensor, reduction="sum")
         return summed
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        accelerator = self.trainer.accelerator
+        accelerator = self.host.accelerator
         if tensor.dim() == 2:
             tensor = accelerator.pad_across_processes(tensor, dim=1)
         gathered: Tensor = accelerator.gather(tensor.contiguous())
         return gathered
 
     @property
-    def training(self) -> bool:
-        """Whether this is a training batch rather than an evaluation one."""
-        return bool(self.trainer.model.training)
+    def _trains(self) -> bool:
+        """A training batch, and no evaluation one."""
+        return bool(self.host.model.training)
 
     def beta(self) -> float:
         """The coefficient of the KL term now."""
-        return self.coefficient.now(self.trainer.state.global_step - self.inner.passed)
+        return self.coefficient.now(self.host.state.global_step - self.inner.passed)
 
-    def add_old_logps(self, output: dict[str, Any]) -> None:
+    def _add_old_logps(self, output: dict[str, Any]) -> None:
         """Score a generation batch before the update, where the objective needs it and TRL did not."""
         if self.objective.needs_old_logps and "old_per_token_logps" not in output:
-            output["old_per_token_logps"] = _trl.score_without_gradient(self.trainer, output)
+            output["old_per_token_logps"] = _trl.score_without_gradient(self.host, output)
 
-    def kl_penalty(self, output: Mapping[str, Any]) -> Tensor | None:
-        """(N,) what the rewards of all ranks' completions lose to placement ``reward``; None without it."""
+    def kl_penalty(self, output: dict[str, Any]) -> Tensor | None:
+        """(N,) the part of all ranks' rewards that placement ``reward`` takes away; None without it."""
         if not self.objective.kl_in_reward:
             return None
+        self._add_old_logps(output)
         penalty_B, estimate = kl_penalties(self.objective, output, self.beta())
         mask = trained_mask(output)
-        if self.training:
+        if self._trains:
             self.coefficient.observe(estimate, mask)
         penalty_N = self._gather(penalty_B)
         self._log(self._reduced({"kl": Metric(estimate)}, mask) | {"kl_penalty": float(penalty_N.mean())})
         return penalty_N
 
-    def prepare(self, output: dict[str, Any]) -> None:
-        """Put into a finished generation batch what the objective will look at."""
-        rank, rows = self.trainer.accelerator.process_index, len(output["completion_ids"])
-        generations = self.trainer.num_generations if self.training else self.trainer.num_generations_eval
+    def batch(self, output: dict[str, Any]) -> None:
+        """Add to a generation batch, whose advantages are there, whatever else the objective reads."""
+        self._add_old_logps(output)
+        rank, rows = self.host.accelerator.process_index, len(output["completion_ids"])
+        generations = self.host.num_generations if self._trains else self.host.num_generations_eval
         device = output["completion_ids"].device
         groups_B = group_ids((rank + 1) * rows, generations, device)[-rows:]
         prompts_N = add_counts(output, groups_B, rank=rank, gather=self._gather)
@@ -100,36 +95,64 @@ class ObjectiveLoss:
             keywords = self.objective.surrogate.keywords
             add_targets(output, prompts_N, rank=rank, gather=self._gather, keywords=keywords)
 
-    def skips(self, step: int) -> bool:
-        """Whether the inner iterations on this micro-batch's generation batch are over."""
-        skipped = self.inner.skips(step)
-        if skipped:
-            self._log({"inner/skipped": 1.0})
-        return skipped
+    def changed_in_a_pass(self) -> list[Any]:
+        """Objects that a micro-batch changes, for whoever must undo one that failed."""
+        return [self.coefficient, self.inner, self.window]
 
-    def parts_with_state(self) -> list[Any]:
-        """What a pass changes, for whoever must undo one that failed."""
-        return [self.coefficient, self.inner, self._entropy]
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Move the coefficient of the KL term."""
+        self.coefficient.move()
 
-    def finish(self, step: int) -> None:
-        """Close a trained micro-batch; after the last one of an iteration it is decided whether to go on."""
-        share = self.inner.finish(step)
-        if share is not None:
-            self._log({"inner/settled": share})
+    @property
+    def identity(self) -> str:
+        """The objective's name."""
+        return self.objective.name
 
-    def __call__(self, model: Any, inputs: Mapping[str, Any]) -> Tensor:
+    def state_dict(self) -> dict[str, Any]:
+        """The coefficients that follow what is measured. Their windows are closed at the end of a step."""
+        state: dict[str, Any] = {}
+        if self.coefficient.adapts:
+            state["beta"] = self.coefficient.beta
+        if self.host.use_adaptive_entropy:
+            state["entropy_coef"] = self.host.entropy_coef
+            state["last_world_entropy"] = _trl.last_entropy(self.host)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from them; those of another kind of schedule do not fit."""
+        expected = self.state_dict()
+        if state.keys() != expected.keys():
+            raise ValueError(f"it holds {', '.join(sorted(state))}, expected {', '.join(sorted(expected))}")
+        self.coefficient.beta = float(state.get("beta", self.coefficient.beta))
+        if "entropy_coef" in state:
+            self.host.entropy_coef = float(state["entropy_coef"])
+            _trl.set_last_entropy(self.host, float(state["last_world_entropy"]))
+
+    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
+        """The coefficients among the states of callbacks, and in TRL's own file."""
+        state = dict(trainer_state(checkpoint)["stateful_callbacks"].get("grpo_plus_kl_coefficient", {}))
+        if self.host.use_adaptive_entropy:
+            state |= read_json(checkpoint / "entropy_ctrl_state.json")
+        return state or None
+
+    def loss(
+        self,
+        compute: Callable[[Any, Mapping[str, Any]], Tensor],  # noqa: ARG002 - it replaces TRL's own
+        model: Any,
+        inputs: Mapping[str, Any],
+    ) -> Tensor:
         """The loss of a micro-batch, scaled for its accumulation window."""
-        trainer, objective = self.trainer, self.objective
-        logps, entropies, aux_loss = _trl.score(trainer, model, inputs)
+        host, objective = self.host, self.objective
+        logps, entropies, aux_loss = _trl.score(host, model, inputs)
         batch = self._batch(inputs, logps, entropies)
         loss, unreduced = objective.loss(batch)
         metrics = {**unreduced.metrics, "entropy": Metric(entropies)}
         policy_loss = loss.detach()
         loss = loss - self._entropy_bonus(entropies, batch, inputs, policy_loss)
         if aux_loss is not None:
-            loss = loss + trainer.router_aux_loss_coef * aux_loss / self._windows()
-            self._log({"aux_loss": float(trainer.accelerator.gather(aux_loss.detach()).mean())})
-        if self.training:
+            loss = loss + host.router_aux_loss_coef * aux_loss / self._windows()
+            self._log({"aux_loss": float(host.accelerator.gather(aux_loss.detach()).mean())})
+        if self._trains:
             if unreduced.terms.settled is not None and unreduced.terms.pulled is not None:
                 self.inner.observe(unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask)
             if unreduced.kl is not None:
@@ -138,7 +161,7 @@ class ObjectiveLoss:
         return loss
 
     def _batch(self, inputs: Mapping[str, Any], logps: Tensor, entropies: Tensor) -> TokenBatch:
-        trainer = self.trainer
+        host = self.host
         if self.objective.makes_targets and any(name not in inputs for name in TARGETS):
             raise ValueError(
                 f"the objective {self.objective.name!r} needs {', '.join(TARGETS)} in the batch: it must come from "
@@ -147,10 +170,10 @@ class ObjectiveLoss:
         counts = window_counts(
             inputs,
             rows=len(logps),
-            processes=trainer.accelerator.num_processes,
-            training=self.training,
-            accumulation=trainer.current_gradient_accumulation_steps if self.training else 1,
-            steps_per_generation=trainer.args.steps_per_generation,
+            processes=host.accelerator.num_processes,
+            training=self._trains,
+            accumulation=host.current_gradient_accumulation_steps if self._trains else 1,
+            steps_per_generation=host.args.steps_per_generation,
         )
         mask = trained_mask(inputs)
         return token_batch(
@@ -158,43 +181,43 @@ class ObjectiveLoss:
             logps,
             counts,
             beta=self.beta(),
-            max_completion_length=trainer.max_completion_length,
-            focus=_trl.high_entropy_mask(trainer, entropies, mask),
-            keep=_trl.off_policy_mask(trainer, inputs, logps, mask),
+            max_completion_length=host.max_completion_length,
+            focus=_trl.high_entropy_mask(host, entropies, mask),
+            keep=_trl.off_policy_mask(host, inputs, logps, mask),
         )
 
     def _windows(self) -> float:
-        return float(self.trainer.current_gradient_accumulation_steps) if self.training else 1.0
+        return float(self.host.current_gradient_accumulation_steps) if self._trains else 1.0
 
     def _entropy_bonus(
         self, entropies: Tensor, batch: TokenBatch, inputs: Mapping[str, Any], policy_loss: Tensor
     ) -> Tensor | float:
         """The entropy bonus per token of the accumulation window, and its controller."""
-        trainer, args = self.trainer, self.trainer.args
-        if trainer.entropy_coef == 0 and not trainer.use_adaptive_entropy:
+        host, args = self.host, self.host.args
+        if host.entropy_coef == 0 and not host.use_adaptive_entropy:
             return 0.0
         mask = batch.mask if batch.focus is None else batch.mask & batch.focus
-        share = self._windows() / args.steps_per_generation if self.training else 1.0
-        tokens = inputs["num_items_in_batch"] * share / trainer.accelerator.num_processes * trainer.top_entropy_quantile
+        share = self._windows() / args.steps_per_generation if self._trains else 1.0
+        tokens = inputs["num_items_in_batch"] * share / host.accelerator.num_processes * host.top_entropy_quantile
         bonus = torch.where(mask, entropies, 0.0).sum() / tokens.clamp(min=1)
-        held_back = trainer.use_adaptive_entropy and _trl.last_entropy(trainer) > args.entropy_target
-        coefficient = 0.0 if held_back else trainer.entropy_coef
-        self._log({"policy_loss": float(trainer.accelerator.gather(policy_loss).nanmean())})
-        if self.training and trainer.use_adaptive_entropy:
-            self._entropy.observe(entropies, mask)
-        if self.training and trainer.accelerator.sync_gradients:
-            if trainer.use_adaptive_entropy:
-                measured = self._entropy.close(self._total)
-                trainer.entropy_coef = next_entropy_coefficient(
-                    trainer.entropy_coef,
+        held_back = host.use_adaptive_entropy and _trl.last_entropy(host) > args.entropy_target
+        coefficient = 0.0 if held_back else host.entropy_coef
+        self._log({"policy_loss": float(host.accelerator.gather(policy_loss).nanmean())})
+        if self._trains and host.use_adaptive_entropy:
+            self.window.observe(entropies, mask)
+        if self._trains and host.accelerator.sync_gradients:
+            if host.use_adaptive_entropy:
+                measured = self.window.close(self._total)
+                host.entropy_coef = next_entropy_coefficient(
+                    host.entropy_coef,
                     measured,
                     target=args.entropy_target,
                     delta=args.entropy_coef_delta,
                     low=args.entropy_coef_min,
                     high=args.entropy_coef_max,
                 )
-                _trl.set_last_entropy(trainer, measured)
-            self._log({"entropy_coef": trainer.entropy_coef})
+                _trl.set_last_entropy(host, measured)
+            self._log({"entropy_coef": host.entropy_coef})
         scaled: Tensor = coefficient * bonus
         return scaled
 
@@ -202,14 +225,13 @@ class ObjectiveLoss:
         return reduce_metrics(metrics, mask, total=self._total, gather=self._gather)
 
     def _log(self, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            _trl.metrics_of(self.trainer)[name].append(value)
+        _trl.log(self.host, values)
 
     def _log_all(self, values: Mapping[str, float], metrics: Mapping[str, Metric]) -> None:
         """Log under TRL's names, and once more per inner iteration where there are several."""
         self._log(values)
         if self.coefficient.moves:
             self._log({"beta": self.beta()})
-        if self.training and self.inner.iterations > 1:
-            number = self.inner.iteration(_trl.step_of(self.trainer))
+        if self._trains and self.inner.iterations > 1:
+            number = self.inner.iteration(_trl.step_of(self.host))
             self._log({f"iteration_{number}/{n}": v for n, v in values.items() if metrics[n].how == "mean"})

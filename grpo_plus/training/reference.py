@@ -2,15 +2,19 @@
 
 import copy
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftConfig, PeftModel
-from transformers import TrainerCallback
 
+from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.recipe.parts import refresh_problems
+from grpo_plus.training.checkpoints import trainer_state
+from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import raise_all
 
 NAME = "ref"
@@ -19,20 +23,8 @@ NAME = "ref"
 _OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
 
 
-@contextmanager
-def hidden_sync(args: Any, *, hide: bool) -> Iterator[None]:
-    """Keep `sync_ref_model` from a host that would refuse it, for the time of the block."""
-    wanted = args.sync_ref_model
-    if hide:
-        args.sync_ref_model = False
-    try:
-        yield
-    finally:
-        args.sync_ref_model = wanted
-
-
 def is_adapter(model: Any, arguments: Iterable[Any]) -> bool:
-    """Whether a trainer made with these arguments will train an adapter."""
+    """A trainer made with these arguments will train an adapter."""
     return isinstance(model, PeftModel) or any(isinstance(argument, PeftConfig) for argument in arguments)
 
 
@@ -58,19 +50,51 @@ def adapter_problems(model: Any, args: Any, *, sharded: bool) -> list[str]:
     return problems
 
 
-class AdapterReference(TrainerCallback):
-    """Adds the frozen copy, and makes it equal to the policy again every so many optimizer steps.
+class AdapterReference(Hook):
+    """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
     Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there.
 
-    Args:
-        model: the unwrapped PEFT model; its adapter 'default' is what trains.
-        every: optimizer steps between two refreshes.
+    Attributes:
+        refreshed: the optimizer step after which the reference was last made equal to the policy.
     """
 
-    def __init__(self, model: Any, *, every: int) -> None:
-        self.model = model
-        self.every = every
+    name = "reference"
+
+    def __init__(self) -> None:
+        self.refreshed = 0
+        self._adapts = False
+        self._active = False
+
+    def before_loading(self, setup: Setup) -> None:
+        """See what will be trained."""
+        self._adapts = is_adapter(setup.model, setup.further.values())
+
+    @contextmanager
+    def loading(self, args: Any) -> Iterator[None]:
+        """Keep `sync_ref_model` from a host that refuses it with adapters."""
+        wanted = args.sync_ref_model
+        if self._adapts:
+            args.sync_ref_model = False
+        try:
+            yield
+        finally:
+            args.sync_ref_model = wanted
+
+    def after_loading(self, host: Host) -> None:
+        """Add the copy.
+
+        Raises:
+            ConfigError: it cannot be refreshed here.
+        """
+        super().after_loading(host)
+        if not (self._adapts and host.args.sync_ref_model):
+            return
+        self._active = True
+        model = _trl.unwrapped(host)
+        plugin = getattr(host.accelerator.state, "deepspeed_plugin", None)
+        sharded = plugin is not None and plugin.zero_stage == 3
+        raise_all(refresh_problems(host.args) + adapter_problems(model, host.args, sharded=sharded))
         if NAME not in model.peft_config:
             config = copy.deepcopy(model.peft_config["default"])
             config.init_lora_weights = True  # other ways to start an adapter change the base weights
@@ -81,26 +105,28 @@ class AdapterReference(TrainerCallback):
     @torch.no_grad()
     def refresh(self) -> None:
         """π_ref ← π_θ."""
-        weights = dict(self.model.named_parameters())
+        weights = dict(_trl.unwrapped(self.host).named_parameters())
         for name, weight in weights.items():
             if _OF_DEFAULT.search(name):
                 copied = weights[_OF_DEFAULT.sub(f".{NAME}", name)]
                 copied.copy_(weight)
                 copied.requires_grad_(requires_grad=False)
+        self.refreshed = int(self.host.state.global_step)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the host's call
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         """Refresh when it is time."""
-        if state.global_step % self.every == 0:
+        if self._active and self.host.state.global_step % self.host.args.ref_model_sync_steps == 0:
             self.refresh()
 
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the last refresh, where there is any. The weights are in the folder ``ref``."""
+        return {"refreshed": self.refreshed} if self._active else {}
 
-def refresh_adapter(model: Any, args: Any, accelerator: Any) -> AdapterReference:
-    """The callback that refreshes a LoRA reference.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's reference."""
+        self.refreshed = int(state["refreshed"])
 
-    Raises:
-        ConfigError: it cannot be refreshed here.
-    """
-    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
-    sharded = plugin is not None and plugin.zero_stage == 3
-    raise_all(refresh_problems(args) + adapter_problems(model, args, sharded=sharded))
-    return AdapterReference(model, every=args.ref_model_sync_steps)
+    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
+        """By the folder of the reference; the step follows from the config."""
+        step, every = trainer_state(checkpoint).get("global_step", 0), self.host.args.ref_model_sync_steps
+        return {"refreshed": step // every * every} if (checkpoint / NAME).is_dir() else None

@@ -1,58 +1,66 @@
-"""What a trainer does where memory runs out: goes on in smaller parts, or ends with what to change."""
+"""A trainer that runs out of memory: it goes on in smaller parts, or ends with what to change."""
 
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import TrainerCallback
 
 from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
 from grpo_plus.memory.scoring import Scoring
 from grpo_plus.memory.undo import random_state
 from grpo_plus.memory.update import Seams, Update
+from grpo_plus.training.advice import advice_for, optimizer_advice_for
+from grpo_plus.training.engine import UpdateEngine
+from grpo_plus.training.hooks import Completions, Hook, Hooks, Prepare
 
 RETRIES = "memory/retries"
 """The metric: how many passes ran again in smaller parts since the last log."""
+_AT_ONCE = "A reward model reads all completions of a generation batch at once: lower steps_per_generation."
 
 
-class Retry:
+class Retry(Hook):
     """Stands between a trainer and its passes.
 
     Args:
-        trainer: fully built, with its engine.
-        advice: settings that would fit, in a sentence.
-        optimizer_advice: the same for the optimizer's step, whose memory does not depend on the batch.
+        engine: bounds the passes of an update.
+        hooks: all hooks of the run, which say what a pass changes.
 
     Attributes:
         count: how often anything ran again since the trainer was made.
     """
 
-    def __init__(self, trainer: Any, *, advice: Callable[[], str], optimizer_advice: Callable[[], str]) -> None:
+    def __init__(self, engine: UpdateEngine, hooks: Hooks) -> None:
         self.count = 0
-        self._trainer = trainer
-        self._advice = advice
-        self._optimizer_advice = optimizer_advice
+        self._engine = engine
+        self._hooks = hooks
+        self._optimizer_runs = False
+
+    def after_loading(self, host: Host) -> None:
+        """Find the seams of the update."""
+        super().after_loading(host)
         self._update = Update(self._seams())
         self._scoring = Scoring(
-            noted=lambda: random_state({parameter.device for parameter in trainer.model.parameters()}),
-            advice=advice,
+            noted=lambda: random_state({parameter.device for parameter in host.model.parameters()}),
+            advice=self._advice,
             count=self._count,
         )
-        self._optimizer = _OptimizerStep()
-        trainer.add_callback(self._optimizer)
 
-    def inputs(self, prepare: Callable[[], Any]) -> Any:
+    def _advice(self) -> str:
+        return advice_for(self.host)
+
+    def inputs(self, prepare: Prepare) -> Any:
         """The micro-batch to run: prepared, or, when one runs again, the same as before."""
         return self._update.inputs(prepare)
 
-    def run(self, step: Callable[[], Tensor]) -> Tensor:
+    def step(self, run: Callable[[], Tensor]) -> Tensor:
         """One micro-batch, forward and backward, in as many parts as it takes."""
-        return self._update.run(step)
+        return self._update.run(run)
 
-    def score(  # noqa: PLR0917 - TRL calls it so
+    def logps(  # noqa: PLR0917 - TRL calls it so
         self,
         score: Callable[..., Any],
         model: Any,
@@ -96,9 +104,13 @@ class Retry:
             refusal=lambda: self._scoring_refusal(router=bool(further.get("compute_aux_loss"))),
         )
 
+    def scoring(self, completions: Completions) -> AbstractContextManager[None]:  # noqa: ARG002 - whatever they are
+        """A reward model that does not fit ends the run."""
+        return self.ending("completions were scored", lambda: _AT_ONCE)
+
     @contextmanager
     def ending(self, where: str, reason: Callable[[], str]) -> Iterator[None]:
-        """Around what cannot run in smaller parts: an out-of-memory error there says where, why and what to change.
+        """Context of work that cannot run in smaller parts: its out-of-memory error says where, why and what to change.
 
         Args:
             where: ends the sentence "out of memory while …".
@@ -115,20 +127,20 @@ class Retry:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Around all of training: what ran out of memory outside of any pass says so."""
+        """An error outside of any pass says so."""
         try:
             yield
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if self._optimizer.running:
-                where, advice = "in the optimizer's step", self._optimizer_advice()
+            if self._optimizer_runs:
+                where, advice = "in the optimizer's step", optimizer_advice_for(self.host)
             else:
                 where, advice = "between the passes", self._advice()
             raise StepTooLargeError(f"out of memory {where}: {first_line(error)}. {advice}") from error
 
     def note(self, lists: MutableMapping[str, list[float]], failures: int) -> None:
-        """Count what ran again.
+        """Count passes that ran again.
 
         Args:
             lists: TRL's metric lists, whose means are logged.
@@ -138,59 +150,53 @@ class Retry:
         lists[RETRIES] = [sum(lists.get(RETRIES, [])) + failures]  # one value, so that the mean is the sum
 
     def _count(self, failures: int) -> None:
-        self.note(_trl.metrics_of(self._trainer), failures)
+        self.note(_trl.metrics_of(self.host), failures)
 
     def _scoring_refusal(self, *, router: bool) -> str | None:
         if router:
             return "the router's load-balancing loss is computed over all tokens of a pass"
-        reason: str | None = self._trainer.engine.rows_refusal()
-        return reason
+        return self._engine.engine.rows_refusal()
 
     def _seams(self) -> Seams:
-        trainer = self._trainer
-        engine = trainer.engine
+        host = self.host
 
         def shrink(tokens: int) -> None:
-            engine.tokens_per_pass = tokens
+            self._engine.engine.tokens_per_pass = tokens
+
+        def state() -> list[tuple[Any, Any]]:
+            changed = [(part, None) for hook in self._hooks for part in hook.changed_in_a_pass()]
+            return [*changed, (host, _trl.STEP_STATE)]
 
         return Seams(
-            trainer.model,
-            lists=lambda: _trl.metrics_of(trainer),
-            state=lambda: [*((part, None) for part in _trl.parts_with_state(trainer)), (trainer, _trl.STEP_STATE)],
-            flags=lambda: [(trainer.accelerator.gradient_state, ("sync_gradients",))],
-            window=lambda: int(trainer.state.global_step),
-            part=lambda: engine.tokens_per_pass,
+            host.model,
+            lists=lambda: _trl.metrics_of(host),
+            state=state,
+            flags=lambda: [(host.accelerator.gradient_state, ("sync_gradients",))],
+            window=lambda: int(host.state.global_step),
+            part=lambda: self._engine.engine.tokens_per_pass,
             shrink=shrink,
-            refusal=lambda: _update_refusal(trainer),
+            refusal=self._update_refusal,
             advice=self._advice,
             count=self._count,
         )
 
-
-def _update_refusal(trainer: Any) -> str | None:
-    """Why an update cannot run again in smaller parts, in words; None if it can."""
-    optim = str(getattr(trainer.args.optim, "value", trainer.args.optim))
-    hooked = any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in trainer.model.parameters())
-    if hooked or "lomo" in optim:
-        return f"the optimizer ({optim}) changes weights within the backward pass"
-    reason: str | None = trainer.engine.split_refusal(trainer.model)
-    return reason
-
-
-class _OptimizerStep(TrainerCallback):
-    """Knows whether the optimizer's step is running."""
-
-    def __init__(self) -> None:
-        self.running = False
+    def _update_refusal(self) -> str | None:
+        """Why an update cannot run again in smaller parts, in words; None if it can."""
+        optim = str(getattr(self.host.args.optim, "value", self.host.args.optim))
+        parameters = self.host.model.parameters()
+        hooked = any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters)
+        if hooked or "lomo" in optim:
+            return f"the optimizer ({optim}) changes weights within the backward pass"
+        return self._engine.engine.split_refusal(self.host.model)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """A new window: an earlier step may have ended in an error."""
-        self.running = False
+        self._optimizer_runs = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """It begins."""
-        self.running = True
+        """The optimizer's step begins."""
+        self._optimizer_runs = True
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         """It is over."""
-        self.running = False
+        self._optimizer_runs = False

@@ -1,15 +1,19 @@
 """The verifiers of a config inside the trainer: built once, started all together, collected as TRL asks."""
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
+from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.step_source import StepsSeen, steps_seen
 from grpo_plus.training.token_spans import decoder, token_ends, token_span
 from grpo_verifiers.base.golds import placed
-from grpo_verifiers.errors import ColumnError
+from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.verdict import LARGEST, Status
 
@@ -20,8 +24,8 @@ _ROW_KEYS = {"prompt", "completion", "completion_ids"}
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
 
-class Verification:
-    """All verifiers of one run."""
+class Verification(Hook):
+    """All verifiers of one run, as a hook of its trainer."""
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class Verification:
         *,
         evaluation: Iterable[LiveVerifier] = (),
         rows_may_grow: bool = False,
+        reads_steps: bool = False,
     ) -> None:
         """Hold the verifiers.
 
@@ -38,11 +43,13 @@ class Verification:
             column: dataset column that names the verifier of each row.
             evaluation: verifiers that only look at evaluations, and reward nothing.
             rows_may_grow: an environment or rollout function may add columns, so that none can be called missing.
+            reads_steps: the advantage estimator learns from steps.
         """
         self.live = tuple(live)
         self.evaluation = tuple(evaluation)
         self.column = column
         self._rows_may_grow = rows_may_grow
+        self._reads_steps = reads_steps
         self._rows_checked: set[bool] = set()
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
@@ -57,7 +64,63 @@ class Verification:
             return LiveVerifier(part.verifier, weight=part.weight, only=column, aggregate=chosen)
 
         evaluation = (LiveVerifier(part.verifier, weight=part.weight) for part in recipe.eval_verifiers)
-        return cls(map(lively, recipe.verifiers), column, evaluation=evaluation, rows_may_grow=rows_may_grow)
+        return cls(
+            map(lively, recipe.verifiers),
+            column,
+            evaluation=evaluation,
+            rows_may_grow=rows_may_grow,
+            reads_steps=recipe.step_sources is not None,
+        )
+
+    # -- the hook ---------------------------------------------------------------------------------------------------
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Columns that are missing, and weights that do not fit or teach nothing."""
+        grows = ("rollout_func", "environment_factory")
+        self._rows_may_grow = self._rows_may_grow or any(setup.further.get(name) is not None for name in grows)
+        weights, reads_steps = setup.args.reward_weights, self._reads_steps or setup.train_dataset is None
+        return [
+            *self.dataset_problems(setup.train_dataset, setup.eval_dataset),
+            *self.weight_problems(weights, setup.reward_funcs),
+            *self.idle_problems(weights, setup.reward_funcs, steps=reads_steps),
+        ]
+
+    def before_loading(self, setup: Setup) -> None:
+        """Check the golds, start the workers, and join the reward functions."""
+        self.report_golds(setup.train_dataset)
+        self.warm()
+        setup.reward_funcs = self.beside(setup.reward_funcs)
+        if "reward_processing_classes" in setup.further:
+            own = setup.further["reward_processing_classes"]
+            setup.further["reward_processing_classes"] = self.processors_beside(own)
+
+    def after_loading(self, host: Host) -> None:
+        """Put the verifiers' own weights among TRL's."""
+        super().after_loading(host)
+        host.reward_weights = self.weigh(host.reward_weights, host.reward_funcs)
+
+    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Look at the columns of the first row."""
+        self.check_row(rows[0] if rows else {}, training=self.host.model.training)
+
+    @contextlib.contextmanager
+    def scoring(self, completions: Completions) -> Iterator[None]:
+        """Start all verifiers before TRL asks for their verdicts; leave none pending."""
+        try:
+            self.start(
+                completions.rows,
+                completions.prompts,
+                completions.texts,
+                completions.ids,
+                self.host.processing_class,
+                training=self.host.model.training,
+            )
+            yield
+            self.log_evaluation(_trl.metric_logger(self.host))
+        finally:
+            self.settle()
+
+    # -- its parts --------------------------------------------------------------------------------------------------
 
     def beside(self, reward_funcs: Any) -> Any:
         """The reward functions that TRL gets: the user's own, then the verifiers."""

@@ -155,10 +155,10 @@ def test_bad_settings(bench, layout, tokens, facts, message):
 def test_an_unknown_head_is_trimmed_and_skipped_but_not_packed(bench, monkeypatch, caplog):
     import dataclasses
 
-    from grpo_plus import _trl
+    from grpo_plus.training import engine
 
-    facts = _trl.update_facts
-    monkeypatch.setattr(_trl, "update_facts", lambda trainer: dataclasses.replace(facts(trainer), head=None))
+    facts = engine.facts_of
+    monkeypatch.setattr(engine, "facts_of", lambda *run: dataclasses.replace(facts(*run), head=None))
     with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
         reports = bench.check(bench.batch(width=60), engine="auto", old=0.3)
     assert {report["engine/layout"] for report in reports if "engine/layout" in report} == {1.0}

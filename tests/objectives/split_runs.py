@@ -128,13 +128,13 @@ def stopped(model, folder):
     prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]})
     trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout)
     skipped = []
-    inner = trainer.update.skips
+    inner = trainer.inner.skips
 
     def skips(step):
         skipped.append(inner(step))
         return skipped[-1]
 
-    trainer.update.skips = skips
+    trainer.inner.skips = skips
     trainer.train()
     result = {
         "skipped": skipped,

@@ -92,8 +92,10 @@ class Pair:
         from grpo_plus.objectives import build_objective
         from grpo_plus.training.loss import ObjectiveLoss
 
-        self.ours.objective = build_objective(name, kwargs, beta=beta)
-        self.ours.update = ObjectiveLoss(self.ours.objective, self.ours)
+        update = ObjectiveLoss(build_objective(name, kwargs, beta=beta), self.ours.inner)
+        update.after_loading(self.ours)
+        self.ours.hooks[self.ours.hooks.index(self.ours.update)] = update
+        self.ours.update = update
         return self.ours
 
 

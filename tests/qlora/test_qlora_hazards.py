@@ -15,11 +15,12 @@ from grpo_plus.memory.estimate import Settings, weights
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.checks import Request, problems
 from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.qlora.guard import Guard
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.guard import Guard
+from grpo_plus.training.hooks import Setup
 from grpo_verifiers.errors import ConfigError
 
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(4) for b in range(4)])
@@ -180,7 +181,7 @@ class TestPrecision:
         run = trainer(folder, config(tmp_path))
         before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
         buffers = {n: b.detach().clone() for n, b in run.model.named_buffers()}
-        with run.guard.sampling(run.model):
+        with run.guard.sampling():
             torch.nn.Module.to(run.model, torch.bfloat16)
             assert dtypes(run.model) == {torch.bfloat16}
         for name, value in run.model.named_parameters():
@@ -365,13 +366,17 @@ def test_a_low_rate_is_warned_of(folder, tmp_path, caplog):
     assert "learning_rate" not in caplog.text
 
 
+def guard(capacity, model, args, quantisation):
+    """The guard's checks before anything loads, on a card of this size."""
+    further = {"quantization_config": quantisation, "peft_config": lora()}
+    Guard(capacity).before_loading(Setup(model, None, args, None, None, further))
+
+
 def test_a_run_that_will_not_fit_is_warned_of_before_it_loads(folder, tmp_path, caplog):
     def check(capacity, **changes):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            Guard.before_loading(
-                folder, config(tmp_path, **changes), quantization_config=nf4(), peft_config=lora(), capacity=capacity
-            )
+            guard(capacity, folder, config(tmp_path, **changes), nf4())
         return caplog.text
 
     assert check(2**31) == ""
@@ -390,8 +395,7 @@ def test_scales_that_are_not_quantised_count_in_the_warning(folder, tmp_path):
 
     def check(double):
         quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_use_double_quant=double)
-        given = {"quantization_config": quantisation, "peft_config": lora(), "capacity": capacity}
-        Guard.before_loading(folder, config(tmp_path), **given)
+        guard(capacity, folder, config(tmp_path), quantisation)
 
     check(double=True)
     with pytest.raises(ConfigError, match="weights alone do not fit"):
@@ -402,7 +406,7 @@ def test_a_16_bit_base_is_left_alone(folder, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(folder)
     run = trainer(get_peft_model(model, lora(lora_dropout=0.1)), config(tmp_path, learning_rate=1e-6))
     assert run.guard.active is False
-    with run.guard.sampling(run.model):
+    with run.guard.sampling():
         assert run.model.training
 
 

@@ -12,11 +12,12 @@ from peft import LoraConfig, PeftModelForCausalLM, get_peft_model
 from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 
-from grpo_plus.qlora.attach import Rollouts
+from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.decode import decode
 from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
 from grpo_plus.sampling.sampler import Sampling, read_sampling
 from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.rollouts import Rollouts
 
 LETTERS = "abcdefgh"
 MODELS = {
@@ -296,10 +297,10 @@ class TestFallback:
         assert refusal(adapted) == "PeftModelForCausalLM has a generate of its own"
 
     def test_sharded_parameters_are_said_to_be_drawn_from_elsewhere(self, caplog):
-        args = SimpleNamespace(rollout="auto", rollout_rows=None)
         there = SimpleNamespace(is_main_process=True)
         facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True}
-        drawn = Rollouts(SimpleNamespace(args=args, accelerator=there, **facts))
+        drawn = Rollouts(Recipe(rollout="auto"), retry=None)
+        drawn.after_loading(SimpleNamespace(accelerator=there, **facts))
         assert drawn.most_rows is None
         assert "rollout is 'auto', but the parameters are sharded" in caplog.text
 

@@ -1,5 +1,6 @@
 """What the trainer records is what it trained with, and recording never stands in its way."""
 
+import dataclasses
 import json
 import logging
 import math
@@ -212,9 +213,10 @@ def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build,
     trainer = build(advantage="sign")
     scored, batches = trainer.recorder.scored, []
 
-    def odd_at_first(prompts, ids, rewards):
-        batches.append(prompts)
-        scored([Odd([1])] * len(prompts) if len(batches) == 1 else prompts, ids, rewards)
+    def odd_at_first(completions, rewards):
+        batches.append(completions)
+        odd = dataclasses.replace(completions, prompts=[Odd([1])] * len(completions.prompts))
+        return scored(odd if len(batches) == 1 else completions, rewards)
 
     monkeypatch.setattr(trainer.recorder, "scored", odd_at_first)
     trainer.train()

@@ -1,11 +1,14 @@
-"""What a trainer does differently when bitsandbytes holds the base."""
+"""4-bit training in a trainer: checks before loading, repairs after it, and a shield around sampling."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from grpo_plus import _trl
+from grpo_plus._trl import Host
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
 from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.fit import DoesNotFitError
@@ -14,69 +17,68 @@ from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.model import bits_of, is_adapted
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
-from grpo_plus.sampling.vllm_adapter import check_server
+from grpo_plus.sampling.vllm_adapter import AdapterServer, check_server, warn_of_raw
 from grpo_plus.sampling.vllm_http import Client, ServerError
+from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
 
-class Guard:
-    """Stands beside a trainer: checks before loading, puts right after loading, and shields sampling.
-
-    For a base that bitsandbytes does not hold it does nothing at all.
+class Guard(Hook):
+    """Keeps adapters on a base that bitsandbytes holds as they should be. For any other base it does nothing at all.
 
     Args:
-        active: whether the base is, or will be, quantised by bitsandbytes.
-        kept: the adapters of a model that came with some, as they were before the trainer.
+        capacity: memory of the card in bytes; None asks the card, if there is one.
+
+    Attributes:
+        active: the base is, or will be, quantised by bitsandbytes.
         client: of the vLLM server that will be handed the adapter, where one is asked for.
+        server: stands where TRL keeps its own vLLM client, where one is asked for.
     """
 
-    def __init__(self, *, active: bool, kept: Kept | None = None, client: Client | None = None) -> None:
-        self.active = active
-        self.client = client
-        self._kept = kept
+    def __init__(self, capacity: float | None = None) -> None:
+        self.active = False
+        self.client: Client | None = None
+        self.server: AdapterServer | None = None
+        self._capacity = capacity
+        self._kept: Kept | None = None
 
-    @classmethod
-    def before_loading(
-        cls, model: Any, args: Any, *, quantization_config: Any, peft_config: Any, capacity: float | None = None
-    ) -> "Guard":
+    def before_loading(self, setup: Setup) -> None:
         """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
 
-        Args:
-            model: as given to the trainer.
-            args: the training config; ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
-            quantization_config: as given to the trainer.
-            peft_config: as given to the trainer.
-            capacity: memory of the card in bytes; None asks the card, if there is one.
+        ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
 
         Raises:
             ConfigError: lists every combination that is ruled out, with the way out of each.
         """
+        model, args = setup.model, setup.args
+        quantization_config, peft_config = (setup.further.get(key) for key in ("quantization_config", "peft_config"))
         request = request_of(model, args, quantization_config, peft_config)
         raise_all(problems(request))
         for warning in warnings(request):
             logger.warning(warning)
         if request.bits is None:
-            return cls(active=False)
-        client = _client(model, args, request.adapter) if args.use_vllm else None
+            return
+        self.active = True
+        self.client = _client(model, args, request.adapter) if args.use_vllm else None
         if isinstance(model, str):
             asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
-            given = dict(args.model_init_kwargs or {})
-            if "dtype" not in given and "torch_dtype" not in given:  # the second is its former name
-                given["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
-            args.model_init_kwargs = given
-            room = capacity or capacity_of(args.device)
+            init = dict(args.model_init_kwargs or {})
+            if "dtype" not in init and "torch_dtype" not in init:  # the second is its former name
+                init["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
+            args.model_init_kwargs = init
+            room = self._capacity or capacity_of(args.device)
             _check_memory(model, args, peft_config, room, request.bits, double=request.double_quantisation)
-            return cls(active=True, client=client)
+            return
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
-        return cls(active=True, kept=Kept.of(model, trainable_only=True), client=client)
+        self._kept = Kept.of(model, trainable_only=True)
 
     @contextmanager
-    def own_vllm(self, args: Any) -> Iterator[None]:
-        """Keep `use_vllm` from a host that would start its own client, for the time of the block."""
+    def loading(self, args: Any) -> Iterator[None]:
+        """Keep `use_vllm` from a host that would start its own client."""
         wanted = args.use_vllm
         if self.client is not None:
             args.use_vllm = False
@@ -85,39 +87,58 @@ class Guard:
         finally:
             args.use_vllm = wanted
 
-    def after_loading(self, model: nn.Module) -> None:
-        """Put right what the host does to the adapters of a quantised model.
-
-        Args:
-            model: the model with its adapters.
-        """
-        if not self.active and bits_of(model) is None:
-            return
-        self.active = True
-        keep_layout(model)
-        if self._kept is not None:
-            self._kept.restore()
-            self._kept = None
-        float32_trainables(model)
-        raise_all(_trainability_problems(model))
+    def after_loading(self, host: Host) -> None:
+        """Undo the host's changes to the adapters of a quantised model; connect it with the vLLM server."""
+        super().after_loading(host)
+        if self.active or bits_of(host.model) is not None:
+            self.active = True
+            keep_layout(host.model)
+            if self._kept is not None:
+                self._kept.restore()
+                self._kept = None
+            float32_trainables(host.model)
+            raise_all(_trainability_problems(host.model))
+        if self.client is not None:
+            self.server = _server(host, self.client)
+            _trl.draw_from(host, self.server)
 
     @contextmanager
-    def sampling(self, model: nn.Module) -> Iterator[None]:
-        """Around the drawing of completions: no dropout, and no cast survives it."""
+    def sampling(self) -> Iterator[None]:
+        """No dropout while completions are drawn, and no cast survives it."""
         if not self.active:
             yield
             return
-        with dtypes_kept(model), without_dropout(model):
+        with dtypes_kept(self.host.model), without_dropout(self.host.model):
             yield
 
     @contextmanager
-    def evaluating(self, model: nn.Module) -> Iterator[None]:
-        """Around an evaluation: `bf16_full_eval` and `fp16_full_eval` cast the model, adapters too, and leave it so."""
+    def evaluating(self) -> Iterator[None]:
+        """Undo the casts of `bf16_full_eval` and `fp16_full_eval`, which reach adapters too and stay."""
         if not self.active:
             yield
             return
-        with dtypes_kept(model):
+        with dtypes_kept(self.host.model):
             yield
+
+    def close(self) -> None:
+        """Leave nothing of the run on the server."""
+        if self.server is not None:
+            self.server.close()
+
+
+def _server(host: Host, client: Client) -> AdapterServer:
+    """The server as TRL sees it: it is handed the adapter alone."""
+    sampling = _trl.sampling_parameters(host)
+    if host.args.vllm_importance_sampling_correction and host.accelerator.is_main_process:
+        warn_of_raw(client, sampling)
+    return AdapterServer(
+        client,
+        model=lambda: _trl.unwrapped(host),
+        accelerator=host.accelerator,
+        folder=Path(host.args.output_dir) / "vllm_adapter",
+        sampling=sampling,
+        name=getattr(_trl.plain_model(host, host.model).config, "_name_or_path", ""),
+    )
 
 
 def _client(model: Any, args: Any, adapter: Any) -> Client:

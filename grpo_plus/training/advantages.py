@@ -1,0 +1,159 @@
+"""The advantage estimator in a trainer: from the rewards of a generation batch to its advantages."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.advantages import advantage_metrics, compute_advantages
+from grpo_plus.recipe.advantage import running_advantage, step_problems
+from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.training.hooks import Completions, Hook, Setup
+from grpo_plus.training.loss import ObjectiveLoss
+from grpo_plus.training.reward_table import (
+    is_truncated,
+    local_rows,
+    per_completion,
+    per_token,
+    reward_table,
+    step_scores,
+)
+from grpo_plus.training.step_source import StepSource
+from grpo_plus.training.token_spans import scorer_steps
+from grpo_plus.training.unusable import Unusable
+from grpo_plus.training.verification import Verification
+from grpo_verifiers.errors import Problem, raise_all
+
+StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
+"""Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
+
+
+class Advantages(Hook):
+    """Replaces TRL's advantages by those of the recipe's estimator; without one only unusable rewards are replaced.
+
+    Args:
+        recipe: of the run.
+        verification: its verifiers.
+        step_scorer: gives step scores in place of the verifiers.
+        loss: the objective at work, which may take a KL term from the rewards.
+
+    Attributes:
+        estimator: the estimator that runs and its keywords; None leaves TRL's own.
+        steps: the `StepScores` of the present batch, where the estimator reads any.
+    """
+
+    def __init__(
+        self, recipe: Recipe, verification: Verification, step_scorer: StepScorer | None, loss: ObjectiveLoss | None
+    ) -> None:
+        self.estimator: Chosen | None = None
+        self.steps: Any = None
+        self._recipe = recipe
+        self._verification = verification
+        self._step_scorer = step_scorer
+        self._loss = loss
+        self._source = StepSource(recipe.step_source, verification.step_givers)
+        self._outcome_settled = False
+        self._functions: list[str] = []
+        self._scored: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Steps that come from nowhere, and weights that nothing reads."""
+        self._functions = self._verification.function_names(setup.reward_funcs)
+        givers, scorer = self._verification.step_givers, self._step_scorer is not None
+        self.estimator, ignored = running_advantage(self._recipe, givers, self._functions, scorer=scorer)
+        return [*step_problems(self._recipe, scorer=scorer), *ignored]
+
+    def after_loading(self, host: Host) -> None:
+        """One process warns of unusable rewards."""
+        super().after_loading(host)
+        self._unusable = Unusable(main=host.accelerator.is_main_process)
+
+    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
+        """Replace unusable rewards; gather whatever else the estimator reads."""
+        if self.estimator is not None or self._verification.live:
+            rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
+        if self.estimator is not None:
+            accelerator, ids = self.host.accelerator, completions.ids
+            lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
+            truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
+            self._scored = rewards_NK, accelerator.gather(lengths), accelerator.gather(truncated)
+            self.steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
+        return rewards_NK
+
+    def batch(self, output: dict[str, Any]) -> None:
+        """Put this rank's advantages into the batch."""
+        if self.estimator is not None:
+            output["advantages"] = self._advantages(self.estimator, output)
+
+    def _gather_steps(self, completions: Completions) -> Any:
+        """Step scores of all ranks' completions."""
+        host, rows, ids = self.host, completions.rows, completions.ids
+        if self._step_scorer is not None:
+            columns = {key: [row[key] for row in rows] for key in rows[0] if key != "prompt"}
+            steps = self._step_scorer(
+                prompts=completions.prompts, completions=completions.texts, completion_ids=ids, **columns
+            )
+            first = host.accelerator.process_index * len(rows)
+            local, wrong = scorer_steps(steps, len(rows), first=first)
+            if wrong := _trl.gather_objects(wrong):  # on any rank
+                raise ValueError(wrong[0])
+        else:
+            seen = _trl.gather_objects([self._verification.steps_seen(ids, host.processing_class)])
+            labels = self._source.labels(seen, training=host.model.training)
+            self._settle_outcome(labels)
+            local = self._verification.steps(labels, ids, host.processing_class)
+        everywhere = _trl.gather_objects(local)
+        if self._step_scorer is not None:
+            everywhere = self._logged(self._unusable.steps(everywhere))
+        return step_scores(everywhere, device=host.accelerator.device, dtype=torch.float32)
+
+    def _settle_outcome(self, labels: Sequence[str]) -> None:
+        """The weight of the outcome beside the steps, once the verifier that gives them is known."""
+        if self._outcome_settled or len(labels) != 1:
+            return
+        self._outcome_settled = True
+        givers = dict.fromkeys(self._verification.labels, False) | {labels[0]: True}
+        chosen, ignored = running_advantage(self._recipe, givers, self._functions)
+        raise_all(ignored)
+        if chosen != self.estimator:
+            self.estimator = chosen
+
+    def _logged(self, result: tuple[Any, Mapping[str, float]]) -> Any:
+        """The first of the two; the metrics beside it are logged."""
+        _trl.log(self.host, result[1])
+        return result[0]
+
+    def _advantages(self, chosen: Chosen, output: dict[str, Any]) -> torch.Tensor:
+        """The estimator's advantages of this rank's rows; metrics and TRL's table show those that are trained with."""
+        assert self._scored is not None
+        host, (rewards_NK, lengths_N, truncated_N) = self.host, self._scored
+        table = reward_table(
+            rewards_NK,
+            penalty_N=None if self._loss is None else self._loss.kl_penalty(output),
+            weights_K=host.reward_weights,
+            lengths_N=lengths_N,
+            truncated_N=truncated_N,
+            num_generations=host.num_generations if host.model.training else host.num_generations_eval,
+            names=host.reward_func_names,
+            steps=self.steps,
+            trainable_NT=self._trainable(output),
+        )
+        estimator, keywords = chosen
+        advantages_N = compute_advantages(estimator, table, **keywords).float()
+        metrics = advantage_metrics(estimator, table, advantages_N)
+        metrics.pop("frac_reward_zero_std", None)  # TRL has logged its own
+        _trl.log(host, metrics)
+        _trl.replace_logged_advantages(host, per_completion(advantages_N, table))
+        if advantages_N.dim() == 2:
+            _trl.log_extra(host, "advantages_per_token", per_token(advantages_N, table))
+        rows, width = output["completion_ids"].shape
+        return local_rows(advantages_N, rank=host.accelerator.process_index, rows=rows, width=width)
+
+    def _trainable(self, output: dict[str, Any]) -> torch.Tensor:
+        """All ranks' completion tokens that are trained on: tool results and cut-off completions may be left out."""
+        accelerator = self.host.accelerator
+        mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
+        everywhere: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(mask_BT, dim=1))
+        return everywhere.bool()

@@ -1,0 +1,44 @@
+"""Settings that would fit, for a trainer that ran out of memory."""
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.memory.advice import (
+    LOWER,
+    capacity_of,
+    optimizer_of,
+    optimizer_suggestion,
+    resident,
+    settings_of,
+    suggestion,
+)
+from grpo_plus.memory.calibration import slack_of
+from grpo_plus.memory.estimate import estimate
+from grpo_plus.memory.shape import shape_of
+from grpo_plus.qlora.model import bits_of, quantises_twice
+
+
+def advice_for(host: Host) -> str:
+    """Settings that would fit."""
+    plain = _trl.plain_model(host, host.model)
+    adapters = _trl.adapters_of(host)
+    if not adapters:
+        return f"{LOWER}. {resident(plain, optimizer_of(host.args))}"
+    stored = getattr(plain.config, "quantization_config", None)
+    settings = settings_of(
+        host.args, next(iter(adapters.values())), bits=bits_of(plain), double=quantises_twice(stored)
+    )
+    name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
+    capacity = capacity_of(host.accelerator.device)
+    slack = slack_of(host.accelerator.device)
+    try:
+        if capacity is not None:
+            # The estimate may have said that it fits; the run says otherwise.
+            capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings, slack).peak)
+        return suggestion(plain.config, name, settings, capacity, host.num_generations, slack=slack)
+    except ValueError:  # no causal language model: its needs are not known
+        return f"{LOWER}."
+
+
+def optimizer_advice_for(host: Host) -> str:
+    """Settings that make the optimizer's step smaller."""
+    return optimizer_suggestion(_trl.plain_model(host, host.model), optimizer_of(host.args))

@@ -1,0 +1,58 @@
+"""The update engine in a trainer."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.engine import Engine, facts_of
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.training.hooks import Hook, Prepare
+
+
+class UpdateEngine(Hook):
+    """Runs the log-probability passes of a trainer through the engine.
+
+    Args:
+        recipe: of the run.
+
+    Attributes:
+        engine: the engine, once the trainer is loaded.
+    """
+
+    engine: Engine
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def after_loading(self, host: Host) -> None:
+        """Make the engine; refuse a layout that cannot be had."""
+        super().after_loading(host)
+        self.engine = Engine(
+            self._recipe.engine,
+            self._recipe.engine_tokens_per_pass,
+            facts=lambda: facts_of(host, self._recipe.objective),
+            autocast=host.accelerator.autocast,
+            unwrap=partial(_trl.plain_model, host),
+        )
+        self.engine.check(host.model)
+
+    def inputs(self, prepare: Prepare) -> Any:
+        """The micro-batch, from a generation batch whose rows are laid out for the update."""
+        return _trl.arranged(self.host, prepare(), self.engine.arrange)
+
+    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """From fewer tokens."""
+        return self.engine.score(score, *arguments, **keywords)
+
+    def loss(
+        self, compute: Callable[[Any, Mapping[str, Any]], Tensor], model: Any, inputs: Mapping[str, Any]
+    ) -> Tensor:
+        """Rows without a gradient need not run."""
+        with self.engine.loss_on(inputs):
+            loss = compute(model, inputs)
+        _trl.log(self.host, self.engine.metrics)
+        return loss

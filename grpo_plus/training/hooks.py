@@ -1,0 +1,258 @@
+"""Hooks: small objects that take part in a run, each with the state that its checkpoints keep.
+
+`GRPOPlusTrainer` calls them in the order of its list. A seam that wraps something (``inputs``, ``step``, ``loss``,
+``logps``, a context) has the first hook outermost.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from grpo_plus._trl import Host
+from grpo_verifiers.errors import Problem
+
+Prepare = Callable[[], Any]
+"""Makes the inputs of a micro-batch."""
+
+
+@dataclass
+class Setup:
+    """Arguments of a trainer before anything loads; hooks may change them.
+
+    Attributes:
+        model: as given to the trainer, and so are the rest.
+        reward_funcs: reward functions; the verifiers join them.
+        args: the training config.
+        train_dataset: training rows.
+        eval_dataset: evaluation rows.
+        further: all other arguments of TRL's trainer, by name.
+    """
+
+    model: Any
+    reward_funcs: Any
+    args: Any
+    train_dataset: Any
+    eval_dataset: Any
+    further: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Completions:
+    """One rank's part of a generation batch.
+
+    Attributes:
+        rows: of the dataset, one for each completion.
+        prompts: one for each completion.
+        texts: the completions as reward functions see them.
+        ids: the completions as sampled.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    prompts: Sequence[Any]
+    texts: Sequence[Any]
+    ids: Sequence[Sequence[int]]
+
+
+class Hook(TrainerCallback):
+    """Part of a run. Subclass it and override what is needed; every method does nothing by default.
+
+    A hook is a `TrainerCallback` as well: ``on_step_end`` and the like are called by the training loop.
+
+    Attributes:
+        name: key of the state in checkpoints, unique in a run.
+        state_version: raised when the meaning of the state changes; another version is refused.
+        rank_local: every rank has a state of its own. A checkpoint then holds all of them.
+        host: the trainer, once it is loaded.
+    """
+
+    name: str = ""
+    state_version: int = 1
+    rank_local: bool = False
+    host: Host
+
+    def problems(self, setup: Setup) -> Sequence[Problem]:  # noqa: ARG002 - for overriding, as below
+        """Problems of the trainer's arguments. Those of all hooks are reported together."""
+        return []
+
+    def before_loading(self, setup: Setup) -> None:
+        """Called before TRL loads the model; may change the arguments."""
+
+    def loading(self, args: Any) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Context of TRL's own ``__init__``."""
+        return nullcontext()
+
+    def after_loading(self, host: Host) -> None:
+        """Called once with the trainer, which has its model by now."""
+        self.host = host
+
+    def training(self) -> AbstractContextManager[None]:
+        """Context of ``train``; a checkpoint's state is loaded inside it, before the first step."""
+        return nullcontext()
+
+    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Called with the rows whose completions are about to be drawn."""
+
+    def inputs(self, prepare: Prepare) -> Any:
+        """The inputs of a micro-batch."""
+        return prepare()
+
+    def sampling(self) -> AbstractContextManager[None]:
+        """Context of the drawing of completions."""
+        return nullcontext()
+
+    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Log-probabilities and entropies, with the arguments of TRL's ``_get_per_token_logps_and_entropies``."""
+        return score(*arguments, **keywords)
+
+    def scoring(self, completions: Completions) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Context of the reward functions."""
+        return nullcontext()
+
+    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        """All ranks' rewards of a generation batch; a hook may return others."""
+        return rewards_NK
+
+    def batch(self, output: dict[str, Any]) -> None:
+        """Called with a scored generation batch, this rank's rows; may change it."""
+
+    def step(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """One micro-batch of training, forward and backward; returns its loss."""
+        return run()
+
+    def loss(
+        self, compute: Callable[[Any, Mapping[str, Any]], torch.Tensor], model: Any, inputs: Mapping[str, Any]
+    ) -> torch.Tensor:
+        """The loss of a micro-batch."""
+        return compute(model, inputs)
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Context of an evaluation."""
+        return nullcontext()
+
+    def changed_in_a_pass(self) -> list[Any]:
+        """Objects whose attributes a micro-batch changes: they are put back where it must run again."""
+        return []
+
+    @property
+    def identity(self) -> str:
+        """The part that the state belongs to; a checkpoint of another one is refused."""
+        return self.name
+
+    def state_dict(self) -> dict[str, Any]:
+        """State between steps, as JSON values; a hook without any returns an empty mapping."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned.
+
+        Raises:
+            ValueError: the state does not fit; the message says why.
+        """
+
+    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:  # noqa: ARG002
+        """The state in a checkpoint from before there was a state file; None: it holds none."""
+        return None
+
+    def close(self) -> None:
+        """Called when training is over, whatever ended it."""
+
+
+class Hooks(list[Hook]):
+    """The hooks of a run, outermost first, called as one."""
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Of all hooks."""
+        return [problem for hook in self for problem in hook.problems(setup)]
+
+    def before_loading(self, setup: Setup) -> None:
+        """In order."""
+        for hook in self:
+            hook.before_loading(setup)
+
+    def loading(self, args: Any) -> AbstractContextManager[None]:
+        """The contexts of all."""
+        return _nested(hook.loading(args) for hook in self)
+
+    def after_loading(self, host: Host) -> None:
+        """In order; each is a callback of the training loop from here on."""
+        for hook in self:
+            hook.after_loading(host)
+            host.add_callback(hook)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The contexts of all; in the end all are closed."""
+        with ExitStack() as stack:
+            for hook in self:
+                stack.callback(hook.close)
+            for hook in self:
+                stack.enter_context(hook.training())
+            yield
+
+    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """In order."""
+        for hook in self:
+            hook.prompts(rows)
+
+    def inputs(self, prepare: Prepare) -> Any:
+        """Each around the next."""
+        for hook in reversed(self):
+            prepare = partial(hook.inputs, prepare)
+        return prepare()
+
+    def sampling(self) -> AbstractContextManager[None]:
+        """The contexts of all."""
+        return _nested(hook.sampling() for hook in self)
+
+    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Each around the next."""
+        for hook in reversed(self):
+            score = partial(hook.logps, score)
+        return score(*arguments, **keywords)
+
+    def scoring(self, completions: Completions) -> AbstractContextManager[None]:
+        """The contexts of all."""
+        return _nested(hook.scoring(completions) for hook in self)
+
+    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
+        """Each gets the rewards that the one before returned."""
+        for hook in self:
+            rewards_NK = hook.scored(completions, rewards_NK)
+        return rewards_NK
+
+    def batch(self, output: dict[str, Any]) -> None:
+        """In order."""
+        for hook in self:
+            hook.batch(output)
+
+    def step(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Each around the next."""
+        for hook in reversed(self):
+            run = partial(hook.step, run)
+        return run()
+
+    def loss(
+        self, compute: Callable[[Any, Mapping[str, Any]], torch.Tensor], model: Any, inputs: Mapping[str, Any]
+    ) -> torch.Tensor:
+        """Each around the next."""
+        for hook in reversed(self):
+            compute = partial(hook.loss, compute)
+        return compute(model, inputs)
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """The contexts of all."""
+        return _nested(hook.evaluating() for hook in self)
+
+
+@contextmanager
+def _nested(contexts: Iterator[AbstractContextManager[None]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield

@@ -1,0 +1,86 @@
+"""Leaner rollouts in a trainer whose recipe asks for them."""
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.unread import rollout_func_problems
+from grpo_plus.sampling.decode import Decoded
+from grpo_plus.sampling.rollout import Rollout
+from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.retry import Retry
+from grpo_verifiers.errors import Problem
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+
+class Rollouts(Hook):
+    """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
+
+    Args:
+        recipe: of the run.
+        retry: counts rows that were drawn again, and words the end of a run.
+    """
+
+    def __init__(self, recipe: Recipe, retry: Retry) -> None:
+        self._recipe = recipe
+        self._retry = retry
+        self._lists: MutableMapping[str, list[float]] = {}
+        self._rollout: Rollout | None = None
+
+    def problems(self, setup: Setup) -> Sequence[Problem]:
+        """Fields that a ``rollout_func`` takes the place of."""
+        return rollout_func_problems(setup.args) if setup.further.get("rollout_func") is not None else []
+
+    def after_loading(self, host: Host) -> None:
+        """Leave sharded parameters to TRL."""
+        super().after_loading(host)
+        if self._recipe.rollout != "auto":
+            return
+        if not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
+            self._rollout = Rollout(self._recipe.rollout_rows, self._report)
+        elif host.accelerator.is_main_process:
+            logger.warning(
+                "rollout is 'auto', but the parameters are sharded (FSDP or DeepSpeed): TRL draws the completions, all "
+                "rows at once."
+            )
+
+    @property
+    def most_rows(self) -> int | None:
+        """Rows drawn at once, at most; None for no bound, and where TRL draws them."""
+        return None if self._rollout is None else self._rollout.most_rows
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Draw leaner; an out-of-memory error says why there were no smaller parts."""
+        with self._retry.ending("completions were drawn", self._whole):
+            if self._rollout is None:
+                yield
+                return
+            # Asked for now: the model's mode tells the lists apart, and while it samples it is in another one.
+            self._lists = _trl.metrics_of(self.host)
+            with self._rollout.applied(self.host.accelerator.unwrap_model(self.host.model_wrapped)):
+                yield
+
+    def _whole(self) -> str:
+        """Why completions cannot be drawn in smaller parts than they were, and what to do; a sentence."""
+        again = "drawing rows again, fewer at once, would favour short completions"
+        if self.host.use_vllm:
+            return "vLLM drew them: lower vllm_gpu_memory_utilization."
+        if self._rollout is None:
+            return (
+                f"TRL's own sampling draws all rows at once, and {again}: set rollout: auto, which starts with fewer."
+            )
+        if self._rollout.stock is not None:
+            return f"The model's own generate drew all rows at once ({self._rollout.stock}), and {again}."
+        return "Not even one completion at a time fits."
+
+    def _report(self, cost: Decoded) -> None:
+        self._lists["rollout/row_steps"].append(float(cost.row_steps))
+        self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
+        self._lists["rollout/prefills"].append(float(cost.prefills))
+        if cost.failures:
+            self._retry.note(self._lists, cost.failures)

@@ -1,0 +1,33 @@
+"""A trainer with the parts of this package, as the record, the model card and the measurements see it."""
+
+from typing import Any, Protocol
+
+from grpo_plus._trl import Host
+from grpo_plus.objectives import Objective
+from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.training.guard import Guard
+from grpo_plus.training.verification import Verification
+
+
+class Run(Host, Protocol):
+    """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
+
+    Attributes:
+        card_facts: rows of the model card that only the caller knows, by name.
+        guard: keeps adapters on a quantised base as they should be.
+        recipe: the parts of the run.
+        verification: the verifiers.
+    """
+
+    card_facts: dict[str, Any]
+    guard: Guard
+    recipe: Recipe
+    verification: Verification
+
+    @property
+    def estimator(self) -> Chosen | None:
+        """The estimator that runs and its keywords; None for TRL's own."""
+
+    @property
+    def objective(self) -> Objective | None:
+        """The objective; None for TRL's own loss."""

@@ -1,0 +1,127 @@
+"""The state of hooks in checkpoints: one JSON file, written whole, and refused where it does not fit."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.files import read_text, write_whole
+
+FILE = "grpo_plus_state.json"
+VERSION = 1
+
+
+class StateError(ConfigError):
+    """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
+
+
+def save(hooks: Sequence[Hook], folder: Path, *, write: bool) -> None:
+    """Save the state of all hooks. Every rank takes part.
+
+    Args:
+        hooks: of the run.
+        folder: of the checkpoint.
+        write: this rank writes the file.
+
+    Raises:
+        StateError: a state holds something else than JSON values, or two hooks have one name.
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    for hook in hooks:
+        state = hook.state_dict()
+        ranks = _trl.gather_objects([state]) if hook.rank_local else [state]
+        if not any(ranks):
+            continue
+        if not hook.name or hook.name in parts:
+            other = f"another hook is named {hook.name!r}, too" if hook.name else "it has no name"
+            raise StateError([f"the hook {type(hook).__name__} has state to save, but {other}: set its name."])
+        part = {"version": hook.state_version, "identity": hook.identity}
+        parts[hook.name] = part | ({"ranks": ranks} if hook.rank_local else {"state": state})
+        try:
+            json.dumps(ranks)
+        except (TypeError, ValueError) as error:
+            raise StateError([f"the state of the hook {hook.name!r} is not made of JSON values: {error}."]) from error
+    if write:
+        write_whole(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
+
+
+def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) -> None:
+    """Load the state of all hooks from a checkpoint.
+
+    Args:
+        hooks: of the run.
+        checkpoint: its folder.
+        rank: of this process.
+        processes: of the run.
+
+    Raises:
+        StateError: names the checkpoint and every part of it that does not fit.
+    """
+    keeping = {hook.name: hook for hook in hooks if hook.state_dict()}
+    former = not (checkpoint / FILE).exists()
+    parts = _former_parts(keeping.values(), checkpoint) if former else _read(checkpoint)
+    extra = sorted(parts.keys() - keeping.keys())
+    problems = [f"it holds the state of {name!r} ({_identity(parts[name])}), which this run lacks" for name in extra]
+    for name, hook in keeping.items():
+        part = parts.get(name)
+        problem = f"it holds no state of {name!r}" if part is None else _misfit(hook, part, processes)
+        if problem is None and part is not None:
+            try:
+                hook.load_state_dict(part["ranks"][rank] if hook.rank_local else part["state"])
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                problem = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
+        if problem is not None:
+            problems.append(problem)
+    if problems:
+        raise _refusal(checkpoint, problems)
+
+
+def _read(checkpoint: Path) -> dict[str, Any]:
+    path = checkpoint / FILE
+    try:
+        content = json.loads(read_text(path))
+        version, parts = content["version"], content["parts"]
+        if version == VERSION and isinstance(parts, dict):
+            return parts
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise _refusal(checkpoint, [f"{FILE} cannot be read: {type(error).__name__}: {error}"]) from error
+    raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads version {VERSION}"])
+
+
+def _former_parts(hooks: Any, checkpoint: Path) -> dict[str, Any]:
+    """The parts of a checkpoint from before there was a state file."""
+    states = {hook: hook.former_state(checkpoint) for hook in hooks}
+    return {
+        hook.name: {"version": hook.state_version, "identity": hook.identity, "state": state, "ranks": [state]}
+        for hook, state in states.items()
+        if state is not None
+    }
+
+
+def _misfit(hook: Hook, part: Any, processes: int) -> str | None:
+    """Why a part of a checkpoint is not the hook's own; None where it is."""
+    kind = "ranks" if hook.rank_local else "state"
+    if not isinstance(part, dict) or kind not in part:
+        return f"its state of {hook.name!r} is not complete"
+    if part.get("version") != hook.state_version:
+        return f"its state of {hook.name!r} is of version {part.get('version')!r}, expected {hook.state_version}"
+    if part.get("identity") != hook.identity:
+        return f"its state of {hook.name!r} belongs to {_identity(part)}, expected {hook.identity!r}"
+    if hook.rank_local and len(part["ranks"]) != processes:
+        return f"its state of {hook.name!r} is that of {len(part['ranks'])} processes, and this run has {processes}"
+    return None
+
+
+def _identity(part: Any) -> str:
+    return repr(part.get("identity")) if isinstance(part, dict) else "something unreadable"
+
+
+def _refusal(checkpoint: Path, problems: Sequence[str]) -> StateError:
+    way_out = (
+        "Resume with the config, hooks, number of processes and release that saved it; or start a new run from its "
+        f"weights: model_name_or_path: {checkpoint}."
+    )
+    return StateError([f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. {way_out}"])
