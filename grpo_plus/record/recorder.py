@@ -50,7 +50,7 @@ class Recorder(Hook):
         self._about: dict[str, Any] | None = None
         self._status: dict[str, Any] = {}
         self._estimator: Any = None  # the one in `_about`
-        self._scored: tuple[Completions, torch.Tensor] | None = None
+        self._scored: Completions | None = None
         self._batches = 0
         self._evaluated = -1
         self._began = False
@@ -164,18 +164,18 @@ class Recorder(Hook):
     # -- groups -----------------------------------------------------------------------------------------------------
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
-        """Hold this rank's rows and all ranks' rewards until their advantages are known."""
-        self._scored = completions, rewards_NK
+        """Hold this rank's rows until their advantages are known."""
+        self._scored = completions
         return rewards_NK
 
     def batch(self, output: dict[str, Any]) -> None:
         """Sample a generation batch, with the advantages that are trained with."""
         if self._about is not None and self._advantages.estimator != self._estimator:
             self._parts_changed()
-        held, self._scored = self._scored, None
-        if held is None or not self._due():
+        completions, self._scored = self._scored, None
+        rewards_NK = self._advantages.rewards_NK
+        if completions is None or rewards_NK is None or not self._due():
             return
-        completions, rewards_NK = held
         trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval

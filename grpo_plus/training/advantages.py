@@ -41,6 +41,7 @@ class Advantages(Hook):
 
     Attributes:
         estimator: the estimator that runs and its keywords; None leaves TRL's own.
+        rewards_NK: all ranks' rewards of the present batch, as they are trained with.
         steps: the `StepScores` of the present batch, where the estimator reads any.
     """
 
@@ -48,6 +49,7 @@ class Advantages(Hook):
         self, recipe: Recipe, verification: Verification, step_scorer: StepScorer | None, loss: ObjectiveLoss | None
     ) -> None:
         self.estimator: Chosen | None = None
+        self.rewards_NK: torch.Tensor | None = None
         self.steps: Any = None
         self._recipe = recipe
         self._verification = verification
@@ -56,7 +58,8 @@ class Advantages(Hook):
         self._source = StepSource(recipe.step_source, verification.step_givers)
         self._outcome_settled = False
         self._functions: list[str] = []
-        self._scored: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._lengths_N: torch.Tensor | None = None
+        self._truncated_N: torch.Tensor | None = None
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Steps that come from nowhere, and weights that nothing reads."""
@@ -74,11 +77,12 @@ class Advantages(Hook):
         """Replace unusable rewards; gather whatever else the estimator reads."""
         if self.estimator is not None or self._verification.live:
             rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
+        self.rewards_NK = rewards_NK
         if self.estimator is not None:
             accelerator, ids = self.host.accelerator, completions.ids
             lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
             truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
-            self._scored = rewards_NK, accelerator.gather(lengths), accelerator.gather(truncated)
+            self._lengths_N, self._truncated_N = accelerator.gather(lengths), accelerator.gather(truncated)
             self.steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
         return rewards_NK
 
@@ -127,14 +131,16 @@ class Advantages(Hook):
 
     def _advantages(self, chosen: Chosen, output: dict[str, Any]) -> torch.Tensor:
         """The estimator's advantages of this rank's rows; metrics and TRL's table show those that are trained with."""
-        assert self._scored is not None
-        host, (rewards_NK, lengths_N, truncated_N) = self.host, self._scored
+        assert self.rewards_NK is not None
+        assert self._lengths_N is not None
+        assert self._truncated_N is not None
+        host = self.host
         table = reward_table(
-            rewards_NK,
+            self.rewards_NK,
             penalty_N=None if self._loss is None else self._loss.kl_penalty(output),
             weights_K=host.reward_weights,
-            lengths_N=lengths_N,
-            truncated_N=truncated_N,
+            lengths_N=self._lengths_N,
+            truncated_N=self._truncated_N,
             num_generations=host.num_generations if host.model.training else host.num_generations_eval,
             names=host.reward_func_names,
             steps=self.steps,

@@ -115,7 +115,7 @@ class Hook(TrainerCallback):
         return nullcontext()
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        """All ranks' rewards of a generation batch; a hook may return others."""
+        """All ranks' rewards of a generation batch; a hook may return others. The innermost hook is asked first."""
         return rewards_NK
 
     def batch(self, output: dict[str, Any]) -> None:
@@ -221,8 +221,8 @@ class Hooks(list[Hook]):
         return _nested(hook.scoring(completions) for hook in self)
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
-        """Each gets the rewards that the one before returned."""
-        for hook in self:
+        """Innermost first: each gets the rewards that the one inside it returned."""
+        for hook in reversed(self):
             rewards_NK = hook.scored(completions, rewards_NK)
         return rewards_NK
 

@@ -1,0 +1,317 @@
+"""State of hooks in checkpoints: a resumed run goes on as the uninterrupted one, and what does not fit is refused."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from grpo_plus.training.checkpoints import is_whole
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.state import FILE, StateError
+
+ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
+KL = {"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}
+ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
+STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "num_iterations": 3}
+MOVES = {
+    "the KL coefficient": (KL | {"num_iterations": 2}, ("beta", "kl")),
+    "the entropy bonus": ({"objective": "grpo", **ENTROPY}, ("entropy_coef", "entropy")),
+    "both": (KL | ENTROPY, ("beta", "entropy_coef")),
+    "inner iterations": (STOP | {"learning_rate": 1.0}, ("inner/settled", "inner/skipped")),
+}
+STEPS = {"save_strategy": "steps", "save_steps": 6, "max_steps": 12, "optim": "adamw_torch", "learning_rate": 1e-2}
+
+
+def column(trainer, name):
+    return {entry["step"]: entry[name] for entry in trainer.state.log_history if name in entry}
+
+
+@pytest.fixture
+def checkpoint(build, tmp_path):
+    """The folder of a checkpoint after two steps: `checkpoint(**KL)`."""
+
+    def checkpoint(hooks=(), **settings):
+        build(trainer={"hooks": list(hooks)}, **{"save_strategy": "steps", "save_steps": 2, **settings}).train()
+        return tmp_path / "out" / "checkpoint-2"
+
+    return checkpoint
+
+
+def state_of(folder):
+    return json.loads((folder / FILE).read_text())
+
+
+def rewrite(folder, change):
+    content = state_of(folder)
+    change(content)
+    (folder / FILE).write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_resumed_run_logs_what_the_uninterrupted_one_did(build, tmp_path, name):
+    settings, columns = MOVES[name]
+    settings = STEPS | settings
+    whole = build(**settings)
+    whole.train()
+    resumed = build(**settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-6"))
+    for metric in columns:
+        expected = {step: value for step, value in column(whole, metric).items() if step > 6}
+        found = {step: value for step, value in column(resumed, metric).items() if step > 6}
+        assert found == pytest.approx(expected, rel=1e-5), metric
+        assert expected
+    first = column(whole, columns[0])
+    assert len(set(first.values())) > 1
+    assert resumed.inner.passed == whole.inner.passed
+    assert (whole.inner.passed > 0) is (name == "inner iterations")
+
+
+class Begin(Hook):
+    """Notes the coefficients that the first micro-batch of a run starts with."""
+
+    def __init__(self):
+        self.beta = self.entropy_coef = None
+
+    def step(self, run):
+        if self.beta is None:
+            self.beta, self.entropy_coef = self.host.update.beta(), self.host.entropy_coef
+        return run()
+
+
+def begin(build, folder, **settings):
+    """The coefficients at the first step of a run that resumes."""
+    noted = Begin()
+    build(trainer={"hooks": [noted]}, max_steps=3, **settings).train(resume_from_checkpoint=folder)
+    return noted
+
+
+def test_the_state_of_a_resumed_run_is_there_before_its_first_step(build, checkpoint):
+    folder = checkpoint(**KL, **ENTROPY)
+    saved = state_of(folder)["parts"]["objective"]
+    assert saved["identity"] == "grpo"
+    noted = begin(build, str(folder), **KL, **ENTROPY)
+    assert noted.beta == saved["state"]["beta"] != 0.05
+    assert noted.entropy_coef == saved["state"]["entropy_coef"] != 0.01
+
+
+def test_the_last_checkpoint_of_the_folder_is_found_as_the_host_finds_it(build, checkpoint):
+    beta = state_of(checkpoint(**KL))["parts"]["objective"]["state"]["beta"]
+    assert begin(build, True, **KL).beta == beta
+
+
+class Counter(Hook):
+    """A hook of a user: counts micro-batches, and keeps the count."""
+
+    name = "counter"
+
+    def __init__(self):
+        self.count = 0
+        self.closed = 0
+
+    def step(self, run):
+        self.count += 1
+        return run()
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+    def close(self):
+        self.closed += 1
+
+
+def test_the_state_of_a_users_hook_is_kept_with_no_further_code(build, checkpoint):
+    hook = Counter()
+    folder = checkpoint([hook])
+    assert state_of(folder)["parts"]["counter"] == {"version": 1, "identity": "counter", "state": {"count": 2}}
+    assert hook.closed == 1
+    again = Counter()
+    build(trainer={"hooks": [again]}, max_steps=3).train(resume_from_checkpoint=str(folder))
+    assert again.count == 3
+
+
+def test_hooks_are_called_at_every_seam(build):
+    seen = []
+
+    class Nosy(Hook):
+        """Notes the order of the calls."""
+
+        def __getattribute__(self, name):
+            if name in vars(Hook) and not name.startswith("_") and callable(getattr(Hook, name)):
+                seen.append(name)
+            return super().__getattribute__(name)
+
+    trainer = build(trainer={"hooks": [Nosy()]}, advantage="sign", max_steps=1)
+    trainer.train()
+    order = list(dict.fromkeys(name for name in seen if not name.startswith("on_") and name != "changed_in_a_pass"))
+    assert order[:5] == ["problems", "before_loading", "loading", "after_loading", "close"]  # closing is planned early
+    steps = ["step", "inputs", "prompts", "sampling", "scoring", "scored", "batch", "logps", "loss"]
+    assert sorted(set(order[5:]) - {"training", "state_dict"}) == sorted(steps)
+    for one, other in (("step", "inputs"), ("sampling", "scoring"), ("scoring", "scored"), ("scored", "batch")):
+        assert order.index(one) < order.index(other)
+
+
+def weights(trainer):
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+
+class Halved(Hook):
+    """Half of every reward."""
+
+    def scored(self, completions, rewards_NK):
+        assert len(completions.texts) == len(completions.ids) == len(rewards_NK)
+        return rewards_NK / 2
+
+
+class Doubled(Hook):
+    """Twice the loss."""
+
+    def loss(self, compute, model, inputs):
+        return 2 * compute(model, inputs)
+
+
+@pytest.mark.parametrize(("hooks", "times"), [([Halved], 0.5), ([Doubled], 2.0), ([Halved, Doubled], 1.0)])
+def test_a_hook_changes_rewards_and_loss(build, hooks, times):
+    moves = []
+    for chosen in ([], hooks):
+        made = [hook() for hook in chosen]
+        run = build(trainer={"hooks": made}, advantage="center", max_steps=1, max_grad_norm=0.0)
+        start = weights(run)
+        run.train()
+        moves.append(weights(run) - start)
+    plain, changed = moves
+    assert plain.norm() > 1e-4
+    assert (changed - times * plain).norm() <= 1e-3 * plain.norm()
+
+
+def refuse(build, folder, *words, hooks=(), **settings):
+    trainer = build(trainer={"hooks": list(hooks)}, max_steps=3, **settings)
+    with pytest.raises(StateError) as caught:
+        trainer.train(resume_from_checkpoint=str(folder))
+    for word in (str(folder), "Resume with the config, hooks", f"model_name_or_path: {folder}", *words):
+        assert word in str(caught.value)
+    assert trainer.state.global_step == 0
+
+
+def test_a_checkpoint_of_another_objective_is_refused(build, checkpoint):
+    folder = checkpoint(**KL)
+    refuse(build, folder, "its state of 'objective' belongs to 'grpo', expected 'dapo'", **{**KL, "objective": "dapo"})
+    constant = {"objective": "grpo", "beta": 0.05}
+    refuse(build, folder, "it holds the state of 'objective' ('grpo'), which this run lacks", **constant)
+    refuse(build, folder, "it holds beta, expected beta, entropy_coef, last_world_entropy", **KL, **ENTROPY)
+
+
+def test_a_checkpoint_without_a_state_that_is_needed_is_refused(build, checkpoint):
+    folder = checkpoint()
+    refuse(build, folder, "it holds no state of 'objective'", "no state of 'counter'", hooks=[Counter()], **KL)
+
+
+def test_a_checkpoint_with_the_state_of_a_hook_that_is_not_there_is_refused(build, checkpoint):
+    refuse(build, checkpoint([Counter()]), "it holds the state of 'counter' ('counter'), which this run lacks")
+
+
+def test_another_version_is_refused(build, checkpoint):
+    folder = checkpoint(**KL)
+
+    def newer_part(content):
+        content["parts"]["objective"]["version"] = 2
+
+    def newer_file(content):
+        content["version"] = 7
+
+    rewrite(folder, newer_part)
+    refuse(build, folder, "its state of 'objective' is of version 2, expected 1", **KL)
+    rewrite(folder, newer_file)
+    refuse(build, folder, f"{FILE} is of version 7, and this release reads version 1", **KL)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "cannot be read: JSONDecodeError"),
+        ("[]", "cannot be read: TypeError"),
+        ('{"version": 1}', "cannot be read: KeyError"),
+        ('{"version": 1, "parts": {"objective": 3, "clock": {}}}', "its state of 'objective' is not complete"),
+    ],
+)
+def test_a_broken_state_is_refused(build, checkpoint, text, words):
+    folder = checkpoint(**KL)
+    (folder / FILE).write_text(text)
+    refuse(build, folder, words, **KL)
+
+
+def test_a_state_that_a_hook_cannot_read_is_refused(build, checkpoint):
+    folder = checkpoint(**KL)
+
+    def wrong(content):
+        content["parts"]["objective"]["state"]["beta"] = "a lot"
+
+    rewrite(folder, wrong)
+    refuse(build, folder, "its state of 'objective' cannot be read: ValueError: could not convert", **KL)
+
+
+def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
+    folder = checkpoint(**KL, **ENTROPY)
+    state = state_of(folder)["parts"]["objective"]["state"]
+    (folder / FILE).unlink()
+    host = json.loads((folder / "trainer_state.json").read_text())
+    host["stateful_callbacks"]["grpo_plus_kl_coefficient"] = {"beta": 0.031}
+    (folder / "trainer_state.json").write_text(json.dumps(host))
+    noted = begin(build, str(folder), **KL, **ENTROPY)
+    assert noted.beta == 0.031
+    assert noted.entropy_coef == state["entropy_coef"]
+
+
+def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(build, checkpoint):
+    folder = checkpoint()
+    (folder / FILE).unlink()
+    resumed = build(max_steps=3)
+    resumed.train(resume_from_checkpoint=str(folder))
+    assert resumed.state.global_step == 3
+    refuse(build, folder, "it holds no state of 'objective'", **KL)
+
+
+def test_state_that_is_no_json_is_refused_when_it_is_saved(build):
+    class Tensors(Hook):
+        """Keeps what a JSON file cannot."""
+
+        name = "tensors"
+
+        def state_dict(self):
+            return {"weights": torch.zeros(2)}
+
+    with pytest.raises(StateError, match=r"the state of the hook 'tensors' is not made of JSON values: .*Tensor"):
+        build(trainer={"hooks": [Tensors()]}, save_strategy="steps", save_steps=1).train()
+
+
+@pytest.mark.parametrize(("name", "words"), [("", "it has no name"), ("clock", "another hook is named 'clock', too")])
+def test_state_needs_a_name_of_its_own(build, name, words):
+    hook = Counter()
+    hook.name = name
+    with pytest.raises(StateError, match=f"the hook Counter has state to save, but {words}: set its name"):
+        build(trainer={"hooks": [hook]}, save_strategy="steps", save_steps=1).train()
+
+
+def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path):
+    hook = Counter()
+    hook.name = ""
+    with pytest.raises(StateError):
+        build(trainer={"hooks": [hook]}, save_strategy="steps", save_steps=1).train()
+    assert not is_whole(tmp_path / "out" / "checkpoint-1")
+
+
+def test_checkpoints_of_weights_only_hold_the_state_too(checkpoint):
+    assert state_of(checkpoint(save_only_model=True, **KL))["parts"].keys() == {"clock", "objective"}
+
+
+def test_a_path_that_is_no_checkpoint_is_left_to_the_host(build, tmp_path):
+    with pytest.raises(ValueError, match="nowhere"):
+        build(**KL).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
+
+
+def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint(**KL), tmp_path / "elsewhere")
+    assert begin(build, str(folder), **KL).beta == state_of(folder)["parts"]["objective"]["state"]["beta"]
