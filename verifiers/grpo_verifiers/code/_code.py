@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
@@ -10,13 +9,11 @@ from grpo_verifiers.code._grade import grade_packed
 from grpo_verifiers.code._piston import Server, ServerError, execute, grade_remote
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
 from grpo_verifiers.code._trials import trials
-from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.languages import Language, available, language_of
-from grpo_verifiers.code.levels import SandboxError, choose, level_problems, probe
-from grpo_verifiers.code.pool import Pool, remote_pool, shared_pool
-from grpo_verifiers.code.question import Question, pack, unpack_kind
+from grpo_verifiers.code.levels import SandboxError, choose, level_problems
+from grpo_verifiers.code.pool import Pool, blame_for_box, remote_pool, shared_pool
+from grpo_verifiers.code.question import Question, pack
 from grpo_verifiers.code.referee import Referee
-from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
 from grpo_verifiers.reading.fences import dedented, wanted_blocks
@@ -142,7 +139,7 @@ async def code(
     except BadTestsError as error:
         return excused(str(error))
     except BoxError as error:
-        return await _after_failure(error, lowest, highest, tuple(preload))
+        return await blame_for_box(error, lowest, highest, tuple(preload))
     noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
     return verdict_of(results, scoring, _TRUSTING if noted else "")
 
@@ -165,26 +162,6 @@ def ask_referee(question: Question, referee: Referee) -> list[Result]:
     """
     packed = referee.run(grade_packed, pack(question), question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))
-
-
-def run_nothing(plan: dict[str, Any], boxes: BoxSet) -> str:
-    """The way that an empty program fails; empty if it runs."""
-    with ProgramRun(boxes.box(unpack_kind(plan)), Limits(), [{"mode": "calls", "source": ""}]) as program:
-        return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
-
-
-async def _after_failure(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
-    """Whose doing it was that two boxes in a row failed on a program: a program that does nothing tells."""
-
-    def try_nothing(referee: Referee) -> None:
-        if failed := referee.run(run_nothing, asdict(BoxKind(choose(lowest, highest), preload)), Limits().wall):
-            raise BoxError(failed)
-
-    try:
-        await asyncio.wrap_future(shared_pool().submit(try_nothing))
-    except BoxError as again:
-        raise SandboxError(f"code: the sandbox does not work: {again}\n{probe().story()}") from again
-    return blamed(f"broke its box twice: {error}"[:400])
 
 
 async def _after_server_failure(error: ServerError, url: str, tongue: Language, pool: Pool) -> Verdict:

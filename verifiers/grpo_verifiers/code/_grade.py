@@ -12,7 +12,7 @@ from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.values import check, dump
 from grpo_verifiers.code.levels import SandboxError
-from grpo_verifiers.code.question import Question, unpack
+from grpo_verifiers.code.question import Question, unpack, unpack_kind
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.sandbox.box import BoxError
@@ -72,6 +72,12 @@ def each_input(
             patience -= question.limits.wall
         elif result.kind != "pass" and question.whole:
             patience -= time.monotonic() - started
+
+
+def run_nothing(box_kind: dict[str, Any], boxes: BoxSet) -> str:
+    """The way that an empty program fails; empty if it runs."""
+    with ProgramRun(boxes.box(unpack_kind(box_kind)), Limits(), [{"mode": "calls", "source": ""}]) as program:
+        return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 
 
 def _stdio(question: Question, boxes: BoxSet, at: int, test: StdioTest, limits: Limits) -> Result:

@@ -3,6 +3,7 @@
 They compute nothing: an event loop would have to wait for the start of boxes, and a referee's answer may come late.
 """
 
+import asyncio
 import atexit
 import contextlib
 import functools
@@ -11,11 +12,16 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import Any
 
+from grpo_verifiers.code._grade import run_nothing
+from grpo_verifiers.code.levels import SandboxError, choose, probe
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.exec.runner import worker_count
-from grpo_verifiers.sandbox.box import BoxError
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
+from grpo_verifiers.sandbox.limits import Limits
+from grpo_verifiers.verdict import Verdict, blamed
 
 Job = Callable[[Referee], Any]
 
@@ -107,6 +113,24 @@ def shared_pool() -> Pool:
 def remote_pool(size: int) -> Pool:
     """Threads that only wait for a server."""
     return Pool(size)
+
+
+async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
+    """The verdict on a program on which two boxes in a row failed.
+
+    Raises:
+        SandboxError: an empty program fails, too.
+    """
+
+    def try_nothing(referee: Referee) -> None:
+        if failed := referee.run(run_nothing, asdict(BoxKind(choose(lowest, highest), preload)), Limits().wall):
+            raise BoxError(failed)
+
+    try:
+        await asyncio.wrap_future(shared_pool().submit(try_nothing))
+    except BoxError as again:
+        raise SandboxError(f"code: the sandbox does not work: {again}\n{probe().story()}") from again
+    return blamed(f"broke its box twice: {error}"[:400])
 
 
 def close_pool() -> None:

@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.code._code import _after_failure
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.code.budget import TimeBudget
 from grpo_verifiers.code.guest.names import unknown_names
 from grpo_verifiers.code.levels import choose, level_problems
-from grpo_verifiers.code.pool import shared_pool
+from grpo_verifiers.code.pool import blame_for_box, shared_pool
 from grpo_verifiers.code.question import pack_tests, unpack_kind, unpack_tests
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.run import ProgramRun
@@ -161,7 +160,7 @@ async def code_steps(
     try:
         rows = await asyncio.wrap_future(shared_pool().submit(work))
     except BoxError as error:
-        return await _after_failure(error, level, highest, ())
+        return await blame_for_box(error, level, highest, ())
     scores = [_share([row[at] for row in rows]) for at in range(program.whole)] + [None] * program.cut
     for at, (start, end) in enumerate(program.spans):
         if _IDLE.match(completion_text[start:end].strip()):
