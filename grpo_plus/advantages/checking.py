@@ -16,6 +16,11 @@ from grpo_verifiers.registry import is_reference
 def check_advantage_kwargs(name: str, kwargs: Mapping[str, Any] | None, base: Path | None = None) -> list[str]:
     """Every problem of choosing an estimator by that name with those keywords; an empty list when there is none.
 
+    >>> check_advantage_kwargs("zscore", {"eps": 1e-6})
+    []
+    >>> print(check_advantage_kwargs("zscore", {"epsilon": 1e-6})[0].split("?")[0])
+    advantage estimator 'zscore': unknown keyword 'epsilon'. Did you mean 'eps'
+
     Args:
         name: a name or reference.
         kwargs: its keywords.
@@ -43,7 +48,11 @@ def keyword_problems(estimator: Estimator, given: Any, base: Path | None = None)
 
 
 def parameters_of(estimator: Estimator) -> dict[str, inspect.Parameter]:
-    """The keywords an estimator takes, those of spreading steps onto tokens included."""
+    """The keywords an estimator takes, those of spreading steps onto tokens included.
+
+    >>> sorted(parameters_of(get_advantage("zscore")))
+    ['ddof', 'eps', 'scale']
+    """
     return keywords_of(_with_all_keywords(estimator))
 
 
@@ -64,6 +73,9 @@ def leaf_estimators(
 ) -> list[Estimator]:
     """The estimators that compute something: the parts of a composition, otherwise the one itself.
 
+    >>> [part.name for part in leaf_estimators("mix", {"parts": {"rloo": 1.0, "process": 0.5}})]
+    ['rloo', 'process']
+
     Whether step scores are needed, or groups of several, is a question to each of them.
     """
     estimator = estimator_of(name, base)
@@ -74,6 +86,9 @@ def leaf_estimators(
 
 def anchor_parts(kwargs: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """Keywords of a composition with relative ``./file.py:attr`` parts made absolute, for use from any folder.
+
+    >>> anchor_parts({"parts": {"./mine.py:ranks": 1.0, "zscore": 0.5}}, Path("/runs"))
+    {'parts': {'/runs/mine.py:ranks': 1.0, 'zscore': 0.5}}
 
     Keywords without parts stay as they are.
     """

@@ -18,6 +18,12 @@ POSITIONS = 4
 def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tensor) -> dict[str, float]:
     """Metrics of the advantages that an estimator gave for a table.
 
+    >>> from grpo_plus.advantages import compute_advantages, get_advantage
+    >>> table = RewardTable.of([1, 0, 1, 1], groups=[0, 0, 1, 1])
+    >>> metrics = advantage_metrics(get_advantage("rloo"), table, compute_advantages("rloo", table))
+    >>> metrics["advantages/dead_group_fraction"]
+    0.5
+
     Args:
         estimator: which one.
         table: what it looked at.

@@ -64,6 +64,14 @@ def register_advantage(
 ) -> Callable[[F], F]:
     """Register an advantage estimator; the function itself stays as it is.
 
+    >>> from grpo_plus.advantages import RewardTable, compute_advantages
+    >>> @register_advantage("doc_doubled")
+    ... def doubled(table: RewardTable, *, factor: float = 2.0):
+    ...     return factor * table.totals()
+    >>> compute_advantages("doc_doubled", RewardTable.of([1, 0]))
+    tensor([2., 0.])
+    >>> advantages.unregister("doc_doubled")
+
     Args:
         name: the name to choose it by.
         per: what the function returns one value for: (N,), (S,) or (N, T). Step values are put onto tokens by one
@@ -95,6 +103,9 @@ def register_advantage(
 
 def get_advantage(name: str, base: Path | None = None) -> Estimator:
     """The estimator of that name or reference.
+
+    >>> get_advantage("rloo").name
+    'rloo'
 
     Args:
         name: a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.

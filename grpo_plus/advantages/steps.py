@@ -12,6 +12,10 @@ from grpo_plus.advantages.validate import as_tensor, fail, first_bad, float_dtyp
 class StepScores:
     """Per-step rewards, ragged over completions.
 
+    >>> from grpo_plus.advantages import RewardTable
+    >>> len(RewardTable.of([1, 0], steps=[[(1.0, 0, 3), (None, 3, 7)], [(0.5, 0, 5)]]).steps)
+    3
+
     Attributes:
         rows: (S,) the completion each step belongs to.
         scores: (S,) score of each step; NaN: not scored.

@@ -19,6 +19,9 @@ _ALIKE = 1e-2
 def unread_weights(part: str | Estimator | Callable[..., Any], weights: Sequence[float], **keywords: Any) -> list[int]:
     """The places of the weights that could be another one of the same sign without any advantage being another one.
 
+    >>> unread_weights("zscore", [1.0, 0.5]), unread_weights("zscore", [1.0])
+    ([], [0])
+
     Tried on rewards and steps drawn at random. An estimator that cannot be run on them is not judged.
     """
     try:

@@ -12,6 +12,9 @@ from math import exp, lgamma, log
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that one of ``k`` samples is right, drawn without replacement from ``n``, of which ``c`` are right.
 
+    >>> pass_at_k(4, 2, 1), pass_at_k(4, 1, 4)
+    (0.5, 1.0)
+
     ``1 - C(n-c, k) / C(n, k)`` is unbiased for the probability under k fresh samples. It is computed as a product of
     factors between 0 and 1, since binomial coefficients overflow.
 
@@ -34,6 +37,9 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 def maj_at_k(right: Sequence[int], wrong: Sequence[int], k: int, silent: int = 0) -> float:
     """Probability that a vote among ``k`` samples, drawn without replacement, elects a right answer.
+
+    >>> maj_at_k([3], [1], 4), maj_at_k([2], [2], 4)
+    (1.0, 0.5)
 
     The expectation over all subsets of k samples is exact; in a tie every leader wins with the same probability.
     Samples without an answer do not vote, and a vote without voters elects no answer.

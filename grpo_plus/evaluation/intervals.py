@@ -35,6 +35,9 @@ class Estimate:
 def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.95) -> Estimate:
     """The mean of one number in [0, 1] for each question, with its interval.
 
+    >>> share([0.0, 1.0, 1.0, 1.0], samples=4).value
+    0.75
+
     Args:
         values: estimate of each question.
         samples: average number of samples of a question; the interval is never narrower than for that many independent
@@ -60,7 +63,11 @@ def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.9
 
 
 def mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """The mean of one number for each question, such as a score or a paired difference, with a normal interval."""
+    """The mean of one number for each question, such as a score or a paired difference, with a normal interval.
+
+    >>> mean([0.25, 0.75]).value
+    0.5
+    """
     questions = _count(values)
     middle = sum(values) / questions
     if questions == 1:

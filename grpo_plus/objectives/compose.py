@@ -83,7 +83,13 @@ def check_objective(
     base: Path | None = None,
     use_bias_correction_kl: bool = True,
 ) -> list[str]:
-    """Every problem of a composition; empty where there is none. Arguments as for `compose_objective`."""
+    """Every problem of a composition; empty where there is none. Arguments as for `compose_objective`.
+
+    >>> check_objective("dapo", {"epsilon_high": 0.28}, beta=0.0)
+    []
+    >>> print(check_objective("dapo", {"epsilon_hihg": 0.28}, beta=0.0)[0].split("?")[0])
+    the objective 'dapo': unknown keyword 'epsilon_hihg'. Did you mean 'epsilon_high'
+    """
     _, problems = compose_objective(
         name,
         kwargs,

@@ -62,6 +62,16 @@ def register_objective(
 ) -> Any:
     """Register a function as an objective, or as a piece of one.
 
+    >>> from grpo_plus.objectives import build_objective
+    >>> @register_objective("doc_plain", formula="−A·log p")
+    ... def plain(batch):
+    ...     return -batch.advantages * batch.logps
+    >>> print(build_objective("doc_plain", beta=0.0).formula())
+    objective doc_plain
+      L = −A·log p
+      loss = reduce(L), reduce = Σ_t / tokens
+    >>> objectives.unregister("doc_plain")
+
     A whole objective is called as ``fn(batch, *, keywords)`` with a `TokenBatch` and returns the loss of every token,
     (B, T), to be minimised; or a pair of that and a mapping of metric names to tensors of the same shape. A ratio is
     called as ``fn(batch)``, a surrogate as ``fn(batch, ratio)`` (what it returns is maximised), a KL estimator as

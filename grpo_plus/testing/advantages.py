@@ -29,6 +29,8 @@ _SLACK = 1e-9
 def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords: Any) -> None:
     """Put an advantage estimator through the whole contract.
 
+    >>> check_advantage("rloo")
+
     Args:
         part: a name or reference, an `Estimator`, or a function (per completion and group-relative, unless it is
             registered otherwise).
@@ -41,7 +43,11 @@ def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords:
 
 
 def advantage_checks() -> list[Check[Subject]]:
-    """The checks of the contract of advantage estimators."""
+    """The checks of the contract of advantage estimators.
+
+    >>> [check.name for check in advantage_checks()][:2]
+    ['shape_and_dtype', 'float64']
+    """
     return KIT.checks()
 
 

@@ -30,6 +30,8 @@ _NEAR = 0.05
 def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, **keywords: Any) -> None:
     """Put an objective through the whole contract.
 
+    >>> check_objective("dapo")
+
     Args:
         part: a name or reference, or a function ``(batch, *, keywords)`` (registered or not).
         beta: the coefficient of the KL term.
@@ -42,7 +44,11 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
 
 
 def objective_checks() -> list[Check[Subject]]:
-    """The checks of the contract of objectives."""
+    """The checks of the contract of objectives.
+
+    >>> [check.name for check in objective_checks()][:2]
+    ['shape_and_dtype', 'float64']
+    """
     return KIT.checks()
 
 

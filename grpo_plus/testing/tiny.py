@@ -47,6 +47,10 @@ ARCHITECTURES = tuple(sorted(_EXTRA))
 def make_tiny_tokenizer(vocab: str = PRINTABLE) -> "PreTrainedTokenizerFast":
     """A tokenizer with one token a character, special tokens and a ChatML template.
 
+    >>> tokenizer = make_tiny_tokenizer()
+    >>> tokenizer.decode(tokenizer("2 + 2 = 4")["input_ids"])
+    '2 + 2 = 4'
+
     Args:
         vocab: the ASCII characters it knows; any other becomes the unknown token.
     """

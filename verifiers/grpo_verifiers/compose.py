@@ -23,12 +23,20 @@ Named = tuple[str, Verdict]
 
 
 def all_of(*parts: Part, label: str | None = None) -> Verifier:
-    """The lowest score of the parts: what counts only if everything holds. Decided by any score of 0 or less."""
+    """The lowest score of the parts: what counts only if everything holds. Decided by any score of 0 or less.
+
+    >>> all_of("exact", "numeric").verify("4.0", answer="4").score
+    0.0
+    """
     return _Extreme("all_of", _made(parts), label)
 
 
 def any_of(*parts: Part, label: str | None = None) -> Verifier:
-    """The highest score of the parts: one way of being right is enough. Decided by any score of 1 or more."""
+    """The highest score of the parts: one way of being right is enough. Decided by any score of 1 or more.
+
+    >>> any_of("exact", "numeric").verify("4.0", answer="4").score
+    1.0
+    """
     return _Extreme("any_of", _made(parts), label)
 
 
@@ -36,6 +44,9 @@ def weighted(
     parts: Mapping[Any, float] | Sequence[Part], weights: Sequence[float] | None = None, *, label: str | None = None
 ) -> Verifier:
     """The weighted sum of the parts that apply; not divided by anything, as TRL adds rewards.
+
+    >>> weighted({"numeric": 1.0, "think_format": 0.5}).verify("<think>2 + 2</think>4", answer="4").score
+    1.5
 
     Args:
         parts: verifier to weight, or a list of verifiers.
@@ -58,6 +69,9 @@ def weighted(
 
 def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:
     """``then`` counts only where ``gate`` passes: ``gated("math", "think_format")`` pays for format on right answers.
+
+    >>> gated("numeric", "think_format").verify("<think>2 + 2</think>5", answer="4").score
+    0.0
 
     Where the gate scores below ``threshold`` the score is 0, with the gate's status. Where the gate does not apply,
     neither does the whole.

@@ -39,6 +39,9 @@ class Status(StrEnum):
 class Step:
     """The score of one reasoning step.
 
+    >>> Verdict(0.5, steps=(Step(0, 4, 1.0), Step(4, 9, 0.0))).steps[1].score
+    0.0
+
     Attributes:
         start: offset of its first character in the completion as sampled.
         end: one past its last character; past the end of the completion it means the end.
@@ -63,6 +66,9 @@ class Step:
 @dataclass(frozen=True)
 class Verdict:
     """One completion's score, how it came about, and why.
+
+    >>> Verdict(1.0).status, Verdict(0.4).status, Verdict(None).status
+    (<Status.CORRECT: 'correct'>, <Status.PARTIAL: 'partial'>, <Status.NOT_APPLICABLE: 'not_applicable'>)
 
     Attributes:
         score: None leaves the completion out of the group's statistics; reserved for "does not apply" and for

@@ -196,6 +196,9 @@ def get_verifier(
 ) -> Verifier:
     """Find a verifier and configure it.
 
+    >>> get_verifier("exact").verify("<think>5?</think>4", answer="4").score
+    1.0
+
     Args:
         name: a registered name, a reference (``package.module:attr``, ``./file.py:attr``), or the thing itself.
         base: folder that a relative ``./file.py`` starts from.

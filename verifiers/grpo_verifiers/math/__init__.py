@@ -108,14 +108,21 @@ def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str
 
 
 def check_gold(answer: Any, **options: Any) -> "GoldProblem | None":
-    """What is wrong with a gold answer; None when it accepts itself. Takes the options of :func:`math`."""
+    """What is wrong with a gold answer; None when it accepts itself. Takes the options of :func:`math`.
+
+    >>> check_gold("1/2")
+    """
     from grpo_verifiers.math.golds import problem_of
 
     return problem_of(answer, options_of(**options))
 
 
 def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
-    """Check a column of gold answers: each must be readable and accept itself. Takes the options of :func:`math`."""
+    """Check a column of gold answers: each must be readable and accept itself. Takes the options of :func:`math`.
+
+    >>> check_golds(["4", "1/2"]).ok
+    True
+    """
     from grpo_verifiers.math.golds import check_answers
 
     return check_answers(answers, options_of(**options))
@@ -146,6 +153,9 @@ def math(
     think: TagName | None = "think",
 ) -> Verdict:
     """True if the completion's final answer is the gold answer.
+
+    >>> math("The answer is $0.5$.", "1/2").score
+    1.0
 
     Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but the algebra
     system behind the rest is not bounded.

@@ -66,6 +66,9 @@ def math_steps(
 ) -> Verdict:
     """Check the equations that each step states: 1 if all hold, 0 if one does not, not scored where there is none.
 
+    >>> math_steps("3 * 3 = 8", "3 * 3 = 8").score
+    0.0
+
     A step states nothing with an equation whose sides are alike (``1 = 1``, ``x + 0 = x``), with one that the prompt
     has, or that holds and has been stated before, with one that depends on letters and is no identity (``x = 5``
     may be a condition), and where words make a side unsure ("half of 10 = 5"). What stands outside of all steps

@@ -29,6 +29,9 @@ def step_verdict(
 ) -> Verdict:
     """A verdict with steps, whose score is made of theirs.
 
+    >>> step_verdict([(0, 4), (4, 9)], [1.0, 0.5], "mean").score
+    0.75
+
     Args:
         spans: of the steps, character offsets into ``completion_text``.
         scores: one a step; None for a step that states nothing that can be judged, which is left out.

@@ -45,6 +45,9 @@ def without_specials(text: str) -> str:
 def segment(text: str, by: str = "newline") -> list[Span]:
     """The steps of a text.
 
+    >>> segment("2 + 2 is 4. So it is 4.", "sentence")
+    [(0, 12), (12, 23)]
+
     Args:
         text: a completion, with special tokens or without.
         by: the name of a segmenter or a reference to a function from a text to spans; such a function gets the text as

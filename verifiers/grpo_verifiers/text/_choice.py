@@ -43,6 +43,9 @@ def choice(
 ) -> Verdict:
     r"""Score 1 where the completion, outside its thinking, declares the right letter and no other.
 
+    >>> choice("The answer is (B).", "B").score, choice("A or B", "B").score
+    (1.0, 0.0)
+
     A declaration is a letter in ``\boxed{…}`` or ``<answer>…</answer>``, after "answer is" and its like, before "is the
     correct answer", or a text that is nothing but an option. All of them are collected: "A or B", two boxes, or a first
     answer that a second one contradicts score 0.

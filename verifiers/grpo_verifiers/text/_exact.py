@@ -31,6 +31,9 @@ def exact(
 ) -> Verdict:
     """Score 1 where the completion, outside its thinking, is the answer and nothing else.
 
+    >>> exact("<think>5?</think> 4 ", "4").score, exact("It is 4.", "4").score
+    (1.0, 0.0)
+
     Args:
         completion: the text to check.
         answer: the expected text or number; a list accepts any of its members. An empty one excludes the row.

@@ -39,6 +39,9 @@ def json_schema(
 ) -> Verdict:
     """Score 1 where the completion, outside its thinking, is JSON that satisfies the schema.
 
+    >>> json_schema('{"n": 1}', {"type": "object", "required": ["n"]}).score
+    1.0
+
     The JSON is the last fenced block marked ``json``, else the last one not marked at all, else the whole text. It is
     read strictly:
     duplicate keys, NaN, infinities and numbers beyond a float are rejected. References of a schema are resolved within

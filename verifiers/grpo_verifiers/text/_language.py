@@ -24,6 +24,9 @@ def _option_problems(*, language: str) -> list[str]:
 def language(completion: str, prompt: Any = None, *, language: str = "prompt") -> Verdict:
     """Score the share of letters that are written in the expected script.
 
+    >>> language("The answer is four.", language="en").score
+    1.0
+
     The language-consistency reward of DeepSeek-R1 (arXiv 2501.12948, section 2.3.2), judged by script: it tells Chinese
     from English, not French from English. In maths and code, Latin and Greek letters are identifiers and do not
     count; other scripts do, so that a ``$…$`` is no place to hide. A text without letters scores 0.

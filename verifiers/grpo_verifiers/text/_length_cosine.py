@@ -21,6 +21,9 @@ def length_cosine(
 ) -> Verdict:
     r"""Score ``longest + (shortest - longest) / 2 · (1 + cos(π · min(1, tokens / max_len)))``.
 
+    >>> length_cosine("word", [1, 2], max_len=4).score
+    0.5
+
     The schedule of Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix
     C.1), for length alone. It ends at ``max_len`` and stays there: an unclamped cosine climbs again and pays for
     rambling.

@@ -22,6 +22,9 @@ def length_kimi(
 ) -> list[Verdict]:
     """Score ``0.5 - (tokens - shortest) / (longest - shortest)`` within each prompt's group: 0.5 down to -0.5.
 
+    >>> [verdict.score for verdict in length_kimi(["short", "longer"], ["q", "q"], [[1], [1, 2, 3]])]
+    [0.5, -0.5]
+
     Kimi Team, "Kimi k1.5" (arXiv 2501.12599), section 2.3.3. A group of one length, or of one completion, scores 0.
     Completions are grouped by equal prompts, never over the batch; a group that a distributed run splits over ranks
     is scored rank by rank.

@@ -26,6 +26,9 @@ def length_overlong(
 ) -> Verdict:
     """Score 0 up to ``max_len - cache`` tokens, then linearly down to ``max_penalty`` at ``max_len`` and beyond.
 
+    >>> length_overlong("word", [1, 2, 3], max_len=4, cache=2).score
+    -0.5
+
     Yu et al., "DAPO" (arXiv 2503.14476), equation 13. The penalty never grows past ``max_penalty``, however long the
     completion.
 

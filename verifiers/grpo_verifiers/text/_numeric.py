@@ -44,6 +44,9 @@ def numeric(
 ) -> Verdict:
     r"""Score 1 where ``|value - answer| <= max(abs_tol, rel_tol · |answer|)``, computed exactly.
 
+    >>> numeric("The answer is 1,000.", "1e3").score, numeric("0.33", "1/3", rel_tol=0.02).score
+    (1.0, 1.0)
+
     The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
     sign, thousands separators, an exponent, one division ("3/4"), and signs of currency or percent around them, which
     are dropped on both sides: "10%" is 10. Infinity and NaN are no numbers, and neither is anything of more than

@@ -21,6 +21,9 @@ def regex(
 ) -> Verdict:
     r"""Score 1 where the pattern matches the completion outside its thinking.
 
+    >>> regex("Answer: 42", pattern="Answer: [0-9]+").score
+    1.0
+
     A pattern that backtracks without end runs into the verifier's deadline and scores 0 as a timeout.
 
     Args:

@@ -28,6 +28,9 @@ def repetition(
 ) -> Verdict:
     """Score ``max_penalty · (1 - distinct n-grams / n-grams)``: 0 without a repeat, towards ``max_penalty`` for a loop.
 
+    >>> repetition("yes yes yes yes yes").score < repetition("one two three four").score
+    True
+
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix C.2). Texts shorter
     than one n-gram score 0. Takes linear time and memory, whatever ``n``.
 

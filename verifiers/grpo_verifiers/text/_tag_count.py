@@ -20,6 +20,9 @@ def _option_problems(*, tags: Sequence[str], **_: bool) -> list[str]:
 def tag_count(completion: str, *, tags: Sequence[TagName] = ("think", "answer"), prefilled: bool = False) -> Verdict:
     """Score the share of required tags that occur exactly once and stand in order.
 
+    >>> tag_count("<think>2 + 2</think>4").score
+    0.5
+
     Two tags make four: ``<think>``, ``</think>``, ``<answer>``, ``</answer>``. A repeated tag earns nothing, and of
     those out of order only the longest ordered selection counts. What stands between the tags is not looked at: use
     ``think_format`` for that, and keep this one's weight small.

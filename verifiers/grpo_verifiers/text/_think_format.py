@@ -25,6 +25,9 @@ def think_format(
 ) -> Verdict:
     """Score 1 for ``<think>reasoning</think>answer``, 0 for anything else.
 
+    >>> think_format("<think>2 + 2</think>4").score, think_format("4").score
+    (1.0, 0.0)
+
     Each tag must occur exactly once, nothing may stand before the first, and both parts must hold something visible:
     an empty section, a second ``</think>``, or spaces that only look like an answer do not pass.
 
