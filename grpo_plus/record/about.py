@@ -7,6 +7,8 @@ import socket
 from typing import Any
 
 from grpo_plus import __version__
+from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import SCHEMA, plain
 from grpo_plus.training.run import Run
 from grpo_verifiers.redaction import redact as without_secrets
@@ -37,9 +39,8 @@ def about(trainer: Run) -> dict[str, Any]:
 
 def parts(trainer: Run) -> dict[str, Any]:
     """The estimator, objective, verifiers, engine and rollout that run, by name, keywords and formula."""
-    from grpo_plus.recipe.advantage import equivalent_advantage
-
     args = trainer.args
+    recipe = recipe_of(args)
     if trainer.estimator is None:
         name, keywords = equivalent_advantage(args)
         advantage = {"name": name, "keywords": keywords, "formula": "", "host": True}
@@ -67,8 +68,8 @@ def parts(trainer: Run) -> dict[str, Any]:
                 "rewards": rewards,
                 "verifiers": verifiers,
                 "eval_verifiers": evaluating,
-                "engine": getattr(args, "engine", "stock"),
-                "rollout": getattr(args, "rollout", "stock"),
+                "engine": recipe.engine,
+                "rollout": recipe.rollout,
             }
         )
     )
