@@ -1,4 +1,7 @@
-"""The command line: one file a command, found by name so that ``--help`` costs no import of torch."""
+"""The command line: each command is a module that is imported by name, so ``--help`` does not import torch.
+
+Modules with an underscore are helpers of the commands.
+"""
 
 import importlib
 import logging
@@ -16,11 +19,11 @@ from grpo_verifiers.redaction import RedactedError, redact_text
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and what it needs",
     "train": "train a model from a YAML file",
-    "eval": "say how good a model is on a dataset: pass@k and majority@k with intervals",
+    "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
-    "plan": "say how much memory a run takes, and which settings fit a card",
+    "plan": "estimate the memory of a run, and find settings that fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
-    "plugins": "list every estimator, objective and verifier there is, and where each comes from",
+    "plugins": "list every estimator, objective and verifier, and its source",
     "export": "write a run's adapter, or the model with the adapter folded in",
     "report": "write one HTML page about a run, or about several side by side",
     "verify": "score a file of completions with a verifier",
@@ -40,9 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
-    if not sys.warnoptions:  # TRL itself sets options that transformers calls deprecated, whatever a config says
+    if not sys.warnoptions:  # TRL itself sets options that transformers has deprecated
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    # On a CPU it asks every command, whatever it does, to install a package with faster kernels.
+    # On a CPU it advises in every command to install a package with faster kernels.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
@@ -71,7 +74,7 @@ def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: 
 
 
 def _fault(error: BaseException) -> str:
-    """What to say of an exception that a plug-in has raised; empty when it is none's fault."""
+    """The message for an exception from a plug-in; empty for any other."""
     if not plugin_traceback(error):
         return ""
     ends = "ends the program" if isinstance(error, SystemExit) else "failed"
@@ -95,4 +98,4 @@ def usage() -> str:
 
 
 class UserError(RedactedError):
-    """Something the user can put right: printed as one message, without a traceback."""
+    """A mistake that the user can correct: printed as one message, without a traceback."""

@@ -14,10 +14,10 @@ NO_MODEL = "model_name_or_path is missing: name a model on the hub or a folder."
 
 
 def load_rows(name: str, config: str | None = None, *, streaming: bool = False, base: Path | None = None) -> Any:
-    """Splits by name, from a file, a folder of files or saved dataset, a function by reference, or the hub.
+    """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub.
 
     Raises:
-        UserError: there is no such file, or it cannot be read.
+        UserError: the dataset does not exist or cannot be read.
     """
     from datasets import DatasetDict, load_dataset, load_from_disk
 
@@ -37,13 +37,13 @@ def load_rows(name: str, config: str | None = None, *, streaming: bool = False, 
         return load_dataset(str(path), name=config, streaming=streaming)
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
-        if isinstance(error, StopIteration):  # what the reader says of a file without a line
+        if isinstance(error, StopIteration):  # the reader's error for an empty file
             raise UserError(f"the dataset {where} holds no rows.") from error
         raise UserError(f"the dataset {where} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def call_reference(field: str, name: str, base: Path | None) -> Any:
-    """What the function that ``name`` refers to returns; the main process calls it first, the others find its files."""
+    """Call the function that ``name`` refers to; the main process is first, and the others find its files."""
     from accelerate import PartialState
 
     try:
@@ -103,7 +103,7 @@ def _made(name: str, base: Path | None) -> Any:
 
 
 def _local(name: str, base: Path | None) -> Path | None:
-    """The path that a name means, first from the config's folder, then from the working directory."""
+    """The local path of a name, first in the config's folder, then in the working directory."""
     for folder in (base, Path.cwd()):
         if folder is not None and (path := (folder / Path(name).expanduser())).exists():
             return path
@@ -114,10 +114,10 @@ def _local(name: str, base: Path | None) -> Path | None:
 
 
 def check_rows(rows: Any, args: Any) -> None:
-    """Whether the training rows fill a generation batch: the sampler drops what does not, and would train on nothing.
+    """Check that the training rows fill a generation batch: the sampler drops an incomplete one.
 
     Raises:
-        UserError: says how many there are and how many it takes.
+        UserError: there are too few rows.
     """
     if not hasattr(rows, "__len__"):
         return

@@ -1,4 +1,4 @@
-"""Fields of dataclasses as their source declares them, without importing it: the host takes seconds to import."""
+"""Fields of dataclasses, parsed from source: importing the host takes seconds."""
 
 import ast
 import re
@@ -18,11 +18,11 @@ class Declared:
     """One field of a dataclass.
 
     Attributes:
-        name: of the field.
-        kind: its annotation, as written.
-        default: as a user would write it in a YAML file; "unset" for None.
-        help: of its metadata; empty where there is none.
-        section: the heading that the docstring of its class puts it under, or an empty text.
+        name: name of the field.
+        kind: annotation in the source.
+        default: default in YAML; "unset" for None.
+        help: help text of its metadata, or an empty text.
+        section: its heading in the docstring of the class, or an empty text.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Declared:
 
 @lru_cache
 def declared(path: Path, name: str) -> dict[str, Declared]:
-    """The fields that the class ``name`` of a source file declares itself; empty where the file or class is missing."""
+    """The fields that a class in a source file declares; empty if the file or class is missing."""
     if not path.is_file():
         return {}
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -53,7 +53,7 @@ def declared(path: Path, name: str) -> dict[str, Declared]:
 
 
 def _sections(docstring: str) -> Iterator[tuple[str, str]]:
-    """Each parameter that a docstring describes, with the ``> heading`` that it stands under."""
+    """Each parameter of a docstring with its ``> heading``."""
     section, lines = "", docstring.splitlines()
     for line, after in pairwise([*lines, ""]):
         heading, parameter = _SECTION.match(line), _PARAMETER.match(line)
@@ -64,7 +64,7 @@ def _sections(docstring: str) -> Iterator[tuple[str, str]]:
 
 
 def _constants(found: ast.ClassDef) -> dict[str, str]:
-    """Names that the class assigns a literal, with all their values: which one holds may depend on the machine."""
+    """Names with literal values in the class body, with all their values: the machine may decide between them."""
     values: dict[str, list[str]] = {}
     for node in ast.walk(found):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
@@ -110,7 +110,7 @@ def _text(node: ast.expr, constants: dict[str, str]) -> str:
 
 
 def as_written(value: Any) -> str:
-    """A value in the words of a YAML file; None is an option left unset."""
+    """A value in YAML; None is "unset"."""
     if value is None:
         return "unset"
     return str(value).lower() if isinstance(value, bool) else str(value)

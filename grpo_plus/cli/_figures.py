@@ -1,4 +1,4 @@
-"""The few figures of a log entry that say how a run is going, as words."""
+"""The main figures of a log entry as words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ BARS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Figures:
-    """One entry of the log; what it did not hold is None.
+    """The figures of a log entry; None for missing ones.
 
     Attributes:
         reward: mean reward.
-        dead: share of groups that teach nothing: every advantage is 0, or, with TRL's own, every reward is equal.
+        dead: share of dead groups: every advantage is 0, or, with TRL's estimator, all rewards are equal.
         length: mean completion length in tokens.
-        cut: share of completions that were cut off.
-        saved: share of the update's tokens that the engine did without.
-        loss: of the objective.
-        kl: to the reference policy.
-        tokens: all tokens seen so far.
-        parts: mean seconds of an optimizer step, by part; empty when it was not logged.
+        cut: share of completions that ran out of tokens.
+        saved: share of the update's tokens that the engine saved.
+        loss: loss of the objective.
+        kl: KL divergence to the reference policy.
+        tokens: number of tokens so far.
+        parts: mean seconds of an optimizer step, by part.
     """
 
     reward: float | None = None
@@ -66,7 +66,7 @@ class Figures:
         return ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in self.parts.items())
 
     def words(self) -> list[str]:
-        """What is known, each figure with its name."""
+        """The figures with their names."""
         length = None if self.length is None else f"length {self.length:.0f}"
         if length and self.cut:
             length += f" ({self.cut:.0%} cut off)"
@@ -98,7 +98,7 @@ def sparkline(values: list[float], width: int = 24) -> str:
     low, high = min(shown, default=0.0), max(shown, default=0.0)
     if high <= low:
         return BARS[0] * len(shown)
-    spread = high / 2 - low / 2  # halves, for the difference of the largest numbers is none
+    spread = high / 2 - low / 2  # halve first: high - low may overflow
     shares = ((value / 2 - low / 2) / spread for value in shown)
     return "".join(BARS[min(int(share * len(BARS)), len(BARS) - 1)] for share in shares)
 

@@ -1,6 +1,6 @@
-"""The help of ``grpo-plus train``: our options by topic, what is set every day, and all the rest on request.
+"""The help of ``grpo-plus train``: our options by topic, common options, and all others on request.
 
-Everything is read from the sources of the classes that make up the command line, so that no help waits for torch.
+Everything is read from the sources of the argument classes, so the help does not import torch.
 """
 
 import argparse
@@ -18,23 +18,23 @@ from grpo_plus.cli._declared import Declared, declared
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
-    "advantage (what the rewards of a group amount to)": ("advantage", "advantage_kwargs"),
-    "objective (what is maximised)": ("objective", "objective_kwargs"),
-    "verifiers (what rewards a completion)": (
+    "advantage (from the rewards of a group)": ("advantage", "advantage_kwargs"),
+    "objective (the maximised quantity)": ("objective", "objective_kwargs"),
+    "verifiers (rewards of a completion)": (
         "verifiers",
         "verifier_column",
         "plugins",
         "reward_funcs",
         "reward_model_name_or_path",
     ),
-    "what is drawn": ("rollout", "rollout_rows"),
+    "sampling": ("rollout", "rollout_rows"),
     "engine (how the update runs)": ("engine", "engine_tokens_per_pass"),
     "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
     "evaluation": ("eval_verifiers", "measure", "eval_strategy"),
     "record and report": ("record", "report_steps"),
     "prompt and run": ("prompt", "overwrite_output_dir", "resume_from_checkpoint", "next_steps", "torch_threads"),
 }
-"""Our options, with those of TRL that belong to them; those of ours that are missing here get a topic of their own."""
+"""Our options with related ones of TRL; options of ours that are missing here get their own topic."""
 
 DAILY: Mapping[str, str] = {
     "model_name_or_path": "A name on the hub, folder, or function.",
@@ -55,7 +55,7 @@ DAILY: Mapping[str, str] = {
     "seed": "Of everything random.",
     "use_cpu": "Train on the CPU.",
 }
-"""Options of TRL and transformers that most configs set, in few words."""
+"""Common options of TRL and transformers, with short help texts."""
 
 _BESIDE_OURS: Mapping[str, str] = {
     "load_in_4bit": "Hold the base in 4 bits (NF4) and train adapters.",
@@ -64,24 +64,24 @@ _BESIDE_OURS: Mapping[str, str] = {
     "eval_strategy": "When to evaluate: no, steps or epoch.",
     "resume_from_checkpoint": "A folder, or last or auto: the newest one.",
 }
-"""The same for those that stand beside ours."""
+"""Short help texts for options of TRL among ours."""
 
 _WIDEST = 110
 
 
 def show(prog: str, *, everything: bool) -> int:
-    """Print the help; returns the exit code. A reader that leaves early, such as ``head``, is no error."""
+    """Print the help, and return the exit code; a closed pipe, as with ``head``, is no error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the host writes in Greek, too
+        sys.stdout.reconfigure(errors="replace")  # the host's help has Greek letters
     try:
         print(text(prog, everything=everything), flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the exit reports the pipe
     return 0
 
 
 def text(prog: str, *, everything: bool) -> str:
-    """The help as one text, as wide as the terminal."""
+    """The help text for the width of the terminal."""
     parser = argparse.ArgumentParser(
         prog=prog,
         usage=f"{prog} config.yaml [--any.option VALUE ...]",
@@ -126,7 +126,7 @@ def our_options() -> dict[str, Declared]:
 
 
 def host_options() -> dict[str, Declared]:
-    """The options of TRL and transformers, as the last class of a line of heirs declares each."""
+    """The options of TRL and transformers; a subclass overrides its base."""
     found: dict[str, Declared] = {}
     for sources, fallback in ((_trl.CONFIG_SOURCES, "training"), (_trl.SCRIPT_SOURCES, "model and data")):
         for package, path, owner in sources:
@@ -137,7 +137,7 @@ def host_options() -> dict[str, Declared]:
 
 
 def _by_section(host: Mapping[str, Declared], shown: set[str]) -> dict[str, list[Declared]]:
-    """What is left, under the headings of TRL's and transformers' own documentation: TRL's first, it is nearer."""
+    """The other options under the headings of TRL's and transformers' own documentation, TRL's first."""
     sections: dict[str, list[Declared]] = {}
     for name, field in sorted(host.items(), key=lambda item: not item[1].section.startswith("Parameters that")):
         if name not in shown:
@@ -147,7 +147,7 @@ def _by_section(host: Mapping[str, Declared], shown: set[str]) -> dict[str, list
 
 
 def _metavar(kind: str) -> str:
-    """What stands for an option's value."""
+    """The placeholder of an option's value."""
     if "list[" in kind:
         return "A ..."
     if "dict" in kind:
@@ -159,7 +159,7 @@ def _metavar(kind: str) -> str:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Options in one column and their help in another, as wide as the terminal but no wider than reads well."""
+    """Options in one column, help in another, at most 110 characters wide."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=25, width=min(shutil.get_terminal_size().columns - 1, _WIDEST))

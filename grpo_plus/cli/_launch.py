@@ -1,4 +1,4 @@
-"""Several processes through ``accelerate launch``: each comes back to the train command without launch arguments."""
+"""Start several processes through ``accelerate launch``: each runs the train command without launch arguments."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
-    """Start the ranks, and give their exit code."""
+    """Start the ranks, and return their exit code."""
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -25,7 +25,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     os.environ[LAUNCHED] = "1"
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
     chosen = launch_command_parser().parse_args(given)
-    # Torch's launcher would end the ranks 30 seconds after these, which may not be enough for a step and a checkpoint.
+    # Torch's launcher kills the ranks 30 seconds after a signal it handles: too early for a step and a checkpoint.
     chosen.signals_to_handle = "SIGHUP,SIGQUIT"
     if (parsed.processes or 1) > 1:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
@@ -42,7 +42,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _passed_on() -> Iterator[list[int]]:
-    """Send signals on to the ranks, which save and end; gives the list of those that came."""
+    """Forward signals to the ranks, which save and exit; yields the list of received signals."""
     import psutil  # type: ignore[import-untyped]  # comes with accelerate
 
     heard: list[int] = []
@@ -64,7 +64,7 @@ def _passed_on() -> Iterator[list[int]]:
 
 
 def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
-    """Have several CPU ranks started as several GPU ranks are: accelerate's own way is MPI, and one rank without it."""
+    """Start CPU ranks like GPU ranks: accelerate would use MPI, or a single rank without it."""
     import torch
 
     from grpo_plus.recipe.options import read_yaml

@@ -1,4 +1,4 @@
-"""argparse in the manner of this command line: one message instead of a usage, with the nearest option there is."""
+"""argparse with one message instead of the usage, and with the nearest option for a mistyped one."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from grpo_verifiers.errors.messages import nearest
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser of one command: no abbreviations, and what is wrong is a `UserError`."""
+    """A parser of one command, without abbreviations; its errors are `UserError`."""
 
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **keywords})
@@ -30,6 +30,6 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(given, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Raise what the command line prints."""
+        """Raise the message for the command line."""
         end = "" if message.endswith("?") else "."
         raise UserError(f"{message}{end} {self.prog} --help lists all options.")

@@ -1,4 +1,4 @@
-"""How a run is going, on the terminal: a live display, or one line a log entry where there is no terminal."""
+"""The progress of a run: a live display on a terminal, elsewhere one line for each log entry."""
 
 import functools
 import os
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from grpo_plus._trl import Host
 
 REFRESH = 2
-"""Pictures a second: enough for a clock, too few to be felt in training."""
+"""Updates a second: enough for a clock, and cheap."""
 
 
 def _never_fatal(method: Callable[..., None]) -> Callable[..., None]:
-    """A display that fails is switched off; training goes on."""
+    """Switch a failing display off; training continues."""
 
     @functools.wraps(method)
     def guarded(self: "ProgressDisplay", *arguments: Any, **keywords: Any) -> None:
@@ -31,7 +31,7 @@ def _never_fatal(method: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             method(self, *arguments, **keywords)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong in drawing, it is not worth a run
+        except Exception as error:  # noqa: BLE001 - a display must not end a run
             self.broken = True
             self.close()
             print(f"The progress display failed and is off now ({type(error).__name__}: {error}).", file=sys.stderr)
@@ -40,14 +40,14 @@ def _never_fatal(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class ProgressDisplay(TrainerCallback):
-    """Replaces the trainer's own bar; only the main process shows anything.
+    """Replaces the trainer's own bar, on the main process.
 
-    On a terminal: a bar with the time left, and below it reward, dead groups, lengths, tokens a second, what the engine
-    saves, and where a step's time goes. Elsewhere (a log file, CI, ``TERM=dumb``): one line for each log entry.
-    ``NO_COLOR`` is honoured.
+    On a terminal: a bar with the time left, and below it reward, dead groups, lengths, tokens a second, the engine's
+    savings, and the parts of a step's time. Elsewhere (a log file, CI, ``TERM=dumb``): one line for each log entry.
+    ``NO_COLOR`` is respected.
 
     Args:
-        console: where to draw; the default is standard output.
+        console: the console; default: standard output.
     """
 
     def __init__(self, console: "Console | None" = None) -> None:
@@ -67,7 +67,7 @@ class ProgressDisplay(TrainerCallback):
 
     @classmethod
     def instead_of_bar(cls, trainer: "Host") -> "ProgressDisplay | None":
-        """Put a display in the place of a trainer's bar; None with ``disable_tqdm``, which leaves plain logs."""
+        """Replace a trainer's bar by a display; None with ``disable_tqdm``, which keeps plain logs."""
         if trainer.args.disable_tqdm:
             return None
         shown = cls()
@@ -95,23 +95,23 @@ class ProgressDisplay(TrainerCallback):
 
     @_never_fatal
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """One step further."""
+        """Count the step."""
         self._step = state.global_step
         self._last = state.max_steps
 
     @_never_fatal
     def on_prediction_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Evaluation takes its time, which is no training."""
+        """Show that an evaluation runs."""
         self._phase = "evaluating"
 
     @_never_fatal
     def on_evaluate(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Training goes on."""
+        """Show that training continues."""
         self._phase = ""
 
     @_never_fatal
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        """New figures."""
+        """Show the figures of a log entry."""
         if not state.is_world_process_zero or not logs:
             return
         if any(key.startswith("eval_") for key in logs):
@@ -125,17 +125,17 @@ class ProgressDisplay(TrainerCallback):
 
     @_never_fatal
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Leave the last picture standing."""
+        """Keep the last display."""
         self.close()
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
     def abandon(self) -> None:
-        """Show the cursor again before the process ends at once, without waiting for a picture that is being drawn."""
+        """Show the cursor again before the process exits, without waiting for the drawing thread."""
         if self._live is not None:
             os.write(1, b"\x1b[?25h\n")
 
@@ -171,7 +171,7 @@ class ProgressDisplay(TrainerCallback):
         return found
 
     def _left(self) -> float | None:
-        """Seconds that the remaining steps will take, going by those of this run, evaluations included."""
+        """Estimated seconds of the remaining steps, from the steps and evaluations of this run."""
         done = self._step - self._first
         if done < 1 or self._last < self._step:
             return None
@@ -182,7 +182,7 @@ class ProgressDisplay(TrainerCallback):
 
         try:
             return self._draw()
-        except Exception as error:  # noqa: BLE001 - drawn from a thread of its own, where nobody would catch it
+        except Exception as error:  # noqa: BLE001 - it runs in its own thread, where an exception is lost
             return Text(f"step {self._step}/{self._last} (no picture: {type(error).__name__})")
 
     def _draw(self) -> "RenderableType":

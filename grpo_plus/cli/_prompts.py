@@ -1,12 +1,12 @@
-r"""The ``prompt`` mapping of a config: which column is asked, in which words, and how the answer must look.
+r"""The ``prompt`` mapping of a config: the column, the wording and the answer format of the prompt.
 
-- ``column``: the column that holds the question, or a conversation (default ``prompt``).
+- ``column``: the column with the question or the conversation (default ``prompt``).
 - ``user``: text with ``{column}`` placeholders instead of one column; ``{{`` and ``}}`` are braces, and so are those
   of LaTeX commands such as ``\boxed{}``.
 - ``system``: a system message.
 - ``template``: the name of an answer format; its instructions follow the system message.
-- ``chat``: whether the prompt is a conversation. Unset, it is one if the model has a chat template; if it has none,
-  system message and question become one text.
+- ``chat``: true makes the prompt a conversation. Unset, it is one if the model has a chat template; otherwise system
+  message and question become one text.
 """
 
 import re
@@ -37,11 +37,11 @@ KEYS = tuple(PromptSettings.__annotations__)
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """How a completion is asked to look.
+    """An answer format.
 
     Attributes:
         text: the instructions.
-        checked_by: an entry of ``verifiers`` that checks them, as YAML.
+        checked_by: the entry of ``verifiers``, in YAML, that checks them.
     """
 
     text: str
@@ -94,7 +94,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def filled(text: str, row: Mapping[str, Any]) -> str:
-    """A ``user`` text with a row's values in the place of its columns' names."""
+    """Fill a ``user`` text with the values of a row."""
 
     def piece(found: "re.Match[str]") -> str:
         if found["column"]:
@@ -110,10 +110,10 @@ def filled(text: str, row: Mapping[str, Any]) -> str:
 
 
 def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
-    """Whether the columns that the prompt is made of are there.
+    """Check that the columns of the prompt exist.
 
     Raises:
-        UserError: names the one that is not.
+        UserError: a column is missing.
     """
     columns = rows.column_names or []
     if not columns:  # a stream that does not say
@@ -129,12 +129,12 @@ def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
 
 
 def with_prompts(rows: Any, prompt: Mapping[str, Any], *, chat: bool) -> Any:
-    """Rows whose columns have become the prompt; without any setting they are left as they are.
+    """Rows with the column ``prompt`` made from their columns; unchanged if the mapping is empty.
 
     Args:
         rows: a dataset.
         prompt: the mapping.
-        chat: whether the model's tokenizer has a chat template.
+        chat: true if the model's tokenizer has a chat template.
     """
     if not prompt:
         return rows
@@ -170,7 +170,7 @@ def maker(prompt: Mapping[str, Any], *, chat: bool) -> Callable[[Mapping[str, An
 
 
 def sample(prompt: Any, tokenizer: Any, keywords: Mapping[str, Any] | None = None, limit: int = 1200) -> str:
-    """A prompt as the model reads it, cut in the middle where it is long."""
+    """A prompt as the model reads it; a long one loses its middle."""
     text = prompt
     if not isinstance(prompt, str):
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(keywords or {}))
@@ -180,5 +180,5 @@ def sample(prompt: Any, tokenizer: Any, keywords: Mapping[str, Any] | None = Non
 
 
 def opens_thinking(text: str) -> bool:
-    """Whether a prompt ends with the opening tag, so that no completion will repeat it."""
+    """True if a prompt ends with the opening tag, which completions then do not repeat."""
     return text.rstrip().endswith("<think>")

@@ -31,7 +31,7 @@ def trl_rewards() -> dict[str, Any]:
 
 
 def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list[Any]:
-    """What TRL gets as ``reward_funcs``: the reward model first, then the functions, in order."""
+    """The ``reward_funcs`` for TRL: the reward model first, then the functions, in order."""
     rewards: list[Any] = [model] if model else []
     known = trl_rewards() if names else {}
     for name in names:
@@ -55,7 +55,7 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
 
 
 def _checked(name: str, function: Any) -> Any:
-    """A reward function whose scores are checked before the host makes a tensor of them."""
+    """Wrap a reward function so that its scores are checked before the host makes a tensor of them."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
 
         @functools.wraps(function)
@@ -64,7 +64,7 @@ def _checked(name: str, function: Any) -> Any:
             try:
                 scores = await function(*arguments, **columns)
             except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-                # These would end the host's event loop, and it would wait for the scores for ever.
+                # These would end the host's event loop, which would then wait forever.
                 what = f"{type(error).__name__}: {error}".removesuffix(": ")
                 raise UserError(f"reward_funcs: {name!r} ended its call with {what}.") from error
             return _fitting(name, scores, wanted)
@@ -80,12 +80,12 @@ def _checked(name: str, function: Any) -> Any:
 
 
 def _wanted(columns: Mapping[str, Any]) -> int | None:
-    """How many scores are due; asked before the call, which may change its lists."""
+    """The number of expected scores; counted before the call, which may change its lists."""
     return len(columns["completions"]) if "completions" in columns else None
 
 
 def _fitting(name: str, scores: Any, wanted: int | None) -> Any:
-    """The scores, where the host can use them; an integer beyond all floats is infinite, and judged like that."""
+    """The scores, if the host can use them; an integer beyond the largest float becomes infinity."""
     if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
         if wanted is None or len(scores) == wanted:
             return [_in_floats(score) for score in scores]

@@ -1,4 +1,4 @@
-"""Whether what a run will save fits on the disk, and what to say when it did not."""
+"""Check that a run's checkpoints and model fit on the disk, and explain a failed write."""
 
 import errno
 import os
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.EIO)
 _NUMBER = re.compile(r"\(os error (\d+)\)")
-"""As the libraries in Rust, which write weights and tokenizers, tell it."""
+"""The error number in messages of Rust libraries, which write weights and tokenizers."""
 _TORCH = ("inline_container", "PytorchStreamWriter", "basic_ios::clear", "Parent directory")
-"""Words of torch's errors of writing, which have no number."""
+"""Words in torch's write errors, which have no number."""
 _STATES = {"sgd": 0, "adagrad": 1, "rmsprop": 1, "lion": 1}
-"""Values that an optimizer keeps for each weight, where they are not two."""
+"""Values that an optimizer keeps for each weight, if not two."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Free space of the disk that a folder, which may not exist yet, will be on."""
+    """Free space on the disk of a folder, which may not exist yet."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder).free
 
 
 def model_bytes(model: Any) -> int:
-    """Size of the saved model: its adapters where it has any, otherwise all weights."""
+    """Size of the saved model: its adapters if it has any, otherwise all weights."""
     adapters = getattr(model, "peft_config", None) is not None
     weights = [w for name, w in model.named_parameters() if not adapters or "lora_" in name or w.requires_grad]
     return sum({id(w): w.numel() * w.element_size() for w in weights}.values())
 
 
 def checkpoint_bytes(model: Any, args: Any) -> int:
-    """Size of a checkpoint: the model, and the optimizer's state unless it is left out."""
+    """Size of a checkpoint: the model, and the optimizer's state unless ``save_only_model`` is set."""
     trained = sum(w.numel() * w.element_size() for w in model.parameters() if w.requires_grad)
     name = str(getattr(args.optim, "value", args.optim))
     values = next((count for word, count in _STATES.items() if word in name), 2)
@@ -49,10 +49,10 @@ def checkpoint_bytes(model: Any, args: Any) -> int:
 
 
 def check_space(trainer: "Host") -> list[str]:
-    """Refuse a run whose first checkpoint or final model will not fit; returns what else is to be told.
+    """Refuse a run whose first checkpoint or final model will not fit; returns warnings.
 
     Raises:
-        UserError: names the folder, what is needed and what is free.
+        UserError: there is too little space.
     """
     folder, args = Path(trainer.args.output_dir), trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -74,7 +74,7 @@ def check_space(trainer: "Host") -> list[str]:
 
 
 def _planned(trainer: "Host", strategy: str) -> int | None:
-    """How many checkpoints lie there at most, if that can be told."""
+    """The largest number of checkpoints side by side, if it is known."""
     args = trainer.args
     if strategy != "steps" or args.max_steps < 1:
         return None
@@ -84,10 +84,10 @@ def _planned(trainer: "Host", strategy: str) -> int | None:
 
 
 def unsaved(error: BaseException, folder: Path) -> str | None:
-    """Why nothing more could be written into a run's folder, if that is what an error is about; None: it is not.
+    """The reason why a write into a run's folder failed; None for an error of another kind.
 
     Args:
-        error: what ended the run.
+        error: the exception that ended the run.
         folder: the output folder.
     """
     for one in _chain(error):
@@ -101,7 +101,7 @@ def unsaved(error: BaseException, folder: Path) -> str | None:
 
 
 def _number(error: BaseException, folder: Path) -> int | None:
-    """The operating system's number of a failed write, however the library at work tells it."""
+    """The operating system's number of a failed write, from any of the writing libraries."""
     if isinstance(error, OSError) and error.errno is not None:
         inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(folder.absolute())
         return error.errno if inside or (error.filename is None and error.errno in _FULL) else None
@@ -116,7 +116,7 @@ def _number(error: BaseException, folder: Path) -> int | None:
 
 
 def _probed(folder: Path) -> int:
-    """Why a write into a folder fails that would not say; a full disk where a small file can still be written."""
+    """The reason of a failed write from a trial; a full disk if a small file can still be written."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(4096))
@@ -133,14 +133,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def lost(why: str, folder: Path, command: str, *, step: int, last_step: int) -> UserError:
-    """What to say when saving failed; a half-written checkpoint is removed first.
+    """The error for a failed save; a half-written checkpoint is removed first.
 
     Args:
-        why: what `unsaved` gave.
+        why: the reason from `unsaved`.
         folder: the output folder.
-        command: that resumes the run.
-        step: the step that the run was at.
-        last_step: the step that it was to reach.
+        command: the command that resumes the run.
+        step: current step of the run.
+        last_step: planned last step.
     """
     saving = folder / f"checkpoint-{step}"
     removed = ""

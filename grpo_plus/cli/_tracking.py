@@ -1,18 +1,18 @@
-"""Whether the trackers that ``report_to`` names are there, before any model loads."""
+"""Check before a model loads that the trackers in ``report_to`` are installed."""
 
 from typing import Any
 
 from grpo_plus.cli import UserError
 
 _PROBED = ("tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "swanlab", "clearml", "dvclive", "neptune")
-"""Trackers of which the host can tell whether they are installed."""
+"""Trackers whose installation the host can check."""
 
 
 def check_trackers(report_to: Any) -> None:
-    """Refuse trackers that are not installed; the config knows their names.
+    """Refuse trackers that are not installed; the config has checked their names.
 
     Raises:
-        UserError: names the tracker, and what to install.
+        UserError: a tracker is missing; the message says what to install.
     """
     from transformers.integrations import get_available_reporting_integrations
 

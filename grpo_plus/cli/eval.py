@@ -1,4 +1,4 @@
-"""``grpo-plus eval``: how good a model is on a dataset, by a verifier, with intervals."""
+"""``grpo-plus eval``: the accuracy of a model on a dataset, by a verifier, with intervals."""
 
 import argparse
 import os
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 PROG = "grpo-plus eval"
 TABLE_WIDTH = 100
-"""Where the output is no terminal, which would have a width of its own."""
+"""Width of the table outside a terminal."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Check everything that can be checked without the model, then load it, sample, judge and print."""
+    """Run all checks that need no model, then load it, sample, judge and print."""
     options = _options(arguments)
     import datasets
     from transformers.utils import logging
@@ -85,8 +85,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--load-in-4bit", action="store_true", help="quantise the base with bitsandbytes (NF4)")
     loading.add_argument("--revision", help="of a model on the hub")
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
-    parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); an unfinished one is gone on with")
-    parser.add_argument("--overwrite", action="store_true", help="throw away what --out holds")
+    parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
+    parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
     options: argparse.Namespace = parser.parse_args(arguments)
     return options
 
@@ -148,7 +148,7 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
 
 
 def _print_notes(found: "Evaluation", ks: Sequence[int]) -> None:
-    print("Intervals hold the truth 95 times in 100, over the choice of rows and samples.")
+    print("95% confidence intervals, over the choice of rows and samples.")
     for note in found.notes:
         print(note)
     for label, results in found.results.items():
@@ -179,7 +179,7 @@ def _prompt(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> None:
-    """What the dataset lacks, before a model is loaded."""
+    """Check the dataset's columns before a model is loaded."""
     from grpo_plus.cli._prompts import check_columns, prompt_problems
 
     problems = prompt_problems(_prompt(options))
@@ -205,7 +205,7 @@ def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace) -> Any
 
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
-    """The model and the adapter on it: a folder that holds an adapter names its base itself."""
+    """The base model and the adapter: a folder with an adapter names its base itself."""
     import json
 
     adapter, base = options.adapter, options.model
@@ -259,7 +259,7 @@ def _load(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[
 
 
 def _tokenizer_folder(base: str, adapter: str | None) -> str:
-    """An adapter's own tokenizer goes before its base's: training may have changed the template."""
+    """The adapter's tokenizer if it has one, otherwise the base's: training may have changed the template."""
     own = adapter is not None and (Path(adapter) / "tokenizer_config.json").is_file()
     return str(adapter) if own else base
 
@@ -279,13 +279,13 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What makes two evaluations the same: everything but how they are run."""
+    """The settings that identify an evaluation."""
     apart = ("batch", "out", "overwrite", "device", "k")
     return {name: value for name, value in vars(options).items() if name not in apart}
 
 
 class _Progress:
-    """A bar on a terminal; elsewhere a line now and then."""
+    """A bar on a terminal; elsewhere a line every ten seconds."""
 
     def __init__(self, total: int, done: int) -> None:
         from rich.console import Console
@@ -308,7 +308,7 @@ class _Progress:
         self._bar.stop()
 
     def advance(self, samples: "Sequence[Sample]") -> None:
-        """So many more are judged."""
+        """Count judged samples."""
         self._done += len(samples)
         for sample in samples:
             score = next(iter(sample.verdicts.values()))["score"]

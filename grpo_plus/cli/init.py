@@ -1,4 +1,4 @@
-"""``grpo-plus init``: write a recipe of the project, with everything it names, into a folder."""
+"""``grpo-plus init``: write a recipe of the project and its files into a folder."""
 
 import argparse
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ class Recipe:
     """A recipe.
 
     Attributes:
-        about: one line.
-        files: what is written, first the one that runs; paths under the recipes' folder and under the target alike.
-        command: what comes next; None for training from the first file.
+        about: description in one line.
+        files: the files, first the config; paths below the recipes' folder and below the target.
+        command: the next command; None for training from the first file.
     """
 
     about: str
@@ -29,7 +29,7 @@ class Recipe:
     command: str | None = None
 
     def next(self, folder: Path) -> str:
-        """The command that starts it, from the working directory."""
+        """The next command, from the working directory."""
         where = "" if folder == Path() else f"{folder}/"
         return (self.command or "grpo-plus train {folder}{first}").format(folder=where, first=self.files[0])
 
@@ -86,17 +86,17 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class _KeepLines(argparse.RawDescriptionHelpFormatter):
-    """The listing is laid out already."""
+    """Keeps the lines of the listing."""
 
 
 def listing() -> str:
-    """Every recipe in a line."""
+    """One line for every recipe."""
     width = max(map(len, RECIPES))
     return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in RECIPES.items())])
 
 
 def recipes_folder() -> Path:
-    """Where the recipes are: inside an installed package; in a checkout, which editable installs read, in examples/."""
+    """The folder of the recipes: in the installed package, or examples/ in a checkout."""
     package = Path(grpo_plus.__file__).parent
     for folder in (package / "recipes", package.parent / "examples"):
         if (folder / RECIPES["quickstart"].files[0]).is_file():
@@ -105,10 +105,10 @@ def recipes_folder() -> Path:
 
 
 def write(recipe: Recipe, source: Path, target: Path, *, force: bool) -> list[str]:
-    """Copy a recipe's files; all of them or, if any would replace something else, none.
+    """Copy a recipe's files; none if one of them would replace a different file.
 
     Raises:
-        UserError: a file is there and differs, or cannot be written.
+        UserError: a file exists and differs, or cannot be written.
     """
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
     taken = [path for path, text in texts.items() if not _is_free(path, text)]

@@ -1,4 +1,4 @@
-"""``grpo-plus plan``: the memory that a run will take, from the model's config alone, and settings that fit a card."""
+"""``grpo-plus plan``: the memory of a run, estimated from the model's config, and settings that fit a card."""
 
 import argparse
 import math
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _present() -> "Calibration | None":
-    """What was measured on the card that is here."""
+    """The measurement for the current card."""
     import torch
 
     from grpo_plus.memory.calibration import stored_for

@@ -1,4 +1,4 @@
-"""``grpo-plus plugins``: everything that can be named in a config, and where it came from."""
+"""``grpo-plus plugins``: all parts that a config can name, and their sources."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

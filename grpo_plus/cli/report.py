@@ -8,7 +8,7 @@ from grpo_plus.cli._parser import Parser
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Write the page and say where it is."""
+    """Write the page, and print its path."""
     parser = Parser(
         prog="grpo-plus report",
         description="Write one self-contained HTML page about a run: curves, verdicts, and every sampled group. "

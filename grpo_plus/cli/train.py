@@ -21,7 +21,7 @@ PROG = "grpo-plus train"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Check everything, then train here, or through ``accelerate launch`` when launch arguments ask for it."""
+    """Check everything, then train in this process, or through ``accelerate launch`` if there are launch arguments."""
     asked = {"-h", "--help", "--help-all", "--help_all"} & set(arguments)
     if asked:
         from grpo_plus.cli._help import show
@@ -84,7 +84,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
-    """Train, save, and say where everything is; or where an interrupted run goes on."""
+    """Train, save, and print where everything is, or how to resume an interrupted run."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.cli._progress import ProgressDisplay
@@ -122,7 +122,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                 trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
     except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError) as error:
-        # A verifier that only fails, a column missing from a stream, a part that returned what nobody can train on.
+        # A verifier that only fails, a column missing from a stream, or an unusable result of a part.
         raise UserError(str(error)) from error
     except Exception as error:
         why = unsaved(error, folder)
@@ -142,7 +142,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
-    """What a run that is over says: how good the model has become, where everything is, and what to do next."""
+    """The closing lines of a run: accuracy, files, and next steps."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
     return [
@@ -154,10 +154,10 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
 
 
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
-    """The command as it was given, without what decides where a run begins and without secrets.
+    """The command without secrets and without the options that set the start of a run.
 
     Args:
-        arguments: of the command.
+        arguments: arguments of the command.
         without: further options to leave out, with their values.
     """
     left_out = {"--resume_from_checkpoint", "--overwrite_output_dir", *without}
@@ -172,14 +172,14 @@ def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> st
 
 
 def _program() -> list[str]:
-    """What starts this command: its name where a shell finds it, else the file that was started."""
+    """The start of this command: its name if a shell finds it, otherwise the started file."""
     started = sys.argv[0]
     by_path = Path(started).name == "grpo-plus" and shutil.which("grpo-plus") is None
     return [started if by_path else "grpo-plus", "train"]
 
 
 def next_step(line: str, arguments: Sequence[str], folder: Path) -> str:
-    """The line with the command in the place of ``{command}``, without options that the line sets anew.
+    """Fill ``{command}`` with the command, without options that the line sets again.
 
     ``{folder}`` is the config's, as seen from here.
     """
@@ -190,7 +190,7 @@ def next_step(line: str, arguments: Sequence[str], folder: Path) -> str:
 
 
 def _quiet_logs() -> None:
-    """No bars of loading and mapping in a log file, where each refresh would be a line."""
+    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
     if sys.stderr.isatty():
         return
     import datasets
@@ -211,7 +211,7 @@ def _tell(*lines: str) -> None:
 
 
 def _hub_dataset(parsed: "Parsed") -> str | None:
-    """The dataset's name on the hub, for the card's metadata; None where it is a file or made by a function."""
+    """The dataset's name on the hub, for the card's metadata; None for a file or a function."""
     name = parsed.script.dataset_name
     known = name and not is_reference(name) and not Path(name).suffix and name.count("/") <= 1
     local = known and ((parsed.folder / name).exists() or Path(name).exists())
@@ -312,7 +312,7 @@ def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
 
 
 def _show_prompt(prompt: Any, tokenizer: Any, args: Any) -> None:
-    """One prompt as the model reads it: most mistakes with prompts can be seen."""
+    """Print one prompt as the model reads it, since most mistakes are visible there."""
     from grpo_plus.cli._prompts import opens_thinking, sample
 
     text = sample(prompt, tokenizer, args.chat_template_kwargs)
@@ -329,13 +329,13 @@ def _trusts_code(args: Any, model: Any) -> bool:
 
 
 def _leave_gloo(trainer: "GRPOPlusTrainer", code: int) -> None:
-    """End a CPU rank here and now: gloo's own goodbye can wait forever for a rank that has left already."""
+    """Exit a CPU rank at once: gloo's shutdown can wait forever for a rank that has exited."""
     from torch import distributed
 
     if not distributed.is_initialized() or distributed.get_backend() != "gloo":
         return
     trainer.accelerator.wait_for_everyone()
-    atexit._run_exitfuncs()  # noqa: SLF001 - trackers and worker processes say goodbye there
+    atexit._run_exitfuncs()  # noqa: SLF001 - trackers and worker processes shut down there
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

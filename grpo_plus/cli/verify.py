@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from grpo_verifiers import Verdict, Verifier
 
 CHUNK = 256
-"""Rows submitted together: enough to keep every worker busy, few enough for a lively progress bar."""
+"""Rows in a batch: enough to keep every worker busy, few enough to move the progress bar."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Score every row; the exit code is 1 when any row could not be judged or any gold does not accept itself."""
+    """Score every row; the exit code is 1 if a row could not be judged or a gold answer does not accept itself."""
     options = _options(arguments)
     import datasets
 
@@ -83,7 +83,7 @@ def _score(verifier: "Verifier", rows: Any, options: argparse.Namespace) -> int:
     total = 0.0
     scored = 0
     try:
-        # A path that the user names may be a link, or /dev/stdout; the one beside the data is our choice.
+        # A path from the user may be a link or /dev/stdout; the default path may not.
         file = (open if options.out else open_own)(out, "w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"the results file {out} cannot be written: {error}.") from error

@@ -168,7 +168,7 @@ class Measure:
         each = "one sample" if self._n == 1 else f"{self._n} samples"
         rows = len(self._rows)
         split = self._settings.get("split", "test")
-        text = f"{rows} held-out rows of {split}, {each} each; in brackets, where the truth is 95 times in 100:"
+        text = f"{rows} held-out rows of {split}, {each} each; in brackets, 95% confidence intervals:"
         return [text, *(note for found in list(self.found.values())[-1:] for note in found.notes)]
 
     def _headline(self, found: Evaluation) -> str:
