@@ -3,6 +3,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+from grpo_verifiers.errors.messages import short
 from grpo_verifiers.options import IsPattern, Range, TagName, fits, option_problems, spell
 
 GOOD = [
@@ -177,7 +178,7 @@ def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
     for value in bad:
         problems = option_problems("f", fn, {"value": value}, bare=True)
         assert len(problems) == 1
-        assert problems[0].endswith(f" is {value!r}, expected {words}.")
+        assert problems[0].endswith(f" is {short(value, 200)}, expected {words}.")
 
 
 @pytest.mark.parametrize("value", [float("nan"), "x", True])

@@ -9,17 +9,19 @@ the part that decided; a sum with a failed part has that one's status.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from grpo_verifiers.base import Pending, Verifier, merged
 from grpo_verifiers.base.golds import GoldReport, GoldReports, placed
 from grpo_verifiers.errors import ColumnError, KeywordError
-from grpo_verifiers.errors.messages import label_problem, short, unknown
+from grpo_verifiers.errors.messages import label_problem, unknown
+from grpo_verifiers.options import Range, value_problems
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
 Named = tuple[str, Verdict]
+Score = Annotated[float, Range(-LARGEST, LARGEST, told="a finite number")]
 
 
 def all_of(*parts: Part, label: str | None = None) -> Verifier:
@@ -62,8 +64,8 @@ def weighted(
         given = "none" if weights is None else len(weights)
         raise KeywordError(f"weighted: {len(chosen)} parts, but {given} weights; expected one for each.")
     for part, weight in zip(chosen, weights, strict=True):
-        if not isinstance(weight, int | float) or isinstance(weight, bool) or not abs(weight) <= LARGEST:
-            raise KeywordError(f"weighted: the weight of {part!r} is {short(weight)}, expected a finite number.")
+        for problem in value_problems(f"the weight of {part!r}", weight, Score):
+            raise KeywordError(f"weighted: {problem}")
     return _Weighted(_made(chosen), [float(weight) for weight in weights], label)
 
 
@@ -232,8 +234,8 @@ class _Gated(Composite):
 
     def __init__(self, parts: Sequence[Verifier], threshold: float, label: str | None, *, lazy: bool) -> None:
         super().__init__(parts, label)
-        if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not abs(threshold) <= LARGEST:
-            raise KeywordError(f"gated: threshold is {short(threshold)}, expected a finite number.")
+        for problem in value_problems("threshold", threshold, Score):
+            raise KeywordError(f"gated: {problem}")
         self.threshold = threshold
         self.lazy = lazy
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import short, unknown
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
@@ -190,7 +190,7 @@ def value_problems(name: str, value: Any, hint: Any) -> Iterator[str]:
         for at, item in enumerate(value):
             yield from value_problems(f"{name}[{at}]", item, args[0])
     elif (expected := _expected(value, hint)) is not None:
-        yield f"{name} is {value!r}, expected {expected}."
+        yield f"{name} is {short(value, 200)}, expected {expected}."
 
 
 def _expected(value: Any, hint: Any) -> str | None:

@@ -72,7 +72,7 @@ class Verdict:
 
     Attributes:
         score: None leaves the completion out of the group's statistics; reserved for "does not apply" and for
-            failures that do not depend on the completion (see ``fault``).
+            failures that do not depend on the completion (see `Fault`).
         status: the kind of outcome; unless given, read off the score (1 and more: correct, 0 and less: wrong,
             between: partial, None: not applicable).
         detail: the reason, for people; its first 2,000 characters are kept.

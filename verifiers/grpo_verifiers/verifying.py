@@ -198,6 +198,10 @@ def get_verifier(
 
     >>> get_verifier("exact").verify("<think>5?</think>4", answer="4").score
     1.0
+    >>> get_verifier("numeric", abs_tol=-1)
+    Traceback (most recent call last):
+    ...
+    grpo_verifiers.errors.KeywordError: verifier 'numeric': abs_tol is -1, expected a finite number of at least 0.
 
     Args:
         name: a registered name, a reference (``package.module:attr``, ``./file.py:attr``), or the thing itself.
