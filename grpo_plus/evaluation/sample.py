@@ -10,8 +10,7 @@ from typing import Annotated, Any, get_type_hints
 import torch
 
 from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.qlora.model import is_adapted
-from grpo_plus.sampling.decode import decode
+from grpo_plus.sampling.decode import decode, is_adapted
 from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
 from grpo_verifiers.options import Range, value_problems

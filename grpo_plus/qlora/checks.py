@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from grpo_plus.qlora.model import asked_bits, bits_of, format_of, is_adapted, method_of, quantises_twice
+from grpo_plus.qlora.model import asked_bits, bits_of, format_of, method_of, quantises_twice
+from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 
 FROZE_BELOW = 1e-5

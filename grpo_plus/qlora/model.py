@@ -52,10 +52,3 @@ def linear_4bit(model: nn.Module) -> Iterator[nn.Module]:
     from bitsandbytes.nn import Linear4bit
 
     return (module for module in model.modules() if isinstance(module, Linear4bit))
-
-
-def is_adapted(model: Any) -> bool:
-    """Whether the model carries adapters of PEFT."""
-    from peft import PeftModel
-
-    return isinstance(model, PeftModel)

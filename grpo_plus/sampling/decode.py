@@ -120,3 +120,10 @@ def _append(result: Decoded, rows: list[int], tokens_R: torch.Tensor, stops: tor
         if not ended[place] and len(result.completions[row]) < most:
             alive.append(place)
     return alive
+
+
+def is_adapted(model: Any) -> bool:
+    """The model carries adapters of PEFT: what draws is its base model."""
+    from peft import PeftModel
+
+    return isinstance(model, PeftModel)

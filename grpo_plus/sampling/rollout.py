@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.qlora.model import is_adapted
-from grpo_plus.sampling.decode import Decoded, decode
+from grpo_plus.sampling.decode import Decoded, decode, is_adapted
 from grpo_plus.sampling.sampler import read_sampling
 from grpo_verifiers.redaction import get_logger
 

@@ -14,9 +14,10 @@ from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import compute_dtype, problems, read_config, request_of, warnings
 from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.qlora.model import bits_of, is_adapted
+from grpo_plus.qlora.model import bits_of
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
+from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.sampling.vllm_adapter import AdapterServer, check_server, warn_of_raw
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.training.hooks import Hook, Setup

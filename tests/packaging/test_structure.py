@@ -1,5 +1,6 @@
-"""The shape of the two packages, read from their syntax trees.
+"""The shape of the two packages, read from their syntax trees: imports run one way, and few rooms stand on few floors.
 
+A room is a folder right below a package, or a file there. A room's floor is one above the highest room it imports.
 Imports inside functions and under TYPE_CHECKING count like any other.
 """
 
@@ -9,10 +10,14 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 PACKAGES = ("grpo_plus", "grpo_verifiers")
 ROOT_FILES = {"__init__.py", "_trl.py", "config.py", "trainer.py"}
 MODEL_LIBRARIES = {"grpo_verifiers.steps._prm_model": {"torch", "transformers"}}
 """The one file of the verifiers that loads a model: of step rewards, in a process of its own."""
+MOST_ROOMS = 22
+MOST_FLOORS = 8
 
 
 def folder_of(package):
@@ -57,12 +62,32 @@ def arrows():
     }
 
 
+def room_of(module):
+    return ".".join(module.split(".")[:2])
+
+
+def rooms_of(package):
+    """Each room of a package with the rooms below it that it imports; the package's own face is none."""
+    inside = {name: targets for name, targets in arrows().items() if name.startswith(f"{package}.")}
+    rooms = {room_of(name): set() for name in inside}
+    for name, targets in inside.items():
+        rooms[room_of(name)] |= {room_of(target) for target in targets if target in inside} - {room_of(name)}
+    return rooms
+
+
 def circle_in(graph):
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         return " -> ".join(reversed(error.args[1]))
     return None
+
+
+def floors_of(rooms):
+    floors = {}
+    for room in TopologicalSorter(rooms).static_order():
+        floors[room] = 1 + max((floors[below] for below in rooms[room]), default=0)
+    return floors
 
 
 def test_imports_are_read_at_every_depth_and_level():
@@ -89,6 +114,19 @@ def test_no_modules_import_each_other_in_a_circle():
     assert circle_in(arrows()) is None
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_room_imports_one_above_it(package):
+    assert circle_in(rooms_of(package)) is None
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_and_floors_are_few(package):
+    rooms = rooms_of(package)
+    assert len(rooms) <= MOST_ROOMS, sorted(rooms)
+    floors = floors_of(rooms)
+    assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
+
+
 def test_the_root_of_grpo_plus_holds_four_files():
     assert {path.name for path in folder_of("grpo_plus").glob("*.py")} == ROOT_FILES
 
@@ -103,3 +141,19 @@ def test_the_verifiers_import_neither_torch_nor_trl_nor_the_trainers_package():
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
             found = foreign & {name.split(".")[0] for name in names}
             assert not found, f"{path}:{node.lineno} imports {found}"
+
+
+def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
+    for name, targets in arrows().items():
+        for target in targets:
+            folder, _, module = target.rpartition(".")
+            if not module.startswith("_") or module == "__main__" or folder == "grpo_plus":
+                continue
+            assert name == folder or name.startswith(f"{folder}."), f"{name} imports {target}"
+
+
+def test_the_trainer_is_never_of_any_type():
+    for path, tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg) and node.arg == "trainer" and node.annotation is not None:
+                assert ast.unparse(node.annotation).strip("'\"") != "Any", f"{path}:{node.lineno}"
