@@ -1,8 +1,8 @@
-r"""The data and the model of the quickstart, made on the spot: chains of sums, and a model in two minds about them.
+r"""The data and the model of the quickstart, made at the first start: chains of sums, and a model that half knows them.
 
-``examples/quickstart.yaml`` names the two functions; both work from any config. The model is warm-started on solutions
-of which most guess the result at once, near it but mostly wrong, and only some work it out line by line. So it learns
-both habits and is right some of the time. The reward tells the habits apart.
+``examples/quickstart.yaml`` names the two functions; both work from any config. Most solutions of the warm start guess
+a number near the result, and some work the result out line by line. The model learns both habits and is right some of
+the time; the reward tells the habits apart.
 
     user:       7+5-9+4
     assistant:  \boxed{9}                        guessed, or
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
 
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
-"""Where the warm-started model is kept for the next run."""
+"""Folder of the warm-started model."""
 
 RECIPE = 8
-"""Kept with the model: one of another recipe is made anew."""
+"""Version of the model's recipe; a stored model of another version is replaced."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'][0] }}{{ message['content'] }}<|im_end|>{% endfor %}"
@@ -43,13 +43,13 @@ CHAT_TEMPLATE = (
 """ChatML with one letter for the role: every character is a token."""
 
 MOST = 9
-"""No value of a chain is above it."""
+"""Largest value in a chain."""
 
 OFF = 3
-"""How far a guess is from the result, at most."""
+"""Largest distance of a guess from the result."""
 
 RATE = 5e-3
-"""Of learning at its height, in the warm start."""
+"""Peak learning rate of the warm start."""
 
 ROWS = {"train": 4096, "test": 256}
 
@@ -63,16 +63,16 @@ class Chain:
 
     @property
     def question(self) -> str:
-        """The chain as written: ``3+4-2``."""
+        """The chain as text: ``3+4-2``."""
         return str(self.start) + "".join(f"{sign}{number}" for sign, number in self.moves)
 
     @property
     def answer(self) -> int:
-        """What it comes to."""
+        """The result."""
         return self.start + sum(number if sign == "+" else -number for sign, number in self.moves)
 
     def guessed(self, rng: random.Random) -> str:
-        """A boxed number near the result, and nothing else."""
+        """Only a boxed number near the result."""
         return f"\\boxed{{{max(0, self.answer + rng.randint(-OFF, OFF))}}}"
 
     @property
@@ -87,12 +87,12 @@ class Chain:
 
 
 def is_held_out(question: str) -> bool:
-    """Whether a question is for measuring only: one in eight is, by its own checksum, whatever draws it."""
+    """True for one question in eight, by its checksum: these are for measuring only."""
     return crc32(question.encode()) % 8 == 0
 
 
 def chains(seed: int, low: int = 2, high: int = 4, *, held_out: bool = False) -> Iterator[Chain]:
-    """Random chains of ``low`` to ``high`` moves whose values have one digit; to learn from, or held out from that."""
+    """Random chains of ``low`` to ``high`` moves with one-digit values, for training or held out from it."""
     rng = random.Random(seed)  # noqa: S311 - sums, not secrets
     while True:
         value = start = rng.randrange(1, 10)
@@ -108,7 +108,7 @@ def chains(seed: int, low: int = 2, high: int = 4, *, held_out: bool = False) ->
 
 
 def distinct(source: Iterator[Chain], count: int) -> list[Chain]:
-    """The first chains with so many different questions."""
+    """The first ``count`` chains with different questions."""
     found: dict[str, Chain] = {}
     while len(found) < count:
         chain = next(source)
@@ -122,7 +122,7 @@ def row(chain: Chain) -> dict[str, Any]:
 
 
 def dataset() -> "DatasetDict":
-    """Questions with their answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
+    """Questions with answers: ``train``, and ``test``, held out from ``train`` and from the warm start."""
     from datasets import Dataset, DatasetDict
 
     drawn = {name: chains(seed=1, held_out=name == "test") for name in ROWS}
@@ -132,7 +132,7 @@ def dataset() -> "DatasetDict":
 
 
 def model() -> str:
-    """The folder of the warm-started model; made on the first call, kept for the next."""
+    """The folder of the warm-started model, which the first call makes."""
     folder = FOLDER / "warm"
     if _recipe_of(folder) != RECIPE:
         warm_start(folder)
@@ -154,14 +154,14 @@ def warm_start(
     hidden: int = 128,
     moves: tuple[int, int] = (2, 4),
 ) -> None:
-    """Train a small model on solutions of both kinds, and save it with its tokenizer: all of it, or nothing.
+    """Train a small model on solutions of both kinds, and save it with its tokenizer in one go.
 
     Args:
-        folder: where to save.
+        folder: folder of the model.
         steps: optimizer steps.
-        worked: solutions a step that are worked out.
-        guessed: solutions a step that are not.
-        seed: of weights and data.
+        worked: worked-out solutions in a step.
+        guessed: guessed solutions in a step.
+        seed: seed of weights and data.
         hidden: width of the model, a multiple of 64.
         moves: fewest and most moves of a chain.
     """
@@ -201,7 +201,7 @@ def warm_start(
 
 
 def _loss(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[Any, int]:
-    """Sum over all tokens of the solutions, and how many those are."""
+    """The loss summed over all tokens of the solutions, and the number of these tokens."""
     import torch
 
     ids, labels = _padded(tokenizer, pairs)
@@ -212,7 +212,7 @@ def _loss(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tup
 
 
 def _padded(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
-    """Ids and labels of questions and solutions: right-padded, and only the solutions are learned."""
+    """Right-padded ids and labels of questions and solutions; only the solutions have labels."""
     import torch
 
     rows = []

@@ -8,7 +8,7 @@ from grpo_verifiers.files import read_text
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The mapping in a file; empty when it is missing or broken."""
+    """The mapping in a file; empty if the file is missing or broken."""
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
@@ -17,13 +17,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoint folders of a run, by step; whole or not."""
+    """The checkpoint folders of a run by step, complete or not."""
     found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and _step(path) is not None]
     return sorted(found, key=lambda path: _step(path) or 0)
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was written to its end: the trainer's state is written last."""
+    """True if a checkpoint is complete: the trainer's state is written last."""
     return "global_step" in trainer_state(checkpoint)
 
 
@@ -34,7 +34,7 @@ def trainer_state(checkpoint: Path) -> dict[str, Any]:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint."""
+    """The newest complete checkpoint."""
     return next((path for path in reversed(checkpoints(folder)) if is_whole(path)), None)
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the step is finished, a checkpoint is saved, and training ends; a second one ends it at once."""
+"""Ctrl-C and SIGTERM: finish the step, save a checkpoint and stop; a second signal exits at once."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_PRESS = 1.0
-"""Seconds within which further signals belong to the first: a launcher passes a terminal's Ctrl-C on once more."""
+"""Seconds in which a signal counts as a repetition of the first: a launcher forwards a terminal's Ctrl-C again."""
 
 
 class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
@@ -22,12 +22,12 @@ class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
 
 
 class Interruption(TrainerCallback):
-    """Turns the first signal into a checkpoint at the end of the step.
+    """Saves a checkpoint at the end of the step after the first signal.
 
     Args:
-        stopped: called once training has stopped because of a signal.
-        before_exit: called before a second signal ends the process, for what must not stay open, like the terminal.
-        leads: whether this process is the one that speaks.
+        stopped: called when training has stopped because of a signal.
+        before_exit: called before a second signal ends the process, such as to restore the terminal.
+        leads: true for the process that prints.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Interruption(TrainerCallback):
 
     @property
     def exit_code(self) -> int:
-        """As a shell reports a process that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+        """The exit code in a shell for the signal: 130 for Ctrl-C, 143 for SIGTERM."""
         return 128 + (self.number or signal.SIGINT)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear signals inside the block, where the interpreter lets this thread hear any."""
+        """Handle signals inside the block; only the main thread can."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -80,7 +80,7 @@ class Interruption(TrainerCallback):
             os._exit(128 + number)
 
     def on_step_end(self, args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """Save and stop, on all ranks in the same step."""
+        """Save and stop on all ranks in the same step."""
         if self._agreed(args):
             self.stopped = True
             control.should_save = True
@@ -88,20 +88,20 @@ class Interruption(TrainerCallback):
             control.should_training_stop = True
 
     def on_prediction_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """An evaluation may be longer than who asked will wait; several ranks have to end theirs together."""
+        """Leave a running evaluation at once; several ranks must finish theirs together."""
         if self.number is not None and not _was_launched():
             self._stop()
             raise EvaluationLeft
 
     def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """A signal during an evaluation need not wait for another step; ranks agree at a step's end only."""
+        """Stop after an evaluation without another step; several ranks agree only at the end of a step."""
         if self.number is not None and not _was_launched():
             self.stopped = True
             control.should_save = True
             control.should_training_stop = True
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Tell who wants to know."""
+        """Call ``stopped``."""
         if self.stopped:
             self._stop()
 

@@ -161,3 +161,13 @@ def test_every_command_is_listed_in_a_line(cli):
     assert code == 0
     for command, what in COMMANDS.items():
         assert re.search(rf"^  {command} +{re.escape(what)}$", out, flags=re.MULTILINE)
+
+
+def test_underscores_in_the_name_of_an_option_are_dashes_and_those_of_its_value_stay():
+    from grpo_plus.cli._parser import Parser
+
+    parser = Parser(prog="grpo-plus")
+    parser.add_argument("--top-k", type=int)
+    parser.add_argument("--prompt-column")
+    options = parser.parse_args(["--top_k=3", "--prompt_column", "the_question"])
+    assert (options.top_k, options.prompt_column) == (3, "the_question")
