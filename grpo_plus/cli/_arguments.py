@@ -20,6 +20,7 @@ from grpo_plus.qlora.defaults import Default, fill_parser
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, read_yaml
 from grpo_plus.recipe.ranges import entry_problems, judge
+from grpo_plus.recipe.weights import idle_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
 from grpo_verifiers.errors.messages import nearest
 
@@ -146,7 +147,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
         problems.append(
             "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
         )
-    problems += _idle_problems(training, script)
+    problems += idle_problems(training.recipe, reward_names(script))  # the trainer says so only after the model loaded
     if problems:
         raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))
@@ -163,15 +164,6 @@ def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
         if isinstance(item, Mapping):
             problems += [f"datasets[{position}]: {text}" for text in entry_problems(DatasetConfig, item)]
     return problems
-
-
-def _idle_problems(training: GRPOPlusConfig, script: Any) -> list[str]:
-    """Rewards that all weigh 0. The trainer reports them too, but only after the model has loaded."""
-    from grpo_plus.training.verification import Verification
-
-    return Verification.of(training.recipe).idle_problems(
-        training.reward_weights, reward_names(script) or None, steps=training.recipe.step_sources is not None
-    )
 
 
 def reward_names(script: Any) -> list[str]:

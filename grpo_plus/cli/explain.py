@@ -74,13 +74,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     """Name and weight of every reward, in the trainer's order."""
-    from grpo_plus.training.verification import Verification
+    from grpo_plus.recipe.weights import named_weights, weight_problems
 
-    verification, given = Verification.of(parsed.training.recipe), parsed.training.reward_weights
-    problems = verification.weight_problems(given, functions or None)
+    problems = weight_problems(parsed.training.recipe, functions)
     if problems:
         raise UserError(" ".join(problems))
-    return verification.named_weights(given, functions or None)
+    return named_weights(parsed.training.recipe, functions)
 
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:

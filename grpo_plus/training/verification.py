@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
+from grpo_plus.recipe.weights import idle_problems, weight_problems
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.step_source import StepsSeen, steps_seen
@@ -34,7 +35,7 @@ class Verification(Hook):
         *,
         evaluation: Iterable[LiveVerifier] = (),
         rows_may_grow: bool = False,
-        reads_steps: bool = False,
+        recipe: Recipe | None = None,
     ) -> None:
         """Hold the verifiers.
 
@@ -43,13 +44,13 @@ class Verification(Hook):
             column: dataset column that names the verifier of each row.
             evaluation: verifiers that only look at evaluations, and reward nothing.
             rows_may_grow: an environment or rollout function may add columns, so that none can be called missing.
-            reads_steps: the advantage estimator learns from steps.
+            recipe: of the run; None for verifiers without one.
         """
         self.live = tuple(live)
         self.evaluation = tuple(evaluation)
         self.column = column
         self._rows_may_grow = rows_may_grow
-        self._reads_steps = reads_steps
+        self._recipe = recipe or Recipe.stock()
         self._rows_checked: set[bool] = set()
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
@@ -69,7 +70,7 @@ class Verification(Hook):
             column,
             evaluation=evaluation,
             rows_may_grow=rows_may_grow,
-            reads_steps=recipe.step_sources is not None,
+            recipe=recipe,
         )
 
     # -- the hook ---------------------------------------------------------------------------------------------------
@@ -78,11 +79,11 @@ class Verification(Hook):
         """Columns that are missing, and weights that do not fit or teach nothing."""
         grows = ("rollout_func", "environment_factory")
         self._rows_may_grow = self._rows_may_grow or any(setup.further.get(name) is not None for name in grows)
-        weights, reads_steps = setup.args.reward_weights, self._reads_steps or setup.train_dataset is None
+        names = self.function_names(setup.reward_funcs)
         return [
             *self.dataset_problems(setup.train_dataset, setup.eval_dataset),
-            *self.weight_problems(weights, setup.reward_funcs),
-            *self.idle_problems(weights, setup.reward_funcs, steps=reads_steps),
+            *weight_problems(self._recipe, names),
+            *([] if setup.train_dataset is None else idle_problems(self._recipe, names)),
         ]
 
     def before_loading(self, setup: Setup) -> None:
@@ -143,37 +144,6 @@ class Verification(Hook):
         """Of the reward functions and models that stand before the verifiers, as TRL names them."""
         own = reward_funcs if isinstance(reward_funcs, list | tuple) else [reward_funcs]
         return [_reward_name(func) for func in own if func is not None]
-
-    def weight_problems(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[str]:
-        """``reward_weights`` of another number than the rewards, which are told in their order."""
-        if weights is None or not self.live:
-            return []
-        names = [_reward_name(func) for func in self.beside(reward_funcs)]
-        if len(weights) == len(names):
-            return []
-        said = f"reward_weights holds {len(weights)} weights ({weights}), but there are {len(names)} rewards"
-        return [
-            f"{said}, in this order: {', '.join(names)}. Give one for each, or let the verifiers' entries have weights."
-        ]
-
-    def named_weights(self, weights: Sequence[float] | None, reward_funcs: Any) -> list[tuple[str, float]]:
-        """Every reward by its name, with its weight, in the order of the reward table."""
-        funcs = self.beside(reward_funcs) or []
-        funcs = funcs if isinstance(funcs, list | tuple) else [funcs]
-        given = weights if weights is not None and len(weights) == len(funcs) else [1.0] * len(funcs)
-        own = [func.weight if isinstance(func, LiveVerifier) else None for func in funcs]
-        return [
-            (_reward_name(func), float(weight if mine is None else mine))
-            for func, weight, mine in zip(funcs, given, own, strict=True)
-        ]
-
-    def idle_problems(self, weights: Sequence[float] | None, reward_funcs: Any, *, steps: bool) -> list[str]:
-        """Rewards that all weigh 0, where no steps teach anything."""
-        named = self.named_weights(weights, reward_funcs)
-        if steps or not self.live or any(weight for _, weight in named):
-            return []
-        listed = ", ".join(name for name, _ in named)
-        return [f"verifiers: every reward ({listed}) has weight 0, so nothing teaches. Give one a weight."]
 
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
         """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.
