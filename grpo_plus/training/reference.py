@@ -2,17 +2,18 @@
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig, PeftModel
+from peft import PeftConfig
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.parts import refresh_problems
+from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.checkpoints import trainer_state
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import raise_all
@@ -21,11 +22,6 @@ NAME = "ref"
 """The adapter that TRL uses for reference passes, where there is one of this name."""
 
 _OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
-
-
-def is_adapter(model: Any, arguments: Iterable[Any]) -> bool:
-    """A trainer made with these arguments will train an adapter."""
-    return isinstance(model, PeftModel) or any(isinstance(argument, PeftConfig) for argument in arguments)
 
 
 def adapter_problems(model: Any, args: Any, *, sharded: bool) -> list[str]:
@@ -68,7 +64,7 @@ class AdapterReference(Hook):
 
     def before_loading(self, setup: Setup) -> None:
         """See what will be trained."""
-        self._adapts = is_adapter(setup.model, setup.further.values())
+        self._adapts = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
 
     @contextmanager
     def loading(self, args: Any) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -315,3 +316,22 @@ def test_a_path_that_is_no_checkpoint_is_left_to_the_host(build, tmp_path):
 def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint(**KL), tmp_path / "elsewhere")
     assert begin(build, str(folder), **KL).beta == state_of(folder)["parts"]["objective"]["state"]["beta"]
+
+
+@pytest.mark.slow
+def test_each_rank_goes_on_from_its_own_state(build, tmp_path, tiny_model, two_ranks):
+    script = Path(__file__).with_name("state_ranks.py")
+    with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    folder = tmp_path / "out" / "checkpoint-2"
+    assert state_of(folder)["parts"]["own_rank"]["ranks"] == [{"total": 2}, {"total": 4}]
+    first, second = (json.loads((tmp_path / f"state_{rank}.json").read_text()) for rank in range(2))
+    assert [(rank["loaded"], rank["total"]) for rank in (first, second)] == [(2, 1), (4, 2)]
+    assert first["saved"] == second["saved"] == first["beta"] == second["beta"] != 0.05
+
+    class OwnRank(Counter):
+        name = "own_rank"
+        rank_local = True
+
+    words = "its state of 'own_rank' is that of 2 processes, and this run has 1"
+    refuse(build, folder, words, hooks=[OwnRank()], **KL)
