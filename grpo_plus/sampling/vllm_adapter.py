@@ -10,7 +10,6 @@ import itertools
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -20,8 +19,6 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
-AT_ONCE = 64
-"""Requests under way at the same time; the server batches them."""
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")
 """Ways to start an adapter that change the base weights, which the server does not see."""
 
@@ -228,14 +225,15 @@ class AdapterServer:
 
     def _complete(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float | None]]]:
         groups = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
-        with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(groups))) as pool:
-            answers = list(pool.map(lambda group: self._ask(*group), groups))
-        return [completion for answer in answers for completion in answer]
+        wanted = {"model": self._adapter, "logprobs": 0, "return_token_ids": True}
+        answers = self._client.complete(
+            *({**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups)
+        )
+        return [completion for choices in answers for completion in self._completions(choices)]
 
-    def _ask(self, prompt: list[int], count: int) -> list[tuple[list[int], list[float | None]]]:
-        wanted = {"model": self._adapter, "prompt": prompt, "n": count, "logprobs": 0, "return_token_ids": True}
+    def _completions(self, choices: list[dict[str, Any]]) -> list[tuple[list[int], list[float | None]]]:
         found = []
-        for choice in self._client.complete({**self._sampling, **wanted}):
+        for choice in choices:
             ids, told = choice.get("token_ids"), choice.get("logprobs")
             logps: Any = told.get("token_logprobs") if isinstance(told, dict) else None
             if not _are_tokens(ids) or not _are_logps(logps) or len(logps) != len(ids):

@@ -1,10 +1,11 @@
 """The few requests to a vLLM server that adapter-only training needs; vLLM itself need not be installed here."""
 
+import asyncio
 import json
 import os
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -14,6 +15,8 @@ from grpo_verifiers.redaction import RedactedError
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Seconds before each further try of a request that did not reach the server, or met a busy one."""
+AT_ONCE = 64
+"""Requests under way at the same time; the server batches them."""
 BUSY = (429, 502, 503, 504)
 REDIRECTS = (301, 302, 303, 307, 308)
 TOKEN_BYTES = 512
@@ -56,7 +59,7 @@ class Client:
         end = time.monotonic() + self._patience
         while True:
             try:
-                status, text = self._once("GET", "/health", None, timeout=10.0)
+                status, text = wait_http(self._once("GET", "/health", None, seconds=10.0))
                 why = f"HTTP {status}: {text[:200]}"
             except OSError as error:
                 status, why = 0, str(error)
@@ -71,7 +74,7 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """What it serves: base models, and adapters with their ``parent``."""
-        found = self._json("GET", "/v1/models", None).get("data")
+        found = wait_http(self._json("GET", "/v1/models", None)).get("data")
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
             raise ServerError(f"{self.url}/v1/models does not list models: is it a vLLM server?")
         return found
@@ -100,17 +103,34 @@ class Client:
         """Take an adapter out; one that is gone already is fine."""
         self.request("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
-    def complete(self, payload: dict[str, Any]) -> list[dict[str, Any]]:
-        """The choices of a completion request, in their order."""
-        found = self._json("POST", "/v1/completions", payload, limit=largest_answer(payload)).get("choices")
+    def complete(self, *payloads: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        """The choices of each completion request, in their order; the first failure ends the others."""
+        return wait_http(self._all(payloads))
+
+    async def _all(self, payloads: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(payload: dict[str, Any]) -> list[dict[str, Any]]:
+            async with turns:
+                return await self._complete(payload)
+
+        tasks = [asyncio.create_task(one(payload)) for payload in payloads]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _complete(self, payload: dict[str, Any]) -> list[dict[str, Any]]:
+        found = (await self._json("POST", "/v1/completions", payload, limit=largest_answer(payload))).get("choices")
         choices = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
         places = [choice.get("index", 0) for choice in choices]
         if len(choices) != payload["n"] or not all(isinstance(place, int) for place in places):
             raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {found!r:.200}")
         return [choice for _, choice in sorted(zip(places, choices, strict=True), key=itemgetter(0))]
 
-    def _json(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> dict[str, Any]:
-        status, text = self.request(method, path, body, limit=limit)
+    async def _json(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> dict[str, Any]:
+        status, text = await self._request(method, path, body, limit=limit)
         if status in REDIRECTS:
             raise ServerError(
                 f"{self.url}{path} redirects (HTTP {status}), which is not followed: set vllm_server_base_url to the "
@@ -126,11 +146,14 @@ class Client:
             raise ServerError(f"{self.url}{path} answered {text[:200]!r}, expected an object.")
         return found
 
-    def request(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> tuple[int, str]:
-        """Status and text of an answer, trying again while the server is busy or cannot be reached."""
+    def request(self, method: str, path: str, body: Any) -> tuple[int, str]:
+        """Status and text of an answer, with retries while the server is busy or cannot be reached."""
+        return wait_http(self._request(method, path, body))
+
+    async def _request(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> tuple[int, str]:
         for pause in (*PAUSES, None):
             try:
-                status, text = self._once(method, path, body, timeout=self._timeout, limit=limit)
+                status, text = await self._once(method, path, body, seconds=self._timeout, limit=limit)
             except TimeoutError as error:
                 raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
             except TooLargeError as error:
@@ -141,15 +164,17 @@ class Client:
             else:
                 if status not in BUSY or pause is None:
                     return status, text
-            time.sleep(pause)
+            await asyncio.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _once(self, method: str, path: str, body: Any, *, timeout: float, limit: int = MAX_REPLY) -> tuple[int, str]:
+    async def _once(
+        self, method: str, path: str, body: Any, *, seconds: float, limit: int = MAX_REPLY
+    ) -> tuple[int, str]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         if os.environ.get("VLLM_API_KEY"):
             headers["Authorization"] = f"Bearer {os.environ['VLLM_API_KEY']}"
-        status, _, reply = wait_http(exchange(self.url + path, data, headers, timeout, method=method, limit=limit))
+        status, _, reply = await exchange(self.url + path, data, headers, seconds, method=method, limit=limit)
         return status, reply.decode("utf-8", "replace")
 
 
