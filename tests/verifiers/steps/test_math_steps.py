@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from grpo_verifiers import Status, Step, Verdict, get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, quick_math_steps, step_verdict
-from grpo_verifiers.steps._drift import Drift, Rounding
 from grpo_verifiers.steps.aggregate import reaggregated
+from grpo_verifiers.steps.rounding import Drift, Rounding
 
 HOLDS, WRONG, NOTHING = 1.0, 0.0, None
 

@@ -10,10 +10,10 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.exec.samples import content_text
 from grpo_verifiers.options import Range
 from grpo_verifiers.reading.budget import OverBudgetError, limited
-from grpo_verifiers.steps._drift import Drift
-from grpo_verifiers.steps._equations import chains
-from grpo_verifiers.steps._links import Holds, links, shape
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
+from grpo_verifiers.steps.equations import chains
+from grpo_verifiers.steps.links import Holds, links, shape
+from grpo_verifiers.steps.rounding import Drift
 from grpo_verifiers.steps.segments import Span, segment, segmenter_problems, without_specials
 from grpo_verifiers.verdict import Verdict
 

@@ -43,9 +43,8 @@ from grpo_verifiers.math.values.forms import NoFormError, TooBigError
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 from grpo_verifiers.reading.budget import spend
-from grpo_verifiers.steps._drift import Rounding
-from grpo_verifiers.steps._equations import Chain
-from grpo_verifiers.steps._shown import cuts, rounds, shown
+from grpo_verifiers.steps.equations import Chain
+from grpo_verifiers.steps.rounding import Rounding, cuts, rounds, shown
 
 _OPTIONS = Options(evaluated=False, reduced=False, percent="value", decimals=0)
 _NOT_VALUES = STRUCTURES | {"rel", "pm", "unit", "currency", "big"}
