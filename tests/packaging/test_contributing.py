@@ -18,6 +18,21 @@ BLOCK = re.compile(
     r"^```(?:python|markdown)\n# (\S+?)(?:, (below|in the table of): ([^\n]*))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
 
+TEST_OF_THE_HOOK = """
+import json
+
+import torch
+
+from my_hook import BestReward
+from grpo_plus.training.hooks import Hooks
+
+
+def test_a_hook_sees_the_rewards_and_keeps_its_state():
+    hook, again = BestReward(), BestReward()
+    Hooks([hook]).scored(None, torch.tensor([[0.5, float("nan")], [1.0, 0.25]]))
+    again.load_state_dict(json.loads(json.dumps(hook.state_dict())))
+    assert again.best == 1.0
+"""
 TEST_OF_THE_FIELD = """
 import pytest
 
@@ -79,12 +94,13 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     for path, how, where, text in blocks:
         put(tmp_path, path, how or None, where, text)
+    (tmp_path / "tests" / "test_hook.py").write_text(TEST_OF_THE_HOOK, encoding="utf-8")
     (tmp_path / "tests" / "test_field.py").write_text(TEST_OF_THE_FIELD, encoding="utf-8")
     tests = ["tests/packaging/test_formulas.py", "tests/advantages/test_contract_kit.py", "tests/verifiers"]
-    tests += ["tests/objectives/test_objective_kit.py", "tests/test_field.py"]
+    tests += ["tests/objectives/test_objective_kit.py", "tests/test_hook.py", "tests/test_field.py"]
     chosen = "regret or saturating or last_word or new or hook or has_a_golden or contract_of_verifiers"
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests],

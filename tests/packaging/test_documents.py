@@ -1,5 +1,6 @@
 """Files and links that the documents name are there."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -40,3 +41,32 @@ def test_the_map_shows_every_room():
         for room in package.iterdir():
             if (room / "__init__.py").exists():
                 assert f"`{room.name}/`" in text, room.name
+
+
+def imported_rooms(path):
+    """The rooms of grpo_plus that a file imports, lazily or for type checkers too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "grpo_plus":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("grpo_plus."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("grpo_plus."))
+
+
+def test_the_arrow_of_the_page_is_that_of_the_imports():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    arrow = re.search(r"```\n(grpo_verifiers →.*?)```", text, re.DOTALL).group(1)
+    place = {room.strip(): at for at, rooms in enumerate(arrow.split("→")) for room in rooms.split(",")}
+    package = ROOT / "grpo_plus"
+    for path in package.rglob("*.py"):
+        room = path.relative_to(package).with_suffix("").parts[0]
+        for other in imported_rooms(path):
+            if other in place and room in place and other != room:
+                assert place[other] < place[room], f"{path.relative_to(ROOT)} imports {other}"
+    assert "grpo_plus" not in {
+        (node.module or "").split(".")[0]
+        for path in (ROOT / "verifiers").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+    }
