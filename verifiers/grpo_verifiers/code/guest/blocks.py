@@ -9,6 +9,8 @@ import builtins
 import contextlib
 import warnings
 
+from .names import bound_by
+
 _SESSION = (">>>", "In [", "$ ", "!", "%", "pip ", "python ")
 _PLAIN = (
     ast.Import,
@@ -103,12 +105,12 @@ def _facts(block: str) -> _Facts:
         if isinstance(node, ast.Name):
             (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
         else:
-            bound |= _bound(node)
+            bound |= bound_by(node)
     facts.main = "__name__" in read
     facts.needs = {name for name in read - bound if not hasattr(builtins, name)}
     with contextlib.suppress(RecursionError):
         _edge(tree.body, facts)
-    imported = [_bound(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = [bound_by(node) for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     facts.makes = facts.binds.difference(*imported)
     facts.idle = all(isinstance(part, ast.Pass) or _is_constant(part) for part in tree.body)
     return facts
@@ -117,7 +119,7 @@ def _facts(block: str) -> _Facts:
 def _edge(body: list[ast.stmt], facts: _Facts) -> None:
     """Collect the effect of statements outside functions and classes."""
     for part in body:
-        facts.binds |= _bound(part)
+        facts.binds |= bound_by(part)
         facts.acts |= not isinstance(part, _PLAIN) and not _is_constant(part)
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             facts.defines = True
@@ -133,19 +135,6 @@ def _edge(body: list[ast.stmt], facts: _Facts) -> None:
                     for node in ast.walk(inner)
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
                 }
-
-
-def _bound(node: ast.AST) -> set[str]:
-    """Names that a node binds by itself."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.arg):
-        return {node.arg}
-    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-        return {node.name}
-    return set()
 
 
 def _is_constant(part: ast.stmt) -> bool:
