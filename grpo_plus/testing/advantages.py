@@ -16,7 +16,7 @@ from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.table import RewardTable, StepScores
 from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
-from grpo_verifiers.contract import Check
+from grpo_verifiers.testing.contract import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.contract import Check, as_tests, failures, in_words
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.testing.contract import Check, as_tests, failures, in_words
 
 if TYPE_CHECKING:
     import pytest

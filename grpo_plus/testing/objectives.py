@@ -16,7 +16,7 @@ from grpo_plus.objectives.batch import Counts, TokenBatch
 from grpo_plus.objectives.compose import build_objective, compose_objective
 from grpo_plus.objectives.objective import Objective, Unreduced
 from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
-from grpo_verifiers.contract import Check
+from grpo_verifiers.testing.contract import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,8 +19,8 @@ from typing import Any
 
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.compose import Composite
-from grpo_verifiers.contract import Check, as_tests, failures, in_words
 from grpo_verifiers.function import FunctionVerifier
+from grpo_verifiers.testing.contract import Check, as_tests, failures, in_words
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
