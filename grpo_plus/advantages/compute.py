@@ -104,7 +104,7 @@ def _call(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) ->
 
 
 def _check_tensor(estimator: Estimator, values: Any, shape: tuple[int, ...], table: RewardTable) -> Tensor:
-    """What an estimator returned, in the precision of its table; float32 will do."""
+    """The output of an estimator, in the precision of its table; float32 will do."""
     device = table.rewards.device
     wanted = f"a float64 or float32 tensor of shape {shape} on {device}, one value a {estimator.per}"
     if not isinstance(values, Tensor):

@@ -5,6 +5,6 @@ from typing import Annotated, Literal
 from grpo_verifiers.options import Range
 
 Eps = Annotated[float, Range(0, finite=True)]
-"""What is added to a standard deviation before dividing by it."""
+"""Added to a standard deviation before dividing by it."""
 Ddof = Literal[0, 1]
 """0: population, 1: sample standard deviation."""

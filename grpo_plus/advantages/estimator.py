@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Per = Literal["completion", "step", "token", "parts"]
-"""What an estimator gives one value for; "parts" is a composition, whose shape follows from what it is made of."""
+"""The unit of one value; "parts" is a composition, whose shape follows from its parts."""
 Scope = Literal["group", "batch"]
 
 
@@ -21,7 +21,7 @@ class EstimatorKeywordError(KeywordError, ValueError):
 
 
 class EstimatorOutputError(ValueError):
-    """What an estimator returned cannot be used as advantages."""
+    """The output of an estimator cannot be used as advantages."""
 
 
 class EstimatorFailedError(RuntimeError):
@@ -75,7 +75,7 @@ class Estimator:
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return f"advantage estimator {self.name!r}"
 
 

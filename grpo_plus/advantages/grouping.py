@@ -15,7 +15,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Where each of N values lies in the grid of groups.
+    """The place of each of N values in the grid of groups.
 
     Every statistic takes a mask and looks at the values under it only; the others may be NaN.
 
@@ -59,7 +59,7 @@ class Groups:
         return self.grid(values_N, mask_N, 0.0).sum(dim=1)
 
     def size(self, values_N: Tensor, mask_N: Tensor) -> Tensor:
-        """How many members of each group the mask holds, (G,) in the dtype of the values."""
+        """Members of each group under the mask, (G,) in the dtype of the values."""
         return self.total(torch.ones_like(values_N), mask_N)
 
     def mean(self, values_N: Tensor, mask_N: Tensor) -> Tensor:
@@ -82,11 +82,11 @@ class Groups:
         return (squares_G / (self.size(values_N, mask_N) - ddof).clamp(min=1)).sqrt() * scale_G
 
     def tolerance(self, values_N: Tensor, mask_N: Tensor) -> Tensor:
-        """How far apart two values of a group may be and still count as equal, (G,)."""
+        """Largest distance of two values of a group that count as equal, (G,)."""
         return TOLERANCE * self.highest(values_N.abs(), mask_N).clamp(min=1)
 
     def contrast(self, values_N: Tensor, mask_N: Tensor) -> Tensor:
-        """Whether a group has values that differ, (G,) bool; False for groups of one and empty ones."""
+        """Groups with values that differ, (G,) bool; False for groups of one and empty ones."""
         span_G = self.highest(values_N, mask_N) + self.highest(-values_N, mask_N)
         return span_G > self.tolerance(values_N, mask_N)
 

@@ -1,4 +1,4 @@
-"""What to log about the advantages of a batch; numbers only, whoever trains logs them."""
+"""Metrics of the advantages of a batch: plain numbers, for the trainer to log."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ def _all_below(rank_M: Tensor, size_G1: Tensor, k_G1: Tensor) -> Tensor:
 
 
 def check_size(keywords: Mapping[str, Any], completions: int) -> str | None:
-    """What is wrong with so many completions of a prompt."""
+    """The problem with that many completions of a prompt."""
     k = keywords.get("k", K)
     if k < completions:
         return None

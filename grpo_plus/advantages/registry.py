@@ -30,7 +30,7 @@ _BUILTINS = (
 
 
 def _adopt(name: str, value: Any) -> Estimator:
-    """What a reference or entry point gave, as an estimator."""
+    """The object of a reference or entry point as an estimator."""
     if isinstance(value, Estimator):
         return value
     if isinstance(value, type) or not callable(value):

@@ -1,4 +1,4 @@
-"""What an advantage estimator may look at: the rewards of all ranks' completions, and the scores of their steps."""
+"""The input of advantage estimators: the rewards of all ranks' completions, and the scores of their steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -1,4 +1,4 @@
-"""What the tables of rewards and steps say about values that cannot be right."""
+"""Checks of tensors, and the errors of tables of rewards and steps."""
 
 from typing import NoReturn
 

@@ -1,4 +1,4 @@
-"""What is optimised: ratios, surrogates, KL estimators and reductions as pure functions, and their compositions."""
+"""Objectives: ratios, surrogates, KL estimators and reductions as pure functions, and their compositions."""
 
 from typing import TYPE_CHECKING
 

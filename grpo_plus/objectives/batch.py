@@ -1,4 +1,4 @@
-"""What a loss may look at, and what it gives back: small frozen dataclasses, no trainer, no logging.
+"""Input and output of losses: small frozen dataclasses, no trainer, no logging.
 
 Axes: B rows of a micro-batch, T completion tokens. A tensor of one column, (B, 1), holds one value a completion.
 """
@@ -91,7 +91,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a surrogate gives back.
+    """The output of a surrogate.
 
     Attributes:
         values: (B, T) or (B, 1), maximised.

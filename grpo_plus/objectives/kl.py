@@ -62,7 +62,7 @@ def token_kl(estimator: KLEstimator, logps: Tensor, ref_logps: Tensor, mask: Ten
 
 
 def pull(estimator: KLEstimator, *, in_reward: bool, times_ratio: bool) -> float:
-    """How well the expected update on an estimate lowers KL(π‖π_ref): the cosine with its steepest descent.
+    """Measure how well the expected update on an estimate lowers KL(π‖π_ref): the cosine with its steepest descent.
 
     Exact, over all tokens of some fixed policies, which have sampled them; the lowest of these policies is returned.
     Negative: the update pushes away from the reference. 0: it goes nowhere.

@@ -18,7 +18,7 @@ from grpo_plus.objectives.schedule import Constant, Schedule
 
 
 class ObjectiveOutputError(ValueError, TypeError):
-    """What an objective or a piece of one returned cannot be trained on."""
+    """The output of an objective or of a piece cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True)
 class KLTerm:
-    """How the divergence from the reference is estimated and where it acts.
+    """The estimate of the divergence from the reference, and the place where it acts.
 
     Attributes:
         estimator: k1, k2, k3 or a user's.
@@ -108,27 +108,27 @@ class Objective:
 
     @property
     def kl_in_loss(self) -> bool:
-        """Whether the loss has a KL term."""
+        """The loss has a KL term."""
         return self.kl is not None and self.kl.placement == "loss"
 
     @property
     def kl_in_reward(self) -> bool:
-        """Whether the rewards are to be lessened by the divergence of the sampled completions."""
+        """The divergence of the sampled completions is taken from their rewards."""
         return self.kl is not None and self.kl.placement == "reward"
 
     @property
     def makes_targets(self) -> bool:
-        """Whether `make_targets` has to run once per generation batch."""
+        """`make_targets` has to run once per generation batch."""
         return self.surrogate.piece.name == "target" and self.surrogate.piece.kind == "surrogate"
 
     @property
     def needs_old_logps(self) -> bool:
-        """Whether log-probabilities from before the update must exist even where TRL makes none."""
+        """Log-probabilities from before the update must exist, even where TRL makes none."""
         return self.makes_targets or self.kl_in_reward
 
     @property
     def zero_advantage_means_zero_gradient(self) -> bool:
-        """Whether a completion with zero advantages adds exactly nothing to the gradient."""
+        """A completion with zero advantages adds exactly nothing to the gradient."""
         return self.surrogate.piece.zero_advantage_means_zero_gradient and not self.kl_in_loss
 
     def values(self, batch: TokenBatch) -> Unreduced:
@@ -207,7 +207,7 @@ class Objective:
         return "\n".join(lines)
 
     def _kl_remarks(self) -> list[str]:
-        """Where the expected gradient of the KL term in the loss is not that of KL(π‖π_ref)."""
+        """Remarks where the expected gradient of the KL term in the loss is not that of KL(π‖π_ref)."""
         assert self.kl is not None
         if self.kl.unbiased and self.ratio.piece.weighs_kl:
             return ["  kl times the ratio of the sequence, as TRL: one T-th of its correction, T tokens, is left"]
@@ -231,7 +231,7 @@ class Objective:
 
 
 def _shaped(given: Any, what: str, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
-    """What a ratio or a reduction returned, if it is a tensor of one of these shapes."""
+    """The output of a ratio or a reduction, refused unless it is a tensor of one of these shapes."""
     if isinstance(given, Tensor) and tuple(given.shape) in shapes:
         return given
     found = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
@@ -275,7 +275,7 @@ def _called(part: Part) -> str:
 
 
 def _terms(given: Any, what: str, batch: TokenBatch) -> Terms:
-    """What a surrogate returned as `Terms`, with its shape checked: user functions may return tensors."""
+    """The output of a surrogate as `Terms`, its shape checked: user functions may return tensors."""
     if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
         values, metrics = given
         given = Terms(values, {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()})

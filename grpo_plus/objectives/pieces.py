@@ -16,7 +16,7 @@ POSITIONAL: Mapping[Kind, tuple[str, ...]] = {
     "reduce": ("values", "batch"),
     "loss": ("batch",),
 }
-"""What a piece of each kind is called with. A loss is a user's whole objective: (B, T) values to minimise."""
+"""The arguments of a piece of each kind. A loss is a user's whole objective: (B, T) values to minimise."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Piece:
 
     @property
     def built_in(self) -> bool:
-        """Whether the function is one of this package."""
+        """The function is one of this package."""
         return str(getattr(self.fn, "__module__", "")).startswith("grpo_plus.objectives.")
 
     def keywords(self) -> dict[str, inspect.Parameter]:
@@ -66,7 +66,7 @@ class Piece:
         return keywords_of(self.fn, self._called_with())
 
     def problems(self, given: Mapping[str, Any]) -> list[str]:
-        """What is wrong with keywords for this piece."""
+        """Problems of keywords for this piece."""
         what = f"the {self.kind} {self.name!r}"
         return option_problems(what, self.fn, given, skip=self._called_with(), bare=True)
 

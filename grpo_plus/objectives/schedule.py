@@ -1,4 +1,4 @@
-"""How the coefficient of the KL term moves during training."""
+"""Schedules of the coefficient of the KL term."""
 
 # ruff: noqa: RUF001 - formulas
 

@@ -1,4 +1,4 @@
-"""What is maximised, token by token, where a ratio or a log-probability is weighted by the advantage.
+"""Surrogates: a ratio or a log-probability weighted by the advantage, maximised token by token.
 
 Every function takes a `TokenBatch` and the ratio, (B, T) or (B, 1), and returns `Terms`. A zero advantage gives a
 zero gradient in all of them.

@@ -32,7 +32,7 @@ _CANCELS = 1e-5
 
 @dataclass(frozen=True)
 class Targets:
-    """Where every token of N completions should go.
+    """The targets of every token of N completions.
 
     Attributes:
         logps: (N, T) log of the target probability; the old one where there is no target.

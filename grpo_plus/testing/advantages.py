@@ -52,7 +52,7 @@ def advantage_checks() -> list[Check[Subject]]:
 
 
 def sample_table(seed: int = 0) -> RewardTable:
-    """What a real batch may hold: uneven groups in mixed order, two rewards, ties, steps, an empty completion."""
+    """A batch with uneven groups in mixed order, two rewards, ties, steps, an empty completion."""
     random = torch.Generator().manual_seed(seed)
     groups = torch.tensor([7, 3, 7, 12, 3, 7, 12, 7, 3, 12, 12, 12])
     count = len(groups)
@@ -178,7 +178,7 @@ def check_constant_group_is_zero(subject: Subject) -> None:
     """A group whose rewards, and step scores, are all equal gets exactly 0."""
     table = sample_table().to(dtype=torch.float64)
     constant = table.groups == 12
-    for value in (0.7, 0.1, 1e6 / 3):  # float means of these are not these
+    for value in (0.7, 0.1, 1e6 / 3):  # the float mean of equal values is not exactly that value
         table = _with_values(table, constant, [value, value / 7], value)
         _zero(_run(subject, table)[constant], f"a group of equal rewards ({value})")
 
@@ -366,7 +366,7 @@ def check_unknown_keyword_raises(subject: Subject) -> None:
 
 
 def _praises(subject: Subject) -> bool:
-    """Whether more of something good is meant to be better: in a mix, where no part has a negative weight."""
+    """More of something good is meant to be better: in a mix, where no part has a negative weight."""
     return subject.part.per != "parts" or all(weight >= 0 for weight in subject.keywords["parts"].values())
 
 

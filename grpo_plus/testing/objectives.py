@@ -62,7 +62,7 @@ class Built:
 
 
 def sample_batch(built: Built, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> TokenBatch:
-    """What a micro-batch may hold: uneven rows, one without any trained token, advantages of both signs and 0."""
+    """A micro-batch with uneven rows, one without any trained token, advantages of both signs and 0."""
     random = torch.Generator().manual_seed(seed)
 
     def draw() -> Tensor:

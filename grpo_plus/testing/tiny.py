@@ -81,7 +81,7 @@ def make_tiny_tokenizer(vocab: str = PRINTABLE) -> "PreTrainedTokenizerFast":
 
 
 def _byte_symbol(character: str) -> str:
-    """How byte-level BPE writes an ASCII character: visible ones as themselves, the others moved up by 256."""
+    """An ASCII character as byte-level BPE writes it: visible ones as themselves, the others moved up by 256."""
     if "!" <= character <= "~":
         return character
     return "\u0121" if character == "\x7f" else chr(256 + ord(character))

@@ -59,7 +59,7 @@ def failures(
 
 
 def in_words(error: Exception) -> str:
-    """What a check raised; assertions speak for themselves."""
+    """The error of a check; assertions speak for themselves."""
     return str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
 
 
