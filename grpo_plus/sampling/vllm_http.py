@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from grpo_verifiers.exec.http import MAX_REPLY, TooLargeError, exchange
 from grpo_verifiers.exec.loop import wait_http
-from grpo_verifiers.http import MAX_REPLY, TooLargeError, exchange
 from grpo_verifiers.redaction import RedactedError
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)

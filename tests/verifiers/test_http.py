@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from grpo_verifiers.exec.http import exchange
 from grpo_verifiers.exec.loop import loop_thread, wait_http
-from grpo_verifiers.http import exchange
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 

@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers import http as http_client
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.exec import http as http_client
 from grpo_verifiers.judge import JudgeConfigurationError, judge
 from grpo_verifiers.judge import _request as request_module
 from grpo_verifiers.judge._prompt import messages, shorten

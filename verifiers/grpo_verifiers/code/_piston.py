@@ -21,8 +21,8 @@ from grpo_verifiers.code.languages import Language
 from grpo_verifiers.code.question import Question
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.exec.http import exchange, retry_after
 from grpo_verifiers.exec.loop import wait_http
-from grpo_verifiers.http import exchange, retry_after
 from grpo_verifiers.sandbox.limits import Limits
 
 _AGAIN = frozenset({408, 425, 429})

@@ -1,1 +1,1 @@
-"""Run checks: calls, batches, worker processes and asyncio."""
+"""Run checks: calls, batches, worker processes, event loops and what is asked over HTTP."""

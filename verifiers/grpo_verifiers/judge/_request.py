@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import show
-from grpo_verifiers.http import exchange, retry_after
+from grpo_verifiers.exec.http import exchange, retry_after
 
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {
