@@ -180,7 +180,7 @@ SCRIPT_SOURCES = (
     ("trl", "scripts/utils.py", "ScriptArguments"),
     ("trl", "scripts/utils.py", "DatasetMixtureConfig"),
 )
-"""What TRL's command lines take beside it: the model and the data."""
+"""Further classes of TRL's command lines: the model and the data."""
 
 OLD_NAMES = {
     "use_transformers_paged": "use_transformers_continuous_batching",

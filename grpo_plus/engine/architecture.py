@@ -1,4 +1,4 @@
-"""What may be done with a model's rows, worked out from its config.
+"""Exact treatments of a model's rows, derived from its config.
 
 Packing needs full causal attention that takes positions and a ready-made mask. Whatever is not known to be that is not
 packed: the reason is a sentence for the log, and `probe` checks the rest by running it.
@@ -20,7 +20,7 @@ _MASKED = ("sdpa", "eager", "flex_attention")
 
 @dataclass(frozen=True)
 class Support:
-    """What is exact for a model.
+    """Treatments that are exact for a model.
 
     Attributes:
         refusal: why TRL's own path must run unchanged, or None.
@@ -47,7 +47,7 @@ def text_config(config: Any) -> Any:
 
 
 def support_of(model: Any) -> Support:
-    """What is exact for an unwrapped transformers model."""
+    """The treatments that are exact for an unwrapped transformers model."""
     config = getattr(model, "config", None)
     if config is None:
         return Support(refusal="the model has no config to judge its attention by")

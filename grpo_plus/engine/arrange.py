@@ -58,7 +58,7 @@ def arrange(keys: Sequence[Hashable], sizes: Sequence[int], live: Sequence[bool]
 
 
 def is_row_aligned(batch: Mapping[str, Any], rows: int) -> bool:
-    """Whether every value of a batch is one per row, or one for all."""
+    """Every value of the batch is one per row, or one for all."""
     return all(
         value is None
         or (isinstance(value, torch.Tensor) and (value.dim() == 0 or value.shape[0] == rows))

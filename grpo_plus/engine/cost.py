@@ -1,4 +1,4 @@
-"""What a pass costs, from the shape of the model, and the cheapest way to run a micro-batch.
+"""The cost of a pass, from the shape of the model, and the cheapest way to run a micro-batch.
 
 Costs are in floating-point operations of a forward and a backward pass; only their ratios matter. The counts are the
 usual ones (Kaplan et al. 2020, appendix: 2 operations per weight and token forward, twice that backward), attention is

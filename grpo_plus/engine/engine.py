@@ -248,7 +248,7 @@ class Engine:
         return logps_BC, entropies_BC, None
 
     def _is_about(self, job: Job) -> bool:
-        """Whether the rows to score are those that a loss is being computed on."""
+        """The rows to score are those of the present loss."""
         if self._inputs is None:
             return False
         ids = self._inputs["completion_ids"]

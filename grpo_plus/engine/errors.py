@@ -1,4 +1,4 @@
-"""What the engine raises."""
+"""Errors of the engine."""
 
 
 class EngineError(ValueError):

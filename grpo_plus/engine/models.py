@@ -18,7 +18,7 @@ from grpo_plus.memory.errors import attempt
 
 @dataclass
 class Known:
-    """What was found out about one model.
+    """Facts about one model.
 
     Attributes:
         plain: the model itself, kept so that its identity is not given to another.
@@ -53,7 +53,7 @@ class Models:
         self._known: dict[int, Known] = {}
 
     def of(self, model: Any) -> Known:
-        """What is known of a model, wrapped or not."""
+        """The facts about a model, wrapped or not."""
         plain = self._unwrap(model)
         known = self._known.get(id(plain))
         if known is None:

@@ -15,7 +15,7 @@ from grpo_plus.engine.pack import Rows, join, lay_out
 from grpo_plus.engine.trim import trim
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
-"""What TRL's method returns: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
+"""The result of TRL's method: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Scored:
-    """What one pass gave.
+    """The result of one pass.
 
     Attributes:
         target: flat positions in (B, C).

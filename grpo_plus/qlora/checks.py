@@ -18,7 +18,7 @@ FROZE_BELOW = 1e-5
 
 @dataclass(frozen=True)
 class Request:
-    """What a run asks for, as far as a quantised base is concerned.
+    """The settings of a run that concern a quantised base.
 
     Attributes:
         name: the model's name or folder, for messages.
@@ -176,7 +176,7 @@ def _vllm_problems(request: Request, bits: str) -> list[str]:
 
 
 def storage_problems(request: Request) -> list[str]:
-    """What is wrong with how the checkpoint is stored."""
+    """Problems of the way the checkpoint is stored."""
     stored = request.stored_as
     if stored in (None, "bitsandbytes") or not (request.asked or stored in ("gptq", "awq")):
         return []
@@ -204,7 +204,7 @@ def _platform_problems(request: Request, bits: str) -> list[str]:
 
 
 def targets_head(targets: Any) -> bool:
-    """Whether an adapter's targets take in the language-model head; a pattern must match the whole name, as in PEFT."""
+    """An adapter's targets include the language-model head; a pattern must match the whole name, as in PEFT."""
     if targets is None or targets == "all-linear":
         return False
     if isinstance(targets, str):
@@ -216,7 +216,7 @@ def targets_head(targets: Any) -> bool:
 
 
 def warnings(request: Request) -> list[str]:
-    """What works, but probably not as meant."""
+    """Settings that work, but probably not as meant."""
     if request.bits is None or not request.adapters or request.learning_rate >= FROZE_BELOW:
         return []
     message = (

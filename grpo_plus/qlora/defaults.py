@@ -1,4 +1,4 @@
-"""What the command line fills in for a quantised run, for options left unset; each is printed with its reason.
+"""Defaults of the command line for a quantised run; each is printed with its reason.
 
 All of it holds for an 8-bit base (``load_in_8bit``) as for a 4-bit one, but for the second quantisation of the scales,
 which only NF4 has.
@@ -20,7 +20,7 @@ LEARNING_RATE = 2e-5
 
 @dataclass(frozen=True)
 class Device:
-    """What the defaults depend on.
+    """The facts that the defaults depend on.
 
     Attributes:
         kind: type of the torch device: ``cuda``, ``cpu``, …

@@ -29,7 +29,7 @@ SAMPLE = "Natalia sold 48 clips in April and half as many in May. In all she sol
 
 
 class ExportError(ValueError):
-    """What was asked for cannot be exported; the message says what can."""
+    """This cannot be exported; the message says what can."""
 
 
 @dataclass(frozen=True)

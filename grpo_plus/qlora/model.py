@@ -1,4 +1,4 @@
-"""What a model's weights are stored in, and how a model must be treated because of it."""
+"""The storage of a model's weights: bits, method and format."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +34,7 @@ def asked_bits(quantisation: Any) -> int | None:
 
 
 def quantises_twice(quantisation: Any) -> bool:
-    """Whether a quantisation config has the scales quantised too; takes objects and mappings."""
+    """The scales are quantised, too; takes objects and mappings."""
     return bool(_read(quantisation, "bnb_4bit_use_double_quant"))
 
 

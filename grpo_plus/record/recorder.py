@@ -239,7 +239,7 @@ class Recorder(Hook):
             self._budget.wrote(self._append(GROUPS, record))
 
     def _due(self) -> bool:
-        """Whether this batch is sampled: the same answer on every rank."""
+        """This batch is sampled; every rank answers alike."""
         trainer = self.host
         if not self._began:
             return False

@@ -36,7 +36,7 @@ class Decoded:
 
     @property
     def stock_row_steps(self) -> int:
-        """What running all rows to the end of the longest takes."""
+        """Row steps of running all rows to the end of the longest."""
         return len(self.completions) * (max(map(len, self.completions), default=1) - 1)
 
 

@@ -26,7 +26,7 @@ METHODS = (
     "_update_model_kwargs_for_generation",
     "prepare_inputs_for_generation",
 )
-"""What decides how ``generate`` draws; where a model or a patch has one of its own, it draws by itself."""
+"""Methods behind ``generate``; a model or patch that replaces one draws by itself."""
 SHARE = 0.7
 """Of the free memory, what caches may take: while a cache grows, a layer of it exists twice."""
 
@@ -152,7 +152,7 @@ def refusal(model: Any) -> str | None:
 
 
 def _as_installed(method: Any) -> bool:
-    """Whether a method, with all that wraps it, comes from one of the libraries and not from a patch of them."""
+    """The method, with all that wraps it, comes from one of the libraries and not from a patch."""
     while method is not None:
         code = getattr(method, "__code__", None)
         if code is None or not code.co_filename.startswith(_libraries()):

@@ -65,7 +65,7 @@ class Sampling:
 
 
 def read_sampling(config: Any, defaults: Any) -> Sampling | str:
-    """What a generation config asks for; or, in words, what of it is not known here.
+    """The sampling that a generation config asks for; or the option that is unknown here, in words.
 
     Args:
         config: as given to ``generate``.

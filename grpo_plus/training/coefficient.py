@@ -27,12 +27,12 @@ class KLCoefficient:
 
     @property
     def adapts(self) -> bool:
-        """Whether it follows the measured KL, and so has a state to keep."""
+        """It follows the measured KL, so it has state."""
         return isinstance(self.schedule, Adaptive)
 
     @property
     def moves(self) -> bool:
-        """Whether it is worth logging."""
+        """Its schedule is not constant, so it is logged."""
         return not isinstance(self.schedule, Constant)
 
     def now(self, step: int) -> float:

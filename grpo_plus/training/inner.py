@@ -72,7 +72,7 @@ class InnerIterations(Hook):
         return loss
 
     def skips(self, step: int) -> bool:
-        """Whether this step is to run no forward and no backward."""
+        """Skip this step: no forward and no backward."""
         if step % (self.steps * self.iterations) == 0:
             self._stopped, self._counts = False, None
         self._skipped = self._stopped

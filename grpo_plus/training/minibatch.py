@@ -111,7 +111,7 @@ def token_batch(
     focus: Tensor | None = None,
     keep: Tensor | None = None,
 ) -> TokenBatch:
-    """What the objective may look at of one micro-batch."""
+    """The view of one micro-batch that the objective gets."""
     old_logps, advantages = inputs.get("old_per_token_logps"), inputs["advantages"]
     return TokenBatch(
         logps=logps,

@@ -1,7 +1,7 @@
 """The figures of the step-time split that are logged with every training step, by name."""
 
 PARTS = ("rollout", "scoring", "update")
-"""What a step is split into: drawing completions, rewards, and everything else (log-probabilities of the old and the
+"""Parts of a step: drawing completions, rewards, and everything else (log-probabilities of the old and the
 reference policy, forward and backward passes, the optimizer)."""
 
 

@@ -14,7 +14,7 @@ _JUDGED = (Status.CORRECT, Status.WRONG, Status.PARTIAL)
 
 @dataclass(frozen=True)
 class StepsSeen:
-    """What one verifier's verdicts on one rank's batch show.
+    """Evidence of steps in one verifier's verdicts on one rank's batch.
 
     Attributes:
         given: some verdict has a step to train on: it has a score and holds a character of the completion.
@@ -31,7 +31,7 @@ class StepsSeen:
 def steps_seen(
     verdicts: Sequence[Verdict], completion_ids: Sequence[Sequence[int]], length: Callable[[Sequence[int]], int]
 ) -> StepsSeen:
-    """What a verifier's verdicts show.
+    """Evidence of steps in a verifier's verdicts.
 
     Args:
         verdicts: one for each completion.
@@ -49,13 +49,13 @@ def steps_seen(
 
 
 def _teaches(verdict: Verdict, ids: Sequence[int], length: Callable[[Sequence[int]], int]) -> bool:
-    """Whether a verdict has a step that has a score and holds a character."""
+    """A step of the verdict has a score and holds a character."""
     starts = [step.start for step in verdict.steps if step.score is not None and step.start < step.end]
     return bool(starts) and len(ids) > 0 and (min(starts) == 0 or min(starts) < length(ids))
 
 
 def _shown(verdict: Verdict) -> str:
-    """What a verdict gave instead of a step to train on."""
+    """The verdict in words, where it has no step to train on."""
     reason = f": {readable(verdict.detail, 80)}" if verdict.detail else ""
     steps = "only steps that have no score or hold no character of the completion, and " if verdict.steps else ""
     score = "None" if verdict.score is None else f"{verdict.score:g}"

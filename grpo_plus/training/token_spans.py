@@ -78,7 +78,7 @@ def _common(text: str, whole: str, at: int) -> int:
 
 
 def scorer_steps(given: Any, count: int, *, first: int = 0) -> tuple[list[list[tuple[int, int, float]]], list[str]]:
-    """What a trainer's step scorer returned, as plain triples, and what is wrong with it.
+    """The result of a step scorer as plain triples, and its problems.
 
     Args:
         given: for each completion its steps as (first token, one past the last, score).

@@ -315,7 +315,7 @@ class Verification(Hook):
         return {live.verifier.label: live.verifier.gives_steps for live in self.live}
 
     def steps_seen(self, completion_ids: Sequence[Sequence[int]], tokenizer: Any) -> dict[str, StepsSeen]:
-        """What each verifier's verdicts on this rank's batch say of whether it gives steps."""
+        """Evidence, by label, that a verifier gives steps, from its verdicts on this rank's batch."""
         decode = decoder(tokenizer)
 
         def length(ids: Sequence[int]) -> int:
