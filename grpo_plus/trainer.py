@@ -160,12 +160,12 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
-        with _trl.config_replaced(self, self.args.as_written()):
+        with _trl.config_replaced(self, _without_secrets(self.args)):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push to the Hub while training, which writes the config down once more."""
-        with _trl.config_replaced(self, self.args.as_written()):
+        with _trl.config_replaced(self, _without_secrets(self.args)):
             super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
@@ -173,6 +173,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
         if self.is_world_process_zero():
             card.complete(self)
+
+
+def _without_secrets(args: Any) -> Any:
+    """The config as it is written beside a model; a plain `GRPOConfig` is written as TRL writes it."""
+    return args.as_written() if isinstance(args, GRPOPlusConfig) else args
 
 
 def _default_output_dir(model: Any) -> str:

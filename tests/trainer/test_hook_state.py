@@ -318,6 +318,18 @@ def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
     assert begin(build, str(folder), **KL).beta == state_of(folder)["parts"]["objective"]["state"]["beta"]
 
 
+def test_a_plain_config_of_the_host_is_saved_and_resumed_from(build, tmp_path):
+    from trl import GRPOConfig
+
+    run = build(config_class=GRPOConfig, save_strategy="steps", save_steps=1)
+    run.train()
+    run.save_model(str(tmp_path / "model"))
+    assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() == {"clock"}
+    again = build(config_class=GRPOConfig, max_steps=3)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
+    assert again.state.global_step == 3
+
+
 @pytest.mark.slow
 def test_each_rank_goes_on_from_its_own_state(build, tmp_path, tiny_model, two_ranks):
     script = Path(__file__).with_name("state_ranks.py")
