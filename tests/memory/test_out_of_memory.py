@@ -254,6 +254,7 @@ def test_a_micro_batch_that_ran_before_may_itself_fail_when_it_runs_again(make):
     assert_same_run(smooth, rough)
 
 
+@pytest.mark.slow
 def test_gradients_that_were_there_before_the_window_come_back(make):
     run, other = make(max_steps=1), make(max_steps=1)
     Card(other, "backward", 20)

@@ -88,6 +88,7 @@ def test_conversations(build, chats):
     assert "user" in str(ours._logs["prompt"][0])
 
 
+@pytest.mark.slow
 def test_adapters(build):
     from peft import LoraConfig
 

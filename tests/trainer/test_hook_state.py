@@ -49,6 +49,7 @@ def rewrite(folder, change):
     (folder / FILE).write_text(json.dumps(content))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", MOVES)
 def test_a_resumed_run_logs_what_the_uninterrupted_one_did(build, tmp_path, name):
     settings, columns = MOVES[name]
@@ -87,6 +88,7 @@ def begin(build, folder, **settings):
     return noted
 
 
+@pytest.mark.slow
 def test_the_state_of_a_resumed_run_is_there_before_its_first_step(build, checkpoint):
     folder = checkpoint(**KL, **ENTROPY)
     saved = state_of(folder)["parts"]["objective"]
@@ -96,6 +98,7 @@ def test_the_state_of_a_resumed_run_is_there_before_its_first_step(build, checkp
     assert noted.entropy_coef == saved["state"]["entropy_coef"] != 0.01
 
 
+@pytest.mark.slow
 def test_the_last_checkpoint_of_the_folder_is_found_as_the_host_finds_it(build, checkpoint):
     beta = state_of(checkpoint(**KL))["parts"]["objective"]["state"]["beta"]
     assert begin(build, True, **KL).beta == beta
@@ -174,6 +177,7 @@ class Doubled(Hook):
         return 2 * compute(model, inputs)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("hooks", "times"), [([Halved], 0.5), ([Doubled], 2.0), ([Halved, Doubled], 1.0)])
 def test_a_hook_changes_rewards_and_loss(build, hooks, times):
     moves = []
@@ -210,10 +214,12 @@ def test_a_checkpoint_without_a_state_that_is_needed_is_refused(build, checkpoin
     refuse(build, folder, "it holds no state of 'objective'", "no state of 'counter'", hooks=[Counter()], **KL)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_the_state_of_a_hook_that_is_not_there_is_refused(build, checkpoint):
     refuse(build, checkpoint([Counter()]), "it holds the state of 'counter' ('counter'), which this run lacks")
 
 
+@pytest.mark.slow
 def test_another_version_is_refused(build, checkpoint):
     folder = checkpoint(**KL)
 
@@ -229,6 +235,7 @@ def test_another_version_is_refused(build, checkpoint):
     refuse(build, folder, f"{FILE} is of version 7, and this release reads version 1", **KL)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -244,6 +251,7 @@ def test_a_broken_state_is_refused(build, checkpoint, text, words):
     refuse(build, folder, words, **KL)
 
 
+@pytest.mark.slow
 def test_a_state_that_a_hook_cannot_read_is_refused(build, checkpoint):
     folder = checkpoint(**KL)
 
@@ -254,6 +262,7 @@ def test_a_state_that_a_hook_cannot_read_is_refused(build, checkpoint):
     refuse(build, folder, "its state of 'objective' cannot be read: ValueError: could not convert", **KL)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
     folder = checkpoint(**KL, **ENTROPY)
     state = state_of(folder)["parts"]["objective"]["state"]
@@ -266,6 +275,7 @@ def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
     assert noted.entropy_coef == state["entropy_coef"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(build, checkpoint):
     folder = checkpoint()
     (folder / FILE).unlink()
@@ -304,6 +314,7 @@ def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path
     assert not is_whole(tmp_path / "out" / "checkpoint-1")
 
 
+@pytest.mark.slow
 def test_checkpoints_of_weights_only_hold_the_state_too(checkpoint):
     assert state_of(checkpoint(save_only_model=True, **KL))["parts"].keys() == {"clock", "objective"}
 
@@ -313,6 +324,7 @@ def test_a_path_that_is_no_checkpoint_is_left_to_the_host(build, tmp_path):
         build(**KL).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint(**KL), tmp_path / "elsewhere")
     assert begin(build, str(folder), **KL).beta == state_of(folder)["parts"]["objective"]["state"]["beta"]

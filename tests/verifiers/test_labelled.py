@@ -71,6 +71,7 @@ def test_at_most_two_of_a_thousand_wrong_rows_are_accepted(judged):
     assert accepted <= 0.002 * wrong, "\n".join(named(rows, verdicts, "wrong accepted"))
 
 
+@pytest.mark.slow
 def test_at_most_five_of_a_hundred_right_rows_are_refused(judged):
     rows, verdicts = judged
     _, _, right, refused = labelled.rates(rows, verdicts)

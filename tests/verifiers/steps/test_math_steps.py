@@ -322,6 +322,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_ends(unit):
     text = (unit * 100_000)[:100_000]
