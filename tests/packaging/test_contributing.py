@@ -52,14 +52,14 @@ def test_the_new_field_has_a_default_a_range_and_flags():
 def test_keywords_of_the_new_parts_are_flags_and_have_ranges():
     from trl import TrlParser
 
-    flags = ["--advantage", "regret", "--advantage_kwargs.gain", "2", "--objective", "grpo", "--objective_kwargs.bound", "2"]
+    flags = ["--advantage", "midrange", "--advantage_kwargs.gain", "2", "--objective", "grpo", "--objective_kwargs.bound", "2"]
     given = ["--output_dir", "out", "--use_cpu", "true", "--bf16", "false", "--report_to", "none", *flags]
     (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config([*given, "--objective_kwargs.surrogate", "saturating"])
     assert (config.advantage_kwargs, config.objective_kwargs["bound"]) == ({"gain": 2}, 2)
     with pytest.raises(ValueError, match="(?s)gain.*bound"):
         GRPOPlusConfig(
             **BASE,
-            advantage="regret",
+            advantage="midrange",
             advantage_kwargs={"gain": 0},
             objective="grpo",
             objective_kwargs={"surrogate": "saturating", "bound": 1},
@@ -94,14 +94,16 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    assert len(blocks) == 12
+    assert len(blocks) == 13
     for path, how, where, text in blocks:
         put(tmp_path, path, how or None, where, text)
     (tmp_path / "tests" / "test_hook.py").write_text(TEST_OF_THE_HOOK, encoding="utf-8")
     (tmp_path / "tests" / "test_field.py").write_text(TEST_OF_THE_FIELD, encoding="utf-8")
-    tests = ["tests/packaging/test_formulas.py", "tests/advantages/test_contract_kit.py", "tests/verifiers"]
+    tests = ["tests/packaging/test_formulas.py", "tests/advantages", "tests/verifiers"]
     tests += ["tests/objectives/test_objective_kit.py", "tests/test_hook.py", "tests/test_field.py"]
-    chosen = "regret or saturating or last_word or new or hook or has_a_golden or contract_of_verifiers"
+    chosen = (
+        "midrange or the_built_ins or saturating or last_word or new or hook or has_a_golden or contract_of_verifiers"
+    )
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests],
         cwd=tmp_path,
