@@ -114,8 +114,7 @@ class Bench:
         def generate(_):
             output = dict(batch)
             if update is not None:
-                update.add_old_logps(output)
-                update.prepare(output)
+                update.batch(output)
             return output
 
         trainer._generate_and_score_completions = generate

@@ -143,9 +143,11 @@ def test_a_referee_that_dies_is_replaced(fenced):
     verifier = get_verifier("code")
     tests = [{"stdin": "", "stdout": "1"}]
     assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
-    for pid in descendants(os.getpid()):
-        if b"_referee_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
+    below = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())}
+    referees = [pid for pid, command in below.items() if b"_referee_process" in command]
+    assert referees
+    for pid in referees:  # what is below each ends with it
+        os.kill(pid, signal.SIGKILL)
     assert verifier.verify(fenced("print(1)"), tests=tests).score == 1
 
 
