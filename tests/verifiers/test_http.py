@@ -1,15 +1,19 @@
 """What `exchange` does that httpx alone does not: compressed answers, keys in messages, forks, busy loops."""
 
 import gzip
+import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 
-from grpo_verifiers.exec.http import exchange
+from grpo_verifiers.exec.http import exchange, retry_after
 from grpo_verifiers.exec.loop import loop_thread, wait_http
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
@@ -79,3 +83,45 @@ def test_a_forked_child_can_ask_too():
         while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
             time.sleep(0.02)
         assert ended[1] == 0
+
+
+@pytest.mark.parametrize("port", [65536, 99999])
+def test_a_port_that_does_not_exist_is_a_failed_connection(port):
+    with pytest.raises(ConnectionError, match="port must be 0-65535"):
+        get(f"http://127.0.0.1:{port}/")
+
+
+def test_a_server_that_asks_to_wait_until_an_impossible_date_is_not_waited_for():
+    with answering(b"", [("Retry-After", "Mon, 01 Jan 2024 00:00:00 +99999999999999999")]) as (url, _):
+        assert retry_after(get(url)[1]) == 0
+
+
+def test_addresses_and_headers_do_not_reach_the_log(caplog):
+    with caplog.at_level(logging.DEBUG), answering(b"", [("Set-Cookie", "a=cookie")]) as (url, _):
+        get(f"{url}private", {"Authorization": "Bearer key"})
+        with pytest.raises(OSError, match="characters"):
+            get(url, {"Authorization": "Bearer se\ncret"})
+    assert not [record.getMessage() for record in caplog.records if record.name.startswith(("httpx", "httpcore"))]
+
+
+def test_requests_of_others_stay_in_the_log(caplog):
+    with caplog.at_level(logging.INFO), answering(b"") as (url, _):
+        get(url)
+        httpx.get(url, trust_env=False)
+    assert [record.name for record in caplog.records] == ["httpx"]
+
+
+def test_a_request_while_the_interpreter_ends_fails_like_any_other():
+    code = """
+import atexit
+from grpo_verifiers.exec.http import exchange
+from grpo_verifiers.exec.loop import wait_http
+def ask():
+    try:
+        wait_http(exchange("http://localhost:1/", None, {}, 5.0))
+    except OSError as error:
+        print("failed", flush=True)
+atexit.register(ask)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "failed\n"

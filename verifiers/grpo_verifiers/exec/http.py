@@ -4,13 +4,22 @@ import asyncio
 import datetime as dt
 import email.utils
 import functools
+import logging
 import os
 import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
+from grpo_verifiers.exec.loop import HTTP_THREAD
+
 MAX_REPLY = 4 << 20
+_LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
+"""Loggers of httpx. Its records hold addresses and headers, one for each request: ours are left out."""
+
+
+_OTHERS = (ImportError, OverflowError, RuntimeError, ExceptionGroup)
+"""A proxy of a kind that is not installed, a port beyond 65535 (bare or in a group), an interpreter that ends."""
 
 
 class TooLargeError(OSError):
@@ -43,6 +52,7 @@ async def exchange(
     """
     import httpx
 
+    _keep_quiet()
     # A compressed answer could be small on the way and endless here: none is asked for, and none is unpacked.
     headers = {"Accept-Encoding": "identity", "Connection": "close", **headers}
     data = bytearray()
@@ -61,13 +71,24 @@ async def exchange(
         raise TimeoutError(f"no complete answer within {seconds:g} s") from error
     except httpx.LocalProtocolError:  # its text repeats the header, which may be a key
         raise ConnectionError("a header or the address holds characters that HTTP does not have") from None
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:  # the last two: of its proxies
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, *_OTHERS) as error:
         reason = next((cause for cause in _causes(error) if isinstance(cause, OSError)), None)
         if reason is None:
-            reason = ConnectionError(f"{type(error).__name__}: {error}")
+            first = next(_causes(error)) if isinstance(error, ExceptionGroup) else error
+            reason = ConnectionError(f"{type(first).__name__}: {first}")
         elif reason.errno is not None and reason.errno > 0 and not isinstance(reason, ssl.SSLError):
             reason = OSError(reason.errno, os.strerror(reason.errno))  # asyncio only says that a call failed
         raise reason from None
+
+
+def _keep_quiet() -> None:
+    """Leave the requests of this module out of the logs of httpx, and those of everybody else in."""
+    for logger in map(logging.getLogger, _LOGGERS):
+        logger.addFilter(_is_of_others)  # at most once: it is the same function
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return record.threadName != HTTP_THREAD
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
@@ -77,7 +98,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
         return float(value[:12])
     try:
         then = email.utils.parsedate_to_datetime(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return 0.0
     then = then if then.tzinfo else then.replace(tzinfo=dt.UTC)
     return max(0.0, (then - dt.datetime.now(dt.UTC)).total_seconds())

@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+HTTP_THREAD = "grpo-verifiers-http"
+"""The thread that all requests run in."""
 
 
 class LoopThread:
@@ -45,7 +47,7 @@ def loop_thread(name: str) -> LoopThread:
 
 def submit_http(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
     """Run a coroutine of ours in the loop for HTTP; callable from any thread."""
-    return asyncio.run_coroutine_threadsafe(coroutine, loop_thread("grpo-verifiers-http").loop)
+    return asyncio.run_coroutine_threadsafe(coroutine, loop_thread(HTTP_THREAD).loop)
 
 
 def wait_http(coroutine: Coroutine[Any, Any, T]) -> T:
