@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -624,3 +625,68 @@ def test_an_explicit_inline_is_not_overruled_by_a_timeout():
     assert get_verifier("exact", timeout=3.0).verify("4", answer="4").score == 1.0
     with pytest.raises(KeywordError, match="only a worker process"):
         get_verifier("exact", timeout=3.0, isolation="inline")
+
+
+def _raises(*_args, **_given):
+    raise RuntimeError("its own fault")
+
+
+@pytest.mark.parametrize("timeout", ["soon", "", [], {}, 10**400], ids=["word", "empty", "list", "mapping", "huge"])
+def test_a_timeout_that_is_no_number_is_reported_with_all_else_that_is_wrong(timeout):
+    with pytest.raises(KeywordError, match=r"timeout is .*, expected seconds(.|\n)*'ignore_case' is 3"):
+        get_verifier("exact", timeout=timeout, ignore_case=3)
+    with pytest.raises(KeywordError, match=r"timeout is .*, expected seconds"):
+        verifier("mine", timeout=timeout)(lambda completion: 1.0)
+
+
+def test_a_single_name_in_the_place_of_several_is_refused():
+    with pytest.raises(KeywordError, match="env is 'MY_KEY', expected tuple"):
+        verifier("mine", env="MY_KEY")(lambda completion: 1.0)
+    with pytest.raises(KeywordError, match="gold_columns is 'answer', expected tuple"):
+        verifier("mine", gold_columns="answer")(lambda completion: 1.0)
+    assert verifier("mine", env={"MY_KEY": 1}.keys())(lambda completion: 1.0).settings.env == ("MY_KEY",)
+
+
+class _EqualToNothing:
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise ValueError("no comparison")
+
+
+def test_values_that_cannot_be_compared_are_no_words():
+    with pytest.raises(KeywordError, match=r"unknown on_error(.|\n)*expected one of 'reject', 'last'"):
+        get_verifier("choice", on_error=_EqualToNothing(), conflicts=_EqualToNothing())
+
+
+@pytest.mark.parametrize(
+    ("problems", "said"),
+    [
+        (_raises, r"option_problems raised RuntimeError\('its own fault'\)"),
+        (lambda **_: None, "option_problems gave None, expected a list of texts"),
+        (lambda **_: "k is odd", "option_problems gave 'k is odd', expected a list of texts"),
+        (lambda **_: [1], r"option_problems gave \[1\], expected a list of texts"),
+    ],
+)
+def test_a_look_at_options_that_does_not_work_is_a_problem_in_words(problems, said):
+    verifier("mine", option_problems=problems)(lambda completion, *, k=1: 1.0)
+    with pytest.raises(KeywordError, match=said):
+        get_verifier("mine", k=2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"golds": _raises}, r"golds raised RuntimeError\('its own fault'\)"),
+        ({"golds": lambda *_, **__: 3}, "golds gave 3, expected a report or None"),
+        ({"trials": _raises}, r"trials raised RuntimeError\('its own fault'\)"),
+        ({"trials": lambda **_: None}, "trials raised TypeError"),
+        ({"trials": lambda **_: "ab"}, "'a' is no Trial"),
+    ],
+)
+def test_a_check_of_golds_that_does_not_work_is_a_report_and_ends_nothing(declared, said):
+    made = verifier("mine", isolation="inline", **declared)(lambda completion, answer: 1.0)
+    report = made.check_golds({"answer": ["1", "2"]})
+    assert not report.ok
+    (line,) = report.lines()
+    assert re.search(f"the golds were not checked: .*{said}", line)

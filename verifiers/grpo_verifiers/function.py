@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.base.golds import GoldReport
+from grpo_verifiers.base.golds import BrokenReport, GoldReport
 from grpo_verifiers.base.traits import Isolation, OnError, Settings, Traits, traits_of
 from grpo_verifiers.base.trials import Trial, check_trials
 from grpo_verifiers.errors import ColumnError, VerifierError
@@ -18,7 +18,7 @@ from grpo_verifiers.exec.form import Form, arguments, form_of
 from grpo_verifiers.exec.outcome import MARK, Outcome
 from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
-from grpo_verifiers.options import option_problems
+from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import FAULTS, Fault, Verdict
 
@@ -88,7 +88,8 @@ class FunctionVerifier(Verifier):
     def timeout(self) -> float | None:
         """Seconds that one call may take; None: no limit."""
         if self.settings.timeout is not None:
-            return float(self.settings.timeout)
+            # One of a wrong type is for `check` to report.
+            return float(self.settings.timeout) if fits(self.settings.timeout, float) else self.settings.timeout
         if self.isolation == "inline":
             return DEFAULT_ASYNC_TIMEOUT if self.form.is_async else None
         return DEFAULT_BATCH_TIMEOUT if self.form.batch else DEFAULT_TIMEOUT
@@ -230,8 +231,14 @@ class FunctionVerifier(Verifier):
             if column not in names:
                 raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, names)}")
             answers = rows[column]
-        report: GoldReport = self.traits.golds(answers, **options)
-        return report
+        try:
+            report: GoldReport | None = self.traits.golds(answers, **options)
+            sound = report is None or (hasattr(report, "ok") and callable(getattr(report, "lines", None)))
+        except VerifierError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of a plug-in: a report, not the end of a run
+            return BrokenReport.of("golds", error)
+        return report if sound else BrokenReport(f"golds gave {short(report)}, expected a report or None.")
 
     def _try_rows(self, rows: Any, trials: Callable[..., Sequence[Trial]]) -> GoldReport:
         """The report of trials on each row of a dataset."""
@@ -249,7 +256,12 @@ class FunctionVerifier(Verifier):
             told = {column: [row[name] for row in given] for name, column in self.required_columns.items()}
             return self.verify_batch(None, completions, None, **told)
 
-        return check_trials(values, lambda row: trials(**fixed, **row, **self._only_options()), verify)
+        try:
+            return check_trials(values, lambda row: trials(**fixed, **row, **self._only_options()), verify)
+        except VerifierError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of a plug-in: a report, not the end of a run
+            return BrokenReport.of("trials", error)
 
     def _only_options(self) -> dict[str, Any]:
         return {name: value for name, value in self.options.items() if name in self.form.options}

@@ -7,7 +7,7 @@ lists of messages), ``prompts``, ``completion_ids`` and every column.
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,8 +156,8 @@ def verifier(
     if not isinstance(name, str):
         raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')
     traits = Traits(
-        timeout, isolation, on_error, max_concurrency, memory, tuple(env), home, pure=pure, steps=steps, fast=fast,
-        option_problems=option_problems, golds=golds, trials=trials, gold_columns=tuple(gold_columns),
+        timeout, isolation, on_error, max_concurrency, memory, _names(env), home, pure=pure, steps=steps, fast=fast,
+        option_problems=option_problems, golds=golds, trials=trials, gold_columns=_names(gold_columns),
         gold_sample=gold_sample, stated=stated,
     )  # fmt: skip
 
@@ -172,6 +172,11 @@ def verifier(
         return made
 
     return register
+
+
+def _names(value: Any) -> Any:
+    """A tuple of several names; one text, which would fall into letters, stays for the check of declarations."""
+    return value if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
 
 
 def _place(fn: Callable[..., Any]) -> str:

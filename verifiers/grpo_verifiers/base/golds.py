@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from grpo_verifiers.errors.messages import short
+
 MAX_SHOWN = 60
 
 
@@ -16,6 +18,31 @@ class GoldReport(Protocol):
 
     def lines(self, limit: int | None = 20) -> Iterable[str]:
         """The report for people, at most ``limit`` problems of it."""
+
+
+@dataclass(frozen=True)
+class BrokenReport:
+    """The report of a check of golds that does not work.
+
+    Attributes:
+        reason: why, as a sentence.
+    """
+
+    reason: str
+
+    @classmethod
+    def of(cls, what: str, error: Exception) -> "BrokenReport":
+        """The report on a function of a verifier that raised."""
+        return cls(f"{what} raised {short(error)}.")
+
+    @property
+    def ok(self) -> bool:
+        """No gold was seen to be of use."""
+        return False
+
+    def lines(self, limit: int | None = 20) -> Iterator[str]:  # noqa: ARG002 - as of all reports
+        """The reason."""
+        yield f"the golds were not checked: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass, fields
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import Range, has_type, hints_of, value_problems
+from grpo_verifiers.errors.messages import short, unknown
+from grpo_verifiers.options import Range, fits, has_type, hints_of, value_problems
 
 Isolation = Literal["process", "inline"]
 OnError = Literal["null", "zero", "raise"]
@@ -61,7 +61,7 @@ class Settings:
             value, words = getattr(self, name), _WORDS.get(name)
             if words is None:
                 problems += value_problems(name, value, hints[name])
-            elif value not in (None, *words):
+            elif value is not None and not (isinstance(value, str) and value in words):
                 problems.append(unknown(name, value, words))
         return [f"{what}: {problem}" for problem in problems]
 
@@ -136,9 +136,14 @@ class Traits(Settings):
     def declared_problems(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
         """The problems that the check itself finds with its options, errors of this package included."""
         try:
-            return self.more_problems(fn, given)
+            problems: Any = self.more_problems(fn, given)
         except VerifierError as error:
             return [str(error)]
+        except Exception as error:  # noqa: BLE001 - of a plug-in: one more problem, in words
+            return [f"option_problems raised {short(error)}."]
+        if isinstance(problems, str) or not fits(problems, list[str] | tuple[str, ...]):
+            return [f"option_problems gave {short(problems)}, expected a list of texts."]
+        return list(problems)
 
     def __call__(self, fn: Fn) -> Fn:
         """Attach the traits to a function that checks its options whenever it is called."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
+from grpo_verifiers.errors.messages import short
 from grpo_verifiers.verdict import Verdict
 
 BATCH = 64
@@ -43,7 +44,10 @@ def check_trials(
     problems = []
     golden = False
     for start in range(0, len(rows), BATCH):
-        tried = [(at, trial) for at in range(start, min(start + BATCH, len(rows))) for trial in trials_of(rows[at])]
+        places = range(start, min(start + BATCH, len(rows)))
+        tried = [(at, trial) for at in places for trial in trials_of(rows[at])]
+        if strange := [trial for _, trial in tried if not isinstance(trial, Trial)]:
+            raise TypeError(f"{short(strange[0])} is no Trial")
         golden = golden or any(trial.passes for _, trial in tried)
         verdicts = verify([trial.completion for _, trial in tried], [rows[at] for at, _ in tried])
         bad: dict[int, list[tuple[Trial, Verdict]]] = {}
