@@ -153,7 +153,7 @@ def _print_notes(found: "Evaluation", ks: Sequence[int]) -> None:
         print(note)
     for label, results in found.results.items():
         if max(ks) > 1 and not results.majorities:
-            print(f"{label} has no majority@k: it does not say which wrong answers are the same.")
+            print(f"{label} has no majority@k: it does not say which answer a completion states (stated).")
 
 
 def _rows(options: argparse.Namespace) -> Any:

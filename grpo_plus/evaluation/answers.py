@@ -1,8 +1,9 @@
 """Which samples of a question say the same: what majority voting counts.
 
 Samples that the verifier calls right say what the gold answer says, so they vote together. Wrong ones are put together
-by asking the verifier: one sample's stated answer is taken for the gold, and whoever it accepts says the same. Only
-verifiers with a `reader` of stated answers can be asked; for others there is no vote.
+by asking the verifier: one sample's stated answer is taken for the gold, and whoever it accepts says the same. A
+verifier without a column ``answer`` cannot be asked: there, equal texts say the same. Without a `reader` of stated
+answers there is no vote.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,9 @@ def _merge(
     verifier: "Verifier", answers: Sequence[str], texts: Sequence[str], classes: Sequence[int]
 ) -> dict[int, int]:
     """Classes of equal answers, each under the number of its first."""
-    column = verifier.required_columns["answer"]
+    column = verifier.required_columns.get("answer")
+    if column is None:
+        return {}
     example = {vote: text for text, vote in zip(texts, classes, strict=True)}
     pairs = [(one, other) for other in range(1, len(answers)) for one in range(other)]
     verdicts = verifier.verify_batch(

@@ -56,7 +56,8 @@ def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], 
         except PluginError as error:
             problems.append(error)
         except VerifierError as error:
-            problems.append(f"verifier {entry.label!r}: {error}")
+            about = f"verifier {entry.label!r}: "
+            problems.append(about + str(error).removeprefix(about))
     return tuple(parts), [*wrong], problems
 
 

@@ -58,6 +58,9 @@ class Completions:
     texts: Sequence[Any]
     ids: Sequence[Sequence[int]]
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
 
 class Hook(TrainerCallback):
     """Part of a run. Subclass it and override what is needed; every method does nothing by default.

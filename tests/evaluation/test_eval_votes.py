@@ -75,6 +75,19 @@ def test_a_third_partys_verifier_votes_by_the_answer_that_it_states():
     assert votes("votes_test_initial", texts, "a", ignore_case=True) == [1, 1, 2, -1, 1, 0]
 
 
+def test_without_a_gold_answer_equal_texts_vote_together():
+    """A check of the text alone cannot be asked which answers are equal."""
+
+    @verifier("votes_test_even", isolation="inline", stated=last_initial)
+    def few(completion: str) -> float:
+        return float(len(completion) < 3)
+
+    REGISTRY.unregister("votes_test_even")
+    texts = ["one cat", "a cow", "the dog", "ox", ""]
+    verdicts = few.verify_batch(None, texts)
+    assert vote_classes(few, few.reader, texts, verdicts) == [1, 1, 2, 0, 0]
+
+
 def test_majority_counts_the_votes_of_a_third_partys_verifier(initials):
     texts = ["a cat", "an ant", "the ape", "one dog"]
     verdicts = initials.verify_batch(None, texts, answer=["a"] * 4)

@@ -107,7 +107,7 @@ class FunctionVerifier(Verifier):
     @property
     def reader(self) -> Callable[[str], str | None] | None:
         """A reader of the answer that a completion states, written as a gold answer; None: its samples cannot vote."""
-        return None if self.traits.stated is None or GOLD not in self.required_columns else self._read
+        return None if self.traits.stated is None else self._read
 
     def stated(self, completion: str) -> Any:
         """The answer that a completion states, as the check's own function gives it."""

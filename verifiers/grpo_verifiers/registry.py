@@ -324,7 +324,7 @@ def _same_module(reference: str, value: object) -> bool:
 
 def _said(error: BaseException) -> str:
     ends = " (it ends the program)" if isinstance(error, SystemExit) else ""
-    return f"{type(error).__name__}: {error}{ends}"
+    return f"{type(error).__name__}: {error}{ends}".rstrip(".")
 
 
 def _a(kind: str) -> str:
