@@ -150,6 +150,10 @@ class GRPOPlusConfig(GRPOConfig):
         Raises:
             ConfigError: the fields that were set do not go together.
         """
+        return self.current_recipe()
+
+    def current_recipe(self) -> Recipe:
+        """The same, for the trainer: a subclass may have a field that is called ``recipe``."""
         held: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
         if held is not None and held[0] == self._made_of():
             return held[1]

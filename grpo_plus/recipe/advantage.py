@@ -6,7 +6,7 @@ from typing import Any
 from grpo_plus.advantages import advantages, check_advantage_kwargs, get_advantage
 from grpo_plus.recipe.options import changed_fields, unread_keywords
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
-from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 
@@ -120,12 +120,12 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
     return []
 
 
-def advantage_problems(config: Any, recipe: Recipe) -> list[str]:
+def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
     """Fields that the estimator cannot go with."""
     return [
         *_single_generation_problems(config, recipe),
         *_group_size_problems(config, recipe),
-        *_step_source_problems(recipe),
+        *_step_source_problems(recipe, entries),
         *_outcome_problems(config, recipe),
     ]
 
@@ -170,7 +170,7 @@ def _group_size_problems(config: Any, recipe: Recipe) -> list[str]:
     ]
 
 
-def _step_source_problems(recipe: Recipe) -> list[str]:
+def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]:
     sources, aggregates = recipe.step_sources or (), recipe.step_aggregates
     if len(sources) > 1:
         named = ", ".join(str(source) for source in sources)
@@ -178,10 +178,10 @@ def _step_source_problems(recipe: Recipe) -> list[str]:
     if len(aggregates) > 1:
         return [f"the parts of the mix aggregate the steps differently ({', '.join(aggregates)}): keep one for all."]
     return [
-        f"advantage_kwargs aggregate is {aggregates[0]!r} and the verifier {part.label!r} has its own "
-        f"({part.entry.kwargs['aggregate']!r}): keep one of the two."
-        for part in recipe.verifiers
-        if aggregates and "aggregate" in part.entry.kwargs and (not any(sources) or part.label in sources)
+        f"advantage_kwargs aggregate is {aggregates[0]!r} and the verifier {entry.label!r} has its own "
+        f"({entry.kwargs['aggregate']!r}): keep one of the two."
+        for entry in entries
+        if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
 
 

@@ -1,9 +1,9 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.recipe.recipe import Entry, Recipe, VerifierPart
+from grpo_plus.recipe.recipe import Entry, VerifierPart
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, unknown
 from grpo_verifiers.verdict import LARGEST
@@ -43,14 +43,13 @@ def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[E
     return entries, problems
 
 
-def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], list[Problem], list[Problem]]:
-    """The verifiers of a field, each built once; problems of the entries' form; problems of the verifiers."""
-    entries, wrong = read_entries(getattr(config, field) or [], field)
+def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[tuple[VerifierPart, ...], list[Problem]]:
+    """The verifiers of these entries, each built once, and their problems."""
     parts: list[VerifierPart] = []
     problems: list[Problem] = []
     for entry in entries:
         try:
-            part = VerifierPart(entry, entry.build(config.plugins))
+            part = VerifierPart(entry, entry.build(plugins))
             parts.append(part)
             problems += part.verifier.check()
         except PluginError as error:
@@ -58,22 +57,22 @@ def build_verifiers(config: Any, field: str) -> tuple[tuple[VerifierPart, ...], 
         except VerifierError as error:
             about = f"verifier {entry.label!r}: "
             problems.append(about + str(error).removeprefix(about))
-    return tuple(parts), [*wrong], problems
+    return tuple(parts), problems
 
 
-def verifier_problems(config: Any, recipe: Recipe) -> list[str]:
-    """Labels, weights and columns that exclude each other."""
+def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Sequence[Entry]) -> list[str]:
+    """Labels, weights and columns that exclude each other, whether or not the verifiers can be built."""
     problems = []
     if not config.verifiers and config.verifier_column is not None:
         problems.append(f"verifier_column is {config.verifier_column!r}, but there are no verifiers to choose from.")
-    rewarding = {part.label for part in recipe.verifiers}
+    rewarding = {entry.label for entry in entries}
     problems += [
-        f"eval_verifiers has {part.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
+        f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
         "from eval_verifiers, or give it a 'label' of its own."
-        for part in recipe.eval_verifiers
-        if part.label in rewarding
+        for entry in eval_entries
+        if entry.label in rewarding
     ]
-    weighted = [part.label for part in recipe.verifiers if part.weight is not None]
+    weighted = [entry.label for entry in entries if entry.weight is not None]
     if config.reward_weights is not None and weighted:
         problems.append(
             f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "

@@ -13,7 +13,7 @@ from grpo_plus.recipe.advantage import (
     replaced_by_advantage,
 )
 from grpo_plus.recipe.built import built_problems
-from grpo_plus.recipe.entries import build_verifiers, verifier_problems
+from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
@@ -40,8 +40,10 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
         parts = parts_of(chosen)
-    verifiers, form, wrong_verifiers = build_verifiers(config, "verifiers")
-    eval_verifiers, eval_form, wrong_eval_verifiers = build_verifiers(config, "eval_verifiers")
+    entries, form = read_entries(config.verifiers or [], "verifiers")
+    eval_entries, eval_form = read_entries(config.eval_verifiers or [], "eval_verifiers")
+    verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
+    eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
         origins["advantage"] = advantages.way(config.advantage)
@@ -65,7 +67,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     known = config.advantage is None or not wrong_advantage  # otherwise nobody knows what would run
     return recipe, [
         *wrong_advantage,
-        *(advantage_problems(config, recipe) if known else ()),
+        *(advantage_problems(config, recipe, entries) if known else ()),
         *replaced_by_advantage(config),
         *wrong_objective,
         *objective_problems(config, recipe),
@@ -75,7 +77,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *eval_form,
         *wrong_verifiers,
         *wrong_eval_verifiers,
-        *verifier_problems(config, recipe),
+        *verifier_problems(config, entries, eval_entries),
         *_engine_problems(config),
         *_rollout_problems(config),
         *_record_problems(config),

@@ -145,5 +145,7 @@ class Recipe:
 
 def recipe_of(args: Any) -> Recipe:
     """The recipe of training arguments; that of a plain `GRPOConfig` is `Recipe.stock`."""
-    recipe = getattr(args, "recipe", None)
-    return recipe if isinstance(recipe, Recipe) else Recipe.stock()
+    if not hasattr(args, "current_recipe"):
+        return Recipe.stock()
+    recipe: Recipe = args.current_recipe()
+    return recipe

@@ -172,3 +172,29 @@ def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(build,
         "math_steps": 1,
         "exact": 1,
     }
+
+
+def test_a_subclass_may_have_a_field_that_is_called_recipe(build):
+    @dataclasses.dataclass
+    class Own(GRPOPlusConfig):
+        recipe: str = "recipe.yaml"
+
+    trainer = build(GRPOPlusTrainer, Own, advantage="sign", objective="dapo")
+    assert (trainer.estimator[0].name, trainer.objective.name) == ("sign", "dapo")
+    assert trainer.args.to_dict()["recipe"] == "recipe.yaml"
+
+
+def test_what_excludes_each_other_is_reported_beside_verifiers_that_cannot_be_built():
+    wrong = {"name": "exact", "weight": 1.0, "kwargs": {"nothing": 1}}
+    with pytest.raises(ConfigError) as refusal:
+        config(verifiers=[wrong], eval_verifiers=["exact"], reward_weights=[1.0])
+    problems = [str(problem) for problem in refusal.value.problems]
+    for words in ("nothing", "eval_verifiers has 'exact', which verifiers has too", "weights are given in both"):
+        assert any(words in problem for problem in problems), words
+
+
+def test_an_aggregate_that_is_given_twice_is_reported_beside_a_verifier_that_cannot_be_built():
+    wrong = {"name": "math_steps", "kwargs": {"aggregate": "min", "nothing": 1}}
+    with pytest.raises(ConfigError, match="has its own") as refusal:
+        config(verifiers=[wrong], advantage="process", advantage_kwargs={"aggregate": "mean"})
+    assert "nothing" in str(refusal.value)
