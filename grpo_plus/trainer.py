@@ -22,7 +22,7 @@ from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.guard import Guard
-from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup
+from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reference import AdapterReference
@@ -64,7 +64,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
         self._add_hooks(recipe_of(args), step_scorer)
-        self.hooks += hooks
+        self.hooks += checked(hooks)
         named = _trl.trainer_arguments(further, kwargs)
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
         raise_all(self.hooks.problems(setup))

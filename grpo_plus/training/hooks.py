@@ -4,7 +4,7 @@
 ``logps``, a context) has the first hook outermost.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -251,6 +251,20 @@ class Hooks(list[Hook]):
     def evaluating(self) -> AbstractContextManager[None]:
         """The contexts of all."""
         return _nested(hook.evaluating() for hook in self)
+
+
+def checked(hooks: Iterable[Hook]) -> list[Hook]:
+    """The hooks that a caller gives.
+
+    Raises:
+        TypeError: they are no hooks, or no list of them.
+    """
+    listed = list(hooks) if isinstance(hooks, Iterable) else []
+    wrong = [hook for hook in listed if not isinstance(hook, Hook)] if isinstance(hooks, Iterable) else [hooks]
+    if wrong:
+        expected = "a list of objects whose classes are derived from grpo_plus.training.hooks.Hook"
+        raise TypeError(f"hooks has {wrong[0]!r}, expected {expected}.")
+    return listed
 
 
 @contextmanager

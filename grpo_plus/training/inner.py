@@ -113,7 +113,9 @@ class InnerIterations(Hook):
         return {} if self.share is None else {"passed": self.passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's count."""
+        """Go on from a checkpoint's count, where any step can be skipped."""
+        if self.share is None:
+            raise ValueError("no step is skipped without stop_fraction")
         self.passed = int(state["passed"])
 
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:

@@ -119,7 +119,9 @@ class AdapterReference(Hook):
         return {"refreshed": self.refreshed} if self._active else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's reference."""
+        """Go on from a checkpoint's reference, where there is one to refresh."""
+        if not self._active:
+            raise ValueError("no reference is refreshed without sync_ref_model and an adapter")
         self.refreshed = int(state["refreshed"])
 
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:

@@ -60,23 +60,34 @@ def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) 
     Raises:
         StateError: names the checkpoint and every part of it that does not fit.
     """
-    keeping = {hook.name: hook for hook in hooks if hook.state_dict()}
+    keeping = {hook.name for hook in hooks if hook.state_dict()}
     former = not (checkpoint / FILE).exists()
-    parts = _former_parts(keeping.values(), checkpoint) if former else _read(checkpoint)
-    extra = sorted(parts.keys() - keeping.keys())
-    problems = [f"it holds the state of {name!r} ({_identity(parts[name])}), which this run lacks" for name in extra]
-    for name, hook in keeping.items():
-        part = parts.get(name)
-        problem = f"it holds no state of {name!r}" if part is None else _misfit(hook, part, processes)
-        if problem is None and part is not None:
-            try:
-                hook.load_state_dict(part["ranks"][rank] if hook.rank_local else part["state"])
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                problem = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
-        if problem is not None:
+    parts = _former_parts([hook for hook in hooks if hook.name in keeping], checkpoint) if former else _read(checkpoint)
+    able = {hook.name: hook for hook in hooks if hook.name in keeping or _loads(hook)}  # some have no state yet
+    extra = sorted(parts.keys() - able.keys())
+    problems = [_lacking(name, parts[name]) for name in extra]
+    for name, hook in able.items():
+        if name not in parts:
+            problems += [f"it holds no state of {name!r}"] if name in keeping else []
+        elif problem := _misfit(hook, parts[name], processes):
             problems.append(problem)
+        elif state := parts[name]["ranks"][rank] if hook.rank_local else parts[name]["state"]:
+            try:
+                hook.load_state_dict(state)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                wrong = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
+                problems.append(wrong if name in keeping else _lacking(name, parts[name]))
     if problems:
         raise _refusal(checkpoint, problems)
+
+
+def _loads(hook: Hook) -> bool:
+    """Whether a hook can go on from a state, if it has a name to find it by."""
+    return bool(hook.name) and type(hook).load_state_dict is not Hook.load_state_dict
+
+
+def _lacking(name: str, part: Any) -> str:
+    return f"it holds the state of {name!r} ({_identity(part)}), which this run lacks"
 
 
 def _read(checkpoint: Path) -> dict[str, Any]:

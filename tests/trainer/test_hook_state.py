@@ -137,6 +137,32 @@ def test_the_state_of_a_users_hook_is_kept_with_no_further_code(build, checkpoin
     assert again.count == 3
 
 
+def test_a_state_that_is_empty_at_the_start_is_kept(build, checkpoint):
+    class Seen(Counter):
+        """Has nothing to keep before its first step."""
+
+        name = "seen"
+
+        def state_dict(self):
+            return {"count": self.count} if self.count else {}
+
+    folder = checkpoint([Seen()])
+    again = Seen()
+    build(trainer={"hooks": [again]}, max_steps=3).train(resume_from_checkpoint=str(folder))
+    assert again.count == 3
+
+
+@pytest.mark.parametrize("given", [Counter(), Counter, [Counter], [None], None])
+def test_hooks_that_are_none_are_refused_before_anything_loads(build, given):
+    with pytest.raises(TypeError, match=r"hooks has .*(Counter|None).*, expected a list of objects"):
+        build(trainer={"hooks": given, "model": "nowhere"})
+
+
+def test_hooks_may_come_from_a_generator(build):
+    one, other = Counter(), Begin()
+    assert build(trainer={"hooks": (hook for hook in (one, other))}).hooks[-2:] == [one, other]
+
+
 def test_hooks_are_called_at_every_seam(build):
     seen = []
 
@@ -217,6 +243,13 @@ def test_a_checkpoint_without_a_state_that_is_needed_is_refused(build, checkpoin
 @pytest.mark.slow
 def test_a_checkpoint_with_the_state_of_a_hook_that_is_not_there_is_refused(build, checkpoint):
     refuse(build, checkpoint([Counter()]), "it holds the state of 'counter' ('counter'), which this run lacks")
+
+
+@pytest.mark.parametrize(("name", "state"), [("inner_iterations", {"passed": 2}), ("reference", {"refreshed": 2})])
+def test_the_state_of_a_part_that_does_not_run_is_refused(build, checkpoint, name, state):
+    folder = checkpoint()
+    rewrite(folder, lambda content: content["parts"].update({name: {"version": 1, "identity": name, "state": state}}))
+    refuse(build, folder, f"it holds the state of {name!r} ({name!r}), which this run lacks")
 
 
 @pytest.mark.slow
