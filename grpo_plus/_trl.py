@@ -299,7 +299,11 @@ def seam_problems(sources: "Mapping[str, str] | None" = None) -> list[str]:
     assigned: set[str] = set()
     problems = []
     for seam in SEAMS:
-        source = (sources or {}).get(seam.name) or source_file(seam.package, seam.path).read_text(encoding="utf-8")
+        try:
+            source = (sources or {}).get(seam.name) or source_file(seam.package, seam.path).read_text(encoding="utf-8")
+        except OSError:
+            problems.append(f"the file {seam.package}/{seam.path}, where {seam.name} stood, is gone")
+            continue
         tree = ast.parse(source).body
         owner = next((node for node in tree if isinstance(node, ast.ClassDef) and node.name == seam.name), None)
         if owner is None:

@@ -179,6 +179,16 @@ def test_a_newer_release_that_changed_a_seam_is_refused_with_each_change(monkeyp
     check_version()
 
 
+def test_a_newer_release_that_moved_a_file_is_refused_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1.17.0")
+    path = _trl.source_file
+    gone = tmp_path / "grpo_trainer.py"
+    monkeypatch.setattr(_trl, "source_file", lambda package, file: gone if "grpo" in file else path(package, file))
+    with pytest.raises(UnsupportedTRLError, match=r"the file trl/trainer/grpo_trainer\.py, where GRPOTrainer stood"):
+        check_version()
+
+
 def test_the_refusal_comes_before_trl_is_imported(clean_environment):
     code = """
 import importlib.metadata, sys
