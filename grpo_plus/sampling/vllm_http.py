@@ -40,9 +40,13 @@ class Client:
 
     def __init__(self, url: str, *, patience: float, timeout: float = 1800.0) -> None:
         url = url.rstrip("/").removesuffix("/v1")
-        if not url.startswith(("http://", "https://")):
+        try:
+            netloc = urllib.parse.urlsplit(url).netloc if url.startswith(("http://", "https://")) else ""
+        except ValueError:  # brackets around what is no address
+            netloc = ""
+        if not netloc:
             raise ServerError(f"vllm_server_base_url is {url!r}, expected something like http://localhost:8000.")
-        if "@" in urllib.parse.urlsplit(url).netloc:
+        if "@" in netloc:
             raise ServerError(
                 "vllm_server_base_url holds a user or password: leave them out, and put a key into VLLM_API_KEY."
             )

@@ -255,6 +255,8 @@ class TestServer:
     def test_what_is_no_server_of_vllm(self, state, url, monkeypatch):
         with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
             Client("localhost:8000", patience=1)
+        with pytest.raises(ServerError, match="expected something like http://localhost:8000"):
+            Client("http://[localhost", patience=1)
         monkeypatch.setattr(state, "get", lambda _: (200, "<html>"))
         with pytest.raises(ServerError, match="answered no JSON"):
             Client(url, patience=1).models()

@@ -16,6 +16,7 @@ import pytest
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec import http as http_client
+from grpo_verifiers.exec.loop import wait_http
 from grpo_verifiers.judge import JudgeConfigurationError, judge
 from grpo_verifiers.judge import _request as request_module
 from grpo_verifiers.judge._prompt import messages, shorten
@@ -569,3 +570,32 @@ def test_seeded_randomness_of_the_run_is_left_alone(serve):
 def test_shorten_keeps_short_text():
     text = "a <b> [1, 2] {x} | y\n```python\nx[0] < 3\n```"
     assert shorten(text, len(text)) == text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 200 OK\r\nno header Bearer KEY\r\n\r\n", b"HTTP/9 Bearer KEY\r\n\r\n"],
+    ids=["header", "status line"],
+)
+def test_a_key_in_an_answer_that_is_no_http_is_not_repeated(serve, monkeypatch, answer):
+    key = "a'key \\ of its own"
+    monkeypatch.setenv("JUDGE_KEY", key)
+    server = serve(lambda number, body: lambda handler: handler.wfile.write(answer.replace(b"KEY", key.encode())))
+    verdict = ask(server, retries=0, api_key_env="JUDGE_KEY")
+    assert verdict.score is None
+    assert "RemoteProtocolError: illegal" in verdict.detail
+    assert "of its own" not in verdict.detail
+
+
+def test_reading_a_long_reply_holds_up_no_other_request(serve):
+    server = serve(lambda number, body: reply("a\n" * 300_000 + "Score: 5"))
+    judging = threading.Thread(target=lambda: verdicts.append(ask(server)))
+    verdicts = []
+    judging.start()
+    while not server.requests or server.now:
+        time.sleep(0.01)
+    for _ in range(10):
+        wait_http(asyncio.sleep(0.01))
+    assert judging.is_alive()
+    judging.join()
+    assert verdicts[0].score == 0.5

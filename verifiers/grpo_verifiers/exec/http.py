@@ -69,13 +69,14 @@ async def exchange(
             return reply.status_code, reply.headers, bytes(data)
     except TimeoutError as error:
         raise TimeoutError(f"no complete answer within {seconds:g} s") from error
-    except httpx.LocalProtocolError:  # its text repeats the header, which may be a key
+    except (httpx.LocalProtocolError, UnicodeEncodeError):  # its text repeats the header, which may be a key
         raise ConnectionError("a header or the address holds characters that HTTP does not have") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, *_OTHERS) as error:
         reason = next((cause for cause in _causes(error) if isinstance(cause, OSError)), None)
         if reason is None:
             first = next(_causes(error)) if isinstance(error, ExceptionGroup) else error
-            reason = ConnectionError(f"{type(first).__name__}: {first}")
+            words = str(first).partition(": bytearray(")[0]  # what follows is a line of the server's, of any length
+            reason = ConnectionError(f"{type(first).__name__}: {words}")
         elif reason.errno is not None and reason.errno > 0 and not isinstance(reason, ssl.SSLError):
             reason = OSError(reason.errno, os.strerror(reason.errno))  # asyncio only says that a call failed
         raise reason from None

@@ -29,6 +29,8 @@ from grpo_verifiers.verdict import Status, Verdict, excused
 
 # Capitals only: what people paste here by mistake is the key itself, and that must not reach a message.
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+_LONG = 20_000
+"""Characters of a reply from which on reading it would hold up the other requests."""
 _OURS = ("max_tokens", "messages", "model", "n", "stream", "temperature")
 
 
@@ -177,7 +179,10 @@ async def judge(
         except JudgeRequestError as error:
             return excused(f"the judge failed: {error}"[:400])
         try:
-            score = read_score(reply, low, high, score_pattern)
+            if len(reply) > _LONG:
+                score = await asyncio.to_thread(read_score, reply, low, high, score_pattern)
+            else:
+                score = read_score(reply, low, high, score_pattern)
         except ValueError as error:
             raise JudgeRefusalError(f"{error}"[:400]) from error
         return Verdict(score, detail=show(reply[-300:], 300))

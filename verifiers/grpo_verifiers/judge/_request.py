@@ -90,7 +90,7 @@ async def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
         except OSError as error:
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise JudgeConfigurationError(f"judge: {endpoint.url} has no certificate to trust: {error}.") from error
-            problem = f"{type(error).__name__}: {error}"
+            problem = _without(endpoint.key, f"{type(error).__name__}: {error}")  # it may quote the server
         else:
             if status == 200:
                 try:
@@ -129,4 +129,8 @@ def content_of(reply: bytes) -> str:
 
 def _excerpt(reply: bytes, key: str | None) -> str:
     text = reply[:2000].decode("utf-8", "replace")
-    return show(text.replace(key, "[key]") if key else text, 200)
+    return show(_without(key, text), 200)
+
+
+def _without(key: str | None, text: str) -> str:
+    return text.replace(key, "[key]") if key else text
