@@ -41,11 +41,23 @@ def save(hooks: Sequence[Hook], folder: Path, *, write: bool) -> None:
         part = {"version": hook.state_version, "identity": hook.identity}
         parts[hook.name] = part | ({"ranks": ranks} if hook.rank_local else {"state": state})
         try:
+            _check_keys(ranks)
             json.dumps(ranks)
         except (TypeError, ValueError) as error:
             raise StateError([f"the state of the hook {hook.name!r} is not made of JSON values: {error}."]) from error
     if write:
         write_whole(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
+
+
+def _check_keys(value: Any) -> None:
+    """Refuse keys that JSON would turn into texts: a resumed run would look for the numbers that they were."""
+    if isinstance(value, dict):
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise TypeError(f"the key {wrong[0]!r} is no string")
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_keys(item)
 
 
 def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) -> None:

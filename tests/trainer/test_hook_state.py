@@ -331,6 +331,17 @@ def test_state_that_is_no_json_is_refused_when_it_is_saved(build):
         build(trainer={"hooks": [Tensors()]}, save_strategy="steps", save_steps=1).train()
 
 
+def test_a_key_that_json_would_turn_into_a_text_is_refused(build):
+    class Rows(Counter):
+        """Counts by number."""
+
+        def state_dict(self):
+            return {"rows": [{3: 1}]}
+
+    with pytest.raises(StateError, match="the state of the hook 'counter' is not made of JSON values: the key 3 is no"):
+        build(trainer={"hooks": [Rows()]}, save_strategy="steps", save_steps=1).train()
+
+
 @pytest.mark.parametrize(("name", "words"), [("", "it has no name"), ("clock", "another hook is named 'clock', too")])
 def test_state_needs_a_name_of_its_own(build, name, words):
     hook = Counter()
