@@ -29,6 +29,7 @@ class _Server(ThreadingHTTPServer):
         self.answers = []  # (status, headers) to give before serving
         self.broken_by = "\0"
         self.requests = 0
+        self.status = None
         self.url = f"http://127.0.0.1:{self.server_address[1]}/api/v2"
 
 
@@ -55,6 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
             "output": "",
             "code": None if late else 0,
             "signal": "SIGKILL" if late else None,
+            "status": server.status,
         }
         return self.reply(200, {"language": body["language"], "version": "3.11", "run": run}, {})
 
@@ -139,3 +141,9 @@ def test_what_the_api_cannot_do_is_refused(fenced, server):
     assert "needs the local sandbox" in verdict.detail
     with pytest.raises(KeywordError, match="piston is 'localhost:2000'"):
         get_verifier("code", piston="localhost:2000")
+
+
+def test_a_status_of_another_kind_is_the_servers_fault(fenced, server):
+    server.status = {"code": "TO"}
+    with pytest.raises(VerifierFailedError, match=r"does not work.*a run\.status that is no text"):
+        get_verifier("code", piston=server.url).verify(fenced("def add(a, b): return a + b"), tests=CALLS)

@@ -151,6 +151,8 @@ def execute(server: Server, language: Language, source: str, stdin: str, limits:
     if not isinstance(run, dict) or not isinstance(run.get("stdout"), str):
         raise ServerError(f"an answer without run.stdout: {show(reply, 200)}")
     status, output = run.get("status"), run["stdout"]
+    if not isinstance(status, str | None):
+        raise ServerError(f"a run.status that is no text: {show(status, 200)}")
     if status in _LATE or (status is None and run.get("signal") == "SIGKILL"):
         return output, Failed("timeout", "out of time, or killed by its limits")
     if status in _BROKEN or run.get("signal") is not None:
