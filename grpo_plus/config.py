@@ -25,6 +25,7 @@ from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
 from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
+from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS = estimator_flags(), piece_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
@@ -167,7 +168,7 @@ class GRPOPlusConfig(GRPOConfig):
         self.__dict__[_RECIPE] = self._made_of(), recipe
 
     def _made_of(self) -> str:
-        return repr([getattr(self, name) for name in READ])
+        return repr([Registry.replacements, *(getattr(self, name) for name in READ)])
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields without the recipe: it holds live verifiers, and is read from the fields where it is needed."""

@@ -10,6 +10,7 @@ from datasets import Dataset
 from trl import GRPOConfig
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.advantages import get_advantage, register_advantage
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_verifiers import verifying
@@ -198,3 +199,17 @@ def test_an_aggregate_that_is_given_twice_is_reported_beside_a_verifier_that_can
     with pytest.raises(ConfigError, match="has its own") as refusal:
         config(verifiers=[wrong], advantage="process", advantage_kwargs={"aggregate": "mean"})
     assert "nothing" in str(refusal.value)
+
+
+def test_a_part_that_is_registered_again_is_resolved_again():
+    def cell(factor):
+        @register_advantage("written_in_a_notebook")
+        def written(table):
+            return table.rewards.sum(1) * factor
+
+    cell(1)
+    made = config(advantage="written_in_a_notebook")
+    before = made.recipe.advantage.estimator
+    assert made.recipe.advantage.estimator is before
+    cell(2)
+    assert made.recipe.advantage.estimator is get_advantage("written_in_a_notebook") is not before

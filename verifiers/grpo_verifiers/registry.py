@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError
 from grpo_verifiers.errors.frames import note_plugin
@@ -139,6 +139,9 @@ def import_reference(reference: str, base: Path | None = None) -> Any:
 class Registry(Generic[T]):
     """Named parts of one kind, from four sources."""
 
+    replacements: ClassVar[int] = 0
+    """How often an entry of any registry was replaced: what was resolved before may be out of date."""
+
     def __init__(
         self,
         kind: str,
@@ -195,6 +198,7 @@ class Registry(Generic[T]):
                 f"the {self.kind} {name!r} exists already: entry point {point.value} of "
                 f"{_distribution(point)}, registered again at {source}. Choose another name."
             )
+        Registry.replacements += before is not None
         self._registered[name] = _Registered(value, source)
         self._resolved.pop(name, None)
         return value
