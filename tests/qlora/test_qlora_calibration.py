@@ -21,6 +21,7 @@ from grpo_plus.memory.random_model import at_depth, random_model
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.rollouts import Rollouts
 
 SLACK = Slack(Line(1.25, 2.0 * GIB), Line(1.5, 0.25 * GIB))
 
@@ -170,13 +171,12 @@ class TestMeasuring:
         planned = [estimate(shape_of(at_depth(config, depth)), self.SETTINGS) for depth in (1, 2)]
         meter = Readings(SLACK, planned)
         seen = []
-        from grpo_plus.qlora import attach
 
-        class Seen(attach.Rollouts):
-            def __init__(self, trainer):
-                super().__init__(trainer)
-                batch = trainer.args.per_device_train_batch_size
-                seen.append((batch, trainer.args.steps_per_generation, len(list(linear_4bit(trainer.model)))))
+        class Seen(Rollouts):
+            def after_loading(self, host):
+                super().after_loading(host)
+                batch = host.args.per_device_train_batch_size
+                seen.append((batch, host.args.steps_per_generation, len(list(linear_4bit(host.model)))))
 
         import grpo_plus.trainer
 

@@ -194,13 +194,13 @@ class TestOutOfMemory:
         smooth.train()
         run, found = build(folder, tmp_path, **{**SETTINGS, "max_steps": 1})
         failing = Fails(run.model, times=0)
-        original = run.retry.run
+        original = run.retry.step
 
         def second_fails(step):
             failing.left = 1 if failing.seen and not run.retry.count else 0
             return original(step)
 
-        run.retry.run = second_fails
+        run.retry.step = second_fails
         run.train()
         assert run.retry.count == 1
         assert_same_gradients(expected.steps, found.steps)
