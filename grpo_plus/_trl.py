@@ -199,12 +199,8 @@ def under_new_names(
 ) -> "tuple[dict[str, str], dict[str, Any]]":
     """Give what is set by an old name to the new one before anything is checked; the host does so after its checks.
 
-    Args:
-        values: of a config or a command line, by field.
-        defaults: of the new names, as far as they are known.
-
-    Returns:
-        Problems by field, where both names are set and differ; and the values to be set.
+    Gives problems by field, where both names are set and differ, and the values to be set. ``defaults`` are those of
+    the new names, as far as they are known.
     """
     problems, renamed = {}, {}
     for old, new in OLD_NAMES.items():
@@ -290,10 +286,8 @@ def _check_untested(installed: str) -> None:
 def seam_problems(sources: "Mapping[str, str] | None" = None) -> list[str]:
     """Members of `Host` that the installed TRL and transformers lack or have changed; empty when all are there.
 
-    Reads the syntax trees of the files, so it neither imports them nor needs their dependencies.
-
-    Args:
-        sources: the source of a class, by its name, in place of the installed one.
+    Reads the syntax trees of the files, so it neither imports them nor needs their dependencies. ``sources`` by the
+    name of the class take the place of the installed ones.
     """
     inherited: dict[str, tuple[str, ...]] = {}
     assigned: set[str] = set()
@@ -517,7 +511,7 @@ def last_entropy(host: Host) -> float:
 
 
 def set_last_entropy(host: Host, entropy: float) -> None:
-    """Set it."""
+    """Set the entropy that TRL's adaptive entropy bonus goes by."""
     host._last_world_entropy = entropy
 
 

@@ -14,17 +14,12 @@ from grpo_verifiers.registry import is_reference
 
 
 def check_advantage_kwargs(name: str, kwargs: Mapping[str, Any] | None, base: Path | None = None) -> list[str]:
-    """Every problem of choosing an estimator by that name with those keywords; an empty list when there is none.
+    """Every problem of choosing an estimator by name or reference; relative paths start from ``base``.
 
     >>> check_advantage_kwargs("zscore", {"eps": 1e-6})
     []
     >>> print(check_advantage_kwargs("zscore", {"epsilon": 1e-6})[0].split("?")[0])
     advantage estimator 'zscore': unknown keyword 'epsilon'. Did you mean 'eps'
-
-    Args:
-        name: a name or reference.
-        kwargs: its keywords.
-        base: folder that relative paths start from.
 
     Raises:
         PluginError: the estimator exists but cannot be imported; its own traceback is the cause.

@@ -1,4 +1,4 @@
-"""An advantage estimator: a pure function and what must be known about it to run it safely."""
+"""What an advantage estimator is, and the errors of choosing and running one."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -34,12 +34,10 @@ class NotAnEstimatorError(TypeError):
 
 @dataclass(frozen=True)
 class Estimator:
-    """One advantage estimator.
+    """A pure function, and what must be known about it to run it safely.
 
     Attributes:
-        name: the name it is chosen by.
         fn: ``(table, *, keywords) -> Tensor``, of shape (N,), (S,) or (N, T) according to ``per``.
-        per: what it gives one value for.
         group_relative: whether it compares the completions of one prompt, so that a group without contrast teaches
             nothing and gets exactly 0.
         formula: one line for a human.

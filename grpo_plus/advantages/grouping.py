@@ -22,7 +22,6 @@ class Groups:
     Attributes:
         index: (N,) which group, from 0.
         slot: (N,) which place in the group.
-        count: of groups.
         width: members of the largest group.
     """
 

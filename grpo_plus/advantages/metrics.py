@@ -24,11 +24,6 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
     >>> metrics["advantages/dead_group_fraction"]
     0.5
 
-    Args:
-        estimator: which one.
-        table: what it looked at.
-        advantages: what `compute_advantages` returned, (N,) or (N, T).
-
     Returns:
         ``advantages/zero_fraction`` (of completions, or of trainable tokens), ``advantages/dead_group_fraction``
         (groups whose every advantage is 0), ``advantages/abs_mean``, ``advantages/std``, ``frac_reward_zero_std``

@@ -102,14 +102,12 @@ def register_advantage(
 
 
 def get_advantage(name: str, base: Path | None = None) -> Estimator:
-    """The estimator of that name or reference.
+    """The estimator of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
+
+    Relative paths start from ``base``, the working directory unless given.
 
     >>> get_advantage("rloo").name
     'rloo'
-
-    Args:
-        name: a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
-        base: folder that relative paths start from; the working directory unless given.
 
     Raises:
         UnknownNameError: lists what there is and the nearest match.

@@ -43,16 +43,13 @@ def spread(
 ) -> Tensor:
     """Put step values onto tokens, (N, T); tokens that are not trained on get 0.
 
-    Args:
-        table: its steps all hold a trainable token.
-        values_S: one value a step.
-        credit: "step": a token carries the value of the step it lies in, 0 outside any step. "return": the sum of the
-            values of its own and all later steps, a step being later while its end is past the token.
-        outcome_weight: this multiple of the completion's outcome z-score is added to every token. A table does not say
-            which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets 1 where a
-            reward other than that of the steps' source has a weight.
-        eps: of that z-score.
-        ddof: of that z-score.
+    Every step of the table must hold a trainable token. With credit "step" a token carries the value of the step it
+    lies in, 0 outside any step; with "return" the sum over its own and all later steps, a step being later while its
+    end is past the token.
+
+    ``outcome_weight`` times the completion's outcome z-score (with ``eps`` and ``ddof``) is added to every token. A
+    table does not say which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets
+    1 where a reward other than that of the steps' source has a weight.
     """
     steps = steps_of(table)
     trainable_NT = table.trainable()

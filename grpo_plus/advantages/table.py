@@ -28,8 +28,6 @@ class RewardTable:
         weights: (K,)
         groups: (N,) prompt-group id: grouping is by id, never by position.
         lengths: (N,) completion tokens.
-        steps: scores of steps, when some verifier gives them.
-        names: of the K rewards.
         truncated: (N,) bool, completions cut off at the maximal length.
         extras: further tensors whose first dimension is N. ``trainable`` (N, T) bool marks the tokens trained on.
     """
@@ -137,15 +135,9 @@ class RewardTable:
         >>> table.totals(), table.groups
         (tensor([1., 1., 1., 0.]), tensor([0, 0, 0, 0]))
 
-        Args:
-            rewards: one number a completion, or one list of numbers a completion; None: does not apply.
-            groups: group ids; one group unless given.
-            lengths: completion tokens; unless given, up to the end of the last step, at least 1.
-            steps: step scores, or for each completion a list of (score, first token, one-past-last token).
-            weights: of the rewards; 1 unless given.
-            names: of the rewards.
-            truncated: which completions were cut off.
-            extras: further tensors.
+        A completion has one reward or a list of them; None: does not apply. Its steps may be a list of (score, first
+        token, one-past-last token). Unless given, all are one group, weights are 1, and a completion is as long as its
+        last step reaches, at least 1 token.
         """
         given = rewards if isinstance(rewards, Tensor) else _floats(rewards)
         given = given.unsqueeze(1) if given.dim() == 1 else given

@@ -35,9 +35,8 @@ class TokenBatch:
     Attributes:
         logps: (B, T) log-probabilities of the policy, with gradient.
         old_logps: (B, T) those of the policy that sampled, detached.
-        advantages: (B, T), or (B, 1) with one value a completion.
+        advantages: (B, T) or (B, 1).
         mask: (B, T) bool, the tokens that are trained.
-        counts: the divisors of the reduction.
         ref_logps: (B, T) those of the reference policy; None while `beta` is 0.
         beta: coefficient of the KL term now, after its schedule.
         weights: (B, T) or (B, 1) importance weights of another sampler (vLLM); None without one.
@@ -48,7 +47,6 @@ class TokenBatch:
         target_logps: (B, T) where `target` wants each log-probability.
         target_sign: (B, T) 1 to pull up, -1 to push down, 0 for no target.
         target_weights: (B, T) one over the occurrences of the token's node.
-        max_completion_length: the length limit of sampling.
     """
 
     logps: Tensor
@@ -78,7 +76,7 @@ class Metric:
     """One logged number before it is reduced over tokens and ranks.
 
     Attributes:
-        values: (B, T), or (B, 1) with one value a completion.
+        values: (B, T) or (B, 1).
         how: ``mean`` over trained tokens (completions for one-column values), or the ``min`` or ``max`` over
             completions of their token means.
         where: (B, T) bool, the tokens that a mean counts; None for the trained ones.

@@ -112,15 +112,9 @@ def compose_objective(
 ) -> tuple[Objective | None, list[Problem]]:
     """The objective of a config, or None and every problem of the composition.
 
-    A function or piece that cannot be imported is a problem as its own error, with its traceback.
-
-    Args:
-        name: as for `build_objective`.
-        kwargs: same.
-        beta: same.
-        advantage_per: what the advantage estimator gives one number for: completion, step or token.
-        base: as for `build_objective`.
-        use_bias_correction_kl: same.
+    A function or piece that cannot be imported is a problem as its own error, with its traceback. The advantage
+    estimator gives one number for each ``advantage_per``: completion, step or token. The rest is as for
+    `build_objective`.
     """
     what = f"the objective {name if isinstance(name, str) else getattr(name, '__qualname__', name)!r}"
     if isinstance(name, str) and name in _NOT_HERE:

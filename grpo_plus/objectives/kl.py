@@ -65,12 +65,8 @@ def pull(estimator: KLEstimator, *, in_reward: bool, times_ratio: bool) -> float
     """Measure how well the expected update on an estimate lowers KL(π‖π_ref): the cosine with its steepest descent.
 
     Exact, over all tokens of some fixed policies, which have sampled them; the lowest of these policies is returned.
-    Negative: the update pushes away from the reference. 0: it goes nowhere.
-
-    Args:
-        estimator: the estimator.
-        in_reward: the estimate is a number that the reward loses, rather than a term of the loss.
-        times_ratio: the ratio multiplies it in the loss.
+    Negative: the update pushes away from the reference. 0: it goes nowhere. The estimate is a number that the reward
+    loses (``in_reward``), or a term of the loss, where the ratio may multiply it (``times_ratio``).
 
     Raises:
         ValueError: it does not give one finite number a token.

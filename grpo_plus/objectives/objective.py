@@ -54,11 +54,9 @@ class KLTerm:
     """The estimate of the divergence from the reference, and the place where it acts.
 
     Attributes:
-        estimator: k1, k2, k3 or a user's.
         unbiased: multiply the estimate by the ratio, so that its gradient is that of what it estimates: of the reverse
             KL for k1 and k3. Never for k2, which has that gradient as it is.
         placement: in the ``loss``, or taken from the ``reward`` before the advantages, where only k1 is right.
-        schedule: of the coefficient.
     """
 
     estimator: Part
@@ -73,7 +71,6 @@ class Unreduced:
 
     Attributes:
         values: (B, T), minimised, exactly 0 outside the mask.
-        terms: what the surrogate gave.
         kl: (B, T) estimates, unweighted; None without a KL term in the loss.
         metrics: by the name they are logged under.
     """
@@ -90,9 +87,7 @@ class Objective:
 
     Attributes:
         name: the preset or user function it started from.
-        ratio: the ratio.
         surrogate: what is maximised, or a user's whole loss.
-        reduce: the reduction.
         kl: the KL term; None where β is 0 or the objective has none.
         beta: TRL's `beta`, before its schedule.
         stop_fraction: share of settled tokens at which the remaining inner iterations are skipped; None for never.

@@ -24,16 +24,12 @@ class Piece:
     """One piece and what may be composed with it.
 
     Attributes:
-        kind: what it is a piece of.
-        name: what it is called.
-        fn: the function.
         formula: what it computes, for `explain`.
         ratios: for surrogates, the ratios they may stand on, the first one by default; empty for any.
         reduce: for surrogates, the only reduction they go with; empty for any.
         why_no_kl: for surrogates, the reason against a KL term beside them; empty where there may be one.
         per_completion: the ratio, or what the surrogate makes of it, is one number a completion, so that it has no
             meaning beside advantages per token.
-        zero_advantage_means_zero_gradient: for surrogates.
         weighs_itself: the surrogate reads the importance weights of another sampler itself.
         focuses_itself: the surrogate reads the focus mask itself.
         settles: the surrogate says which tokens feel no pull any more, so that `stop_fraction` has something to count.

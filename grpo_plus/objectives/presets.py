@@ -12,11 +12,8 @@ class Preset:
     """One row of the table of objectives.
 
     Attributes:
-        name: what it is called.
-        surrogate: name of the surrogate, or a user's whole loss as a piece.
-        ratio: name of the ratio.
-        reduce: name of the reduction.
-        kl: name of the KL estimator; None where there is no KL term, and `beta` must be 0.
+        surrogate: a name, or a user's whole loss as a piece.
+        kl: None where there is no KL term, and `beta` must be 0.
         keywords: of the surrogate, where they differ from its defaults.
         unbiased: whether the KL estimate may be multiplied by the ratio; False where the algorithm never does.
         why_no_kl: what to say to somebody who sets `beta` all the same.

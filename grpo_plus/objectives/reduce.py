@@ -33,10 +33,7 @@ TOKEN_MEAN = Piece("reduce", "token_mean", token_mean, "Σ_t / tokens")
 def constant(values: Tensor, batch: TokenBatch, *, length: Annotated[int, Range(1)] | None = None) -> Tensor:
     """Sum over tokens by completions times a constant length (Dr. GRPO, arXiv:2503.20783).
 
-    Args:
-        values: the values.
-        batch: their batch.
-        length: the constant; `max_completion_length` unless set.
+    The constant is `max_completion_length` unless ``length`` is set.
     """
     length = batch.max_completion_length if length is None else length
     if length is None:

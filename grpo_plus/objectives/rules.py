@@ -15,8 +15,6 @@ class Draft:
     Attributes:
         what: the objective in messages.
         preset: the row of the table of objectives it starts from.
-        keywords: of the config.
-        beta: coefficient of the KL term.
         corrected: TRL's `use_bias_correction_kl`.
         per: what the advantage estimator gives one number for: completion, step or token.
         pieces: those that exist; a rule about another one is not read.

@@ -27,11 +27,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Warmup:
-    """β rises linearly from 0 over the first optimizer steps; skipped ones (`stop_fraction`) do not count.
-
-    Attributes:
-        steps: how many steps until it is whole.
-    """
+    """β rises linearly from 0 over the first ``steps`` optimizer steps; skipped ones (`stop_fraction`) do not count."""
 
     steps: int
     adapts = False

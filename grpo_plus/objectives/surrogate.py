@@ -30,13 +30,9 @@ def clip(
 ) -> Terms:
     """The smaller of ρA and ρA with ρ kept in [1 − ε_low, 1 + ε_high] (PPO, arXiv:1707.06347; DAPO, arXiv:2503.14476).
 
-    Args:
-        batch: the micro-batch.
-        ratio: its ratios.
-        epsilon_low: how far a ratio may fall before a negative advantage stops pushing.
-        epsilon_high: how far it may rise before a positive one stops pulling; the same as ``epsilon_low`` if unset.
-        delta: cap on ρ in the unclipped term (INTELLECT-2, arXiv:2505.07291).
-        dual: floor ``dual·A`` for negative advantages (dual-clip PPO, arXiv:1912.09729).
+    Below 1 − ``epsilon_low`` a negative advantage stops pushing, above 1 + ``epsilon_high`` (the same if unset) a
+    positive one stops pulling. ``delta`` caps ρ in the unclipped term (INTELLECT-2, arXiv:2505.07291). ``dual`` sets
+    the floor ``dual·A`` for negative advantages (dual-clip PPO, arXiv:1912.09729).
     """
     advantages = batch.advantages
     low, high = 1 - epsilon_low, 1 + (epsilon_low if epsilon_high is None else epsilon_high)

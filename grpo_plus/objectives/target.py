@@ -94,15 +94,9 @@ def make_targets(
 ) -> Targets:
     """Targets of all completions of a generation batch, which must be together: a node may span ranks.
 
-    Args:
-        prompts_N: an integer for each completion, equal where the prompts are.
-        tokens_NT: completion ids.
-        present_NT: bool, False for padding.
-        trained_NT: bool, the tokens that are trained; others are only part of prefixes.
-        old_logps_NT: log-probabilities before the update.
-        advantages_NT: (N, T), or (N, 1) with one value a completion.
-        good_exponent: the target of a good token is p_old to this power.
-        bad_exponent: that of a bad one.
+    ``prompts_N`` are integers, equal where the prompts are. ``present_NT`` is False for padding; tokens that are not
+    trained are only part of prefixes. Log-probabilities are from before the update. Advantages may be (N, 1), one a
+    completion. The exponents are a and b of this module's docstring.
     """
     trained = trained_NT & present_NT
     nodes_M, contexts_M = _walk(prompts_N, tokens_NT, trained)
@@ -156,13 +150,8 @@ def fit_to_one(wanted: Tensor, old: Tensor, sign: Tensor, context: Tensor) -> Te
     """Log-targets whose probabilities sum to at most 1 in every context.
 
     Where they do not, the good ones are scaled down together, but none below its old probability: those stay there and
-    the others share what remains.
-
-    Args:
-        wanted: log-targets, one a node.
-        old: log of the old probabilities.
-        sign: 1 good, -1 bad, 0 without a target, which takes no part.
-        context: the context's number.
+    the others share what remains. All arguments have one value a node: the log-target, the old log-probability, the
+    sign (1 good, -1 bad, 0 without a target, which takes no part) and the context's number.
     """
     contexts = int(context.max()) + 1 if context.numel() else 0
 

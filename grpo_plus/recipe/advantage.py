@@ -57,11 +57,8 @@ def running_advantage(
 ) -> tuple[Chosen | None, list[str]]:
     """The estimator with the outcome weight that follows from all rewards; reward weights that nothing would read.
 
-    Args:
-        recipe: of the run.
-        givers: label of every verifier to whether it gives steps.
-        functions: names of the reward functions and models, which stand before the verifiers.
-        scorer: whether a step scorer gives the steps, and no verifier.
+    ``givers`` maps the label of every verifier to whether it gives steps; with ``scorer`` a step scorer gives them, and
+    no verifier. ``functions`` names the reward functions and models, which stand before the verifiers.
     """
     if recipe.advantage is None or recipe.step_sources is None:
         return recipe.advantage, []
@@ -80,12 +77,7 @@ def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Seque
 
 
 def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
-    """Step scores without a source, and sources that nothing reads.
-
-    Args:
-        recipe: of the run.
-        scorer: whether the trainer was given a step scorer.
-    """
+    """Step scores without a source, and sources (the trainer's step scorer is one) that nothing reads."""
     givers = recipe.step_givers
     if recipe.step_sources is None:
         text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."

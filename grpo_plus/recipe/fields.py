@@ -12,11 +12,9 @@ from grpo_verifiers.verifying import load_plugins
 
 
 def normalise(config: Any, base: Path) -> list[Problem]:
-    """Put our fields into one form each and import the plug-ins; returns what has no such form.
+    """Put our fields into one form each, in place, and import the plug-ins; returns what has no such form.
 
-    Args:
-        config: whose fields are set.
-        base: folder that relative paths start from.
+    Relative paths start from ``base``.
     """
     problems: list[Problem] = []
     for name in ("advantage_kwargs", "objective_kwargs"):

@@ -22,9 +22,8 @@ _launch = _Launch()
 def launching(folder: Path | None = None, processes: int | None = None) -> Iterator[None]:
     """Read the configs of the block for another place than this process; the command line calls it.
 
-    Args:
-        folder: where relative paths of the config start; None: see `config_folder`.
-        processes: processes that are about to be launched, by which batch sizes are checked; None: those there are.
+    Relative paths start in ``folder``; None: see `config_folder`. Batch sizes are checked by the ``processes`` that are
+    about to be launched; None: those there are.
     """
     before = _launch.folder, _launch.processes
     _launch.folder, _launch.processes = folder and folder.resolve(), processes

@@ -45,13 +45,7 @@ def say_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen
 
 
 def weight_notes(config: Any, weights: Sequence[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
-    """One sentence for each weight that changes no advantage.
-
-    Args:
-        config: the training config.
-        weights: every reward of the run by its name, with its weight.
-        chosen: the estimator that runs and its keywords; None for TRL's own.
-    """
+    """One sentence for each (reward, weight) of the run that changes no advantage; None stands for TRL's estimator."""
     if all(weight in {0, 1} for _, weight in weights):
         return []
     from grpo_plus.advantages import unread_weights

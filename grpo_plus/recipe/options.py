@@ -79,11 +79,7 @@ def strange_key(field: str, key: str, value: Any, keys: Collection[str]) -> str:
 def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple[dict[str, Any], list[str]]:
     """A field that holds a mapping, and its problems; the mapping is empty if it cannot be read.
 
-    Args:
-        field: name of the field.
-        given: its value in any form that `mapping` reads.
-        schema: a ``TypedDict`` with the keys and the values that each takes.
-        example: a valid mapping, for the message.
+    ``schema`` is a ``TypedDict`` with the keys and the values that each takes; ``example`` is for the message.
     """
     try:
         values = mapping(field, given)

@@ -19,7 +19,6 @@ class Reward:
     """One reward of a run.
 
     Attributes:
-        label: its name in logs.
         weight: None where none was set, which is 1.
         gives_steps: whether its verdicts have steps; None where only running it can tell.
     """
@@ -69,10 +68,7 @@ def source_of(rewards: Sequence[Reward], named: str | None = None) -> str | None
 def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str | None) -> Chosen:
     """The estimator with a number for an unset ``outcome_weight``.
 
-    Args:
-        chosen: the estimator and its keywords.
-        rewards: everything that rewards completions.
-        source: what `source_of` gave; None with a step scorer, which rewards nothing.
+    ``source`` is what `source_of` gave; None with a step scorer, which rewards nothing.
     """
     estimator, keywords = chosen
     parts = _parts(chosen)
@@ -88,13 +84,9 @@ def with_outcome_weight(chosen: Chosen, rewards: Sequence[Reward], source: str |
 def outcome_problems(
     chosen: Chosen, rewards: Sequence[Reward], source: str | None, *, complete: bool = True
 ) -> list[str]:
-    """Reward weights that nothing would read.
+    """Reward weights that nothing would read, with keywords as they are set and the source that `source_of` gave.
 
-    Args:
-        chosen: the estimator and its keywords, as they are set.
-        rewards: what rewards completions.
-        source: what `source_of` gave.
-        complete: whether the list of rewards is complete; a trainer may get more.
+    The list of rewards is not ``complete`` while a trainer may get more.
     """
     parts = _parts(chosen)
     if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):

@@ -45,7 +45,6 @@ class Rule:
     """Further conditions of fields, beside their types.
 
     Attributes:
-        names: the fields.
         bounds: the values of a number, or of each number in a list.
         words: the values of a string, or of each string in a list; a function where a library has to be asked.
         also: values that are allowed besides.
@@ -186,10 +185,7 @@ class Judgement:
 def judge(kind: type, values: Mapping[str, Any], skip: Sequence[str] = ()) -> Judgement:
     """Judge the values that a dataclass was, or is to be, made of.
 
-    Args:
-        kind: the dataclass.
-        values: by field; those without a value are left alone.
-        skip: fields that are checked elsewhere.
+    Fields without a value are left alone, and so are those to ``skip``, which are checked elsewhere.
     """
     specs = {spec.name: spec for spec in fields(kind) if spec.init and spec.name in values and spec.name not in skip}
     problems: dict[str, str] = {}

@@ -91,7 +91,6 @@ class Recipe:
         engine_tokens_per_pass: most tokens of one forward and backward pass.
         rollout: how completions are drawn.
         rollout_rows: most rows drawn at once.
-        records: whether the run keeps a record.
         origins: part ("advantage", "objective", label of a verifier) to ``built-in``, ``registered``, ``entry point``
             or ``reference``.
     """

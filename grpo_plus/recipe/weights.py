@@ -8,9 +8,7 @@ from grpo_plus.recipe.recipe import Recipe
 def named_weights(recipe: Recipe, functions: Sequence[str]) -> list[tuple[str, float]]:
     """Name and weight of every reward, in the order of the reward table.
 
-    Args:
-        recipe: of the run.
-        functions: names of the reward functions and models, which come before the verifiers.
+    ``functions`` names the reward functions and models, which come before the verifiers.
     """
     names = [*functions, *(part.label for part in recipe.verifiers)]
     own = [*(None for _ in functions), *(part.weight for part in recipe.verifiers)]

@@ -31,10 +31,7 @@ def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords:
 
     >>> check_advantage("rloo")
 
-    Args:
-        part: a name or reference, an `Estimator`, or a function (per completion and group-relative, unless it is
-            registered otherwise).
-        **keywords: to call it with.
+    A plain function counts as per completion and group-relative, unless it is registered otherwise.
 
     Raises:
         AssertionError: lists every check that failed.

@@ -32,12 +32,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Kit:
-    """The checks of one kind of part.
-
-    Attributes:
-        resolve: the subject that a name, a function, or a pair of that and keywords stands for.
-        all_checks: whether or not they apply to a given subject.
-    """
+    """The checks of one kind of part; ``resolve`` finds the subject that a `Part` stands for."""
 
     resolve: Callable[[Part], Subject]
     all_checks: tuple[Check[Subject], ...]
@@ -84,11 +79,9 @@ def parametrize_with_checks(
         def test_contract(check):
             check()
 
-    Args:
-        parts: names, references, functions or parts, or pairs of that and a mapping of keywords.
-        kind: which kind of part they are, one of `KITS`.
-        expected_failures: label of a part (its name, with keywords as in ``"zscore(scale='batch')"``) to names of
-            checks and the reason why they fail. Such a test must fail: passing is an error (strict xfail).
+    ``kind`` is one of `KITS`. ``expected_failures`` maps the label of a part (its name, with keywords as in
+    ``"zscore(scale='batch')"``) to names of checks and the reason why they fail. Such a test must fail: passing is an
+    error (strict xfail).
     """
     import pytest
 

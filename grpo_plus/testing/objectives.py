@@ -32,10 +32,8 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
 
     >>> check_objective("dapo")
 
-    Args:
-        part: a name or reference, or a function ``(batch, *, keywords)`` (registered or not).
-        beta: the coefficient of the KL term.
-        **keywords: what a config would have in ``objective_kwargs``.
+    A function ``(batch, *, keywords)`` need not be registered. The keywords are those of ``objective_kwargs`` in a
+    config.
 
     Raises:
         AssertionError: lists every check that failed.

@@ -51,8 +51,7 @@ def make_tiny_tokenizer(vocab: str = PRINTABLE) -> "PreTrainedTokenizerFast":
     >>> tokenizer.decode(tokenizer("2 + 2 = 4")["input_ids"])
     '2 + 2 = 4'
 
-    Args:
-        vocab: the ASCII characters it knows; any other becomes the unknown token.
+    ``vocab`` is ASCII; any character outside it becomes the unknown token.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -102,17 +101,9 @@ def make_tiny_model(
     The weights are drawn wide enough (standard deviation 0.2) that next-token probabilities differ visibly between
     contexts: a near-uniform model would hide a wrong position or a leaking mask. The global random state is untouched.
 
-    Args:
-        folder: where to save both with ``save_pretrained``; ``AutoModelForCausalLM`` and ``AutoTokenizer`` load it.
-        architecture: a ``model_type`` of transformers, one of `ARCHITECTURES`.
-        vocab: the characters of the tokenizer.
-        layers: hidden layers.
-        hidden: hidden size, a multiple of 8.
-        seed: of the weights.
-        **config: further fields of the model's config, or other values for those set here.
-
-    Returns:
-        The model, in float32 on the CPU and in evaluation mode, and its tokenizer.
+    The model is in float32 on the CPU and in evaluation mode. With a ``folder`` both are saved there, for
+    ``AutoModelForCausalLM`` and ``AutoTokenizer`` to load. ``architecture`` is one of `ARCHITECTURES`, ``hidden`` a
+    multiple of 8. Further keywords are fields of the model's config, and go before the values set here.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
