@@ -18,7 +18,7 @@ class Counts:
     Never counts of the micro-batch, so that splitting a batch differently never changes the gradient.
 
     Attributes:
-        completions: completions, fully masked ones included.
+        completions: fully masked ones included.
         tokens: trainable tokens, or for `target` the sum of its node weights.
         prompts: distinct prompts; None where nobody counted them.
     """

@@ -45,9 +45,7 @@ class Warmup:
 class Adaptive:
     """β follows the measured KL: β ← β·(1 + rate·clip(KL/target − 1, −0.2, 0.2)) (arXiv:1909.08593).
 
-    Attributes:
-        target: the KL per token to hold, in nats.
-        rate: how fast β moves, less than 5.
+    ``target`` is the KL per token to hold, in nats.
     """
 
     target: float
