@@ -111,12 +111,7 @@ def make_parser(prog: str) -> TrlParser:
 
 
 def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> Parsed:
-    """Read ``[config.yaml] [flags]``.
-
-    Args:
-        prog: the command.
-        arguments: its words.
-        beside: options that the command reads itself, for suggestions.
+    """Read ``[config.yaml] [flags]``; ``beside`` are options that the command reads itself, for suggestions.
 
     Raises:
         UserError: an unknown key or flag (with the nearest match), a file that cannot be read, or a config with
@@ -211,13 +206,7 @@ def _absolute_if_file(path: str) -> str:
 
 @dataclass(frozen=True)
 class _File:
-    """The parts of a YAML file that the parser does not take as defaults.
-
-    Attributes:
-        launch: words for ``accelerate launch``.
-        keys: the options that the file sets.
-        problems: of its keys and values.
-    """
+    """The parts of a YAML file that the parser does not take as defaults; ``keys`` are the options that it sets."""
 
     launch: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
@@ -306,11 +295,7 @@ def _as_flag(key: str, value: Any, *, takes_value: bool) -> list[str]:
 def _launch_arguments(
     parser: TrlParser, given: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], int | None]:
-    """Arguments of ``accelerate launch``, as in ``trl grpo``, and the number of processes that they set.
-
-    Raises:
-        UserError: anything else, which is unknown.
-    """
+    """Arguments for ``accelerate launch``, as in ``trl grpo``, and the processes they set; `UserError` for others."""
     from trl.cli.accelerate_config import resolve_accelerate_config_argument
 
     if not given:

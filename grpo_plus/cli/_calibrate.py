@@ -51,15 +51,8 @@ def calibrate(
 ) -> "Calibration":
     """Measure the settings that fit the card, store the correction, and print the measurements.
 
-    Args:
-        asked: the requested settings; ``rollout_rows`` is the generation batch.
-        config: config of the model.
-        shape: shape of the model.
-        generations: completions of a prompt.
-        capacity: memory of the card, in bytes.
-        device: device of the steps.
-        card: name of the card.
-        meter: reads the memory.
+    ``asked.rollout_rows`` is the generation batch, ``generations`` the completions of a prompt. ``capacity`` is in
+    bytes.
     """
     from grpo_plus.cli._memory_probe import measure
     from grpo_plus.memory.calibration import Calibration, CalibrationError, corrected, store, versions

@@ -114,11 +114,7 @@ def _local(name: str, base: Path | None) -> Path | None:
 
 
 def check_rows(rows: Any, args: Any) -> None:
-    """Check that the training rows fill a generation batch: the sampler drops an incomplete one.
-
-    Raises:
-        UserError: there are too few rows.
-    """
+    """Raise `UserError` if the training rows do not fill a generation batch: the sampler drops an incomplete one."""
     if not hasattr(rows, "__len__"):
         return
     needed = max(1, args.generation_batch_size // args.num_generations)

@@ -15,14 +15,9 @@ _PARAMETER = re.compile(r"\s*(\w+)\s*(?:\(.*\))?:")
 
 @dataclass(frozen=True)
 class Declared:
-    """One field of a dataclass.
+    """One field of a dataclass; ``help`` and ``section`` may be empty.
 
-    Attributes:
-        name: name of the field.
-        kind: annotation in the source.
-        default: default in YAML; "unset" for None.
-        help: help text of its metadata, or an empty text.
-        section: its heading in the docstring of the class, or an empty text.
+    ``default`` is as in YAML, "unset" for None. ``section`` is the field's heading in the docstring of the class.
     """
 
     name: str

@@ -14,16 +14,9 @@ BARS = "▁▂▃▄▅▆▇█"
 class Figures:
     """The figures of a log entry; None for missing ones.
 
-    Attributes:
-        reward: mean reward.
-        dead: share of dead groups: every advantage is 0, or, with TRL's estimator, all rewards are equal.
-        length: mean completion length in tokens.
-        cut: share of completions that ran out of tokens.
-        saved: share of the update's tokens that the engine saved.
-        loss: loss of the objective.
-        kl: KL divergence to the reference policy.
-        tokens: number of tokens so far.
-        parts: mean seconds of an optimizer step, by part.
+    ``dead`` is the share of groups whose advantages are all 0 (with TRL's estimator: whose rewards are all equal),
+    ``cut`` that of completions that ran out of tokens, ``saved`` that of the update's tokens that the engine saved.
+    ``length`` is in tokens. ``parts`` are mean seconds of an optimizer step.
     """
 
     reward: float | None = None

@@ -45,11 +45,7 @@ class FolderLock:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        """Take the folder.
-
-        Raises:
-            UserError: another run writes there, or nothing can be written there.
-        """
+        """Take the folder; `UserError` if another run writes there, or nothing can be written there."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -104,11 +100,8 @@ class FolderLock:
 def resume_point(value: Any, output_dir: Path, base: Path) -> Path | None:
     """The checkpoint that ``resume_from_checkpoint`` means; None for a run from the start.
 
-    Args:
-        value: a path; true or ``last`` for the newest checkpoint in the output folder; ``auto`` for that if there is
-            one, for jobs that are restarted with the same command.
-        output_dir: the output folder.
-        base: the config's folder, from which a relative path is looked up first.
+    ``value`` is a path, looked up first from ``base``, the config's folder; true or ``last`` for the newest checkpoint
+    in the output folder; ``auto`` for that if there is one, for jobs that are restarted with the same command.
 
     Raises:
         UserError: there is no such checkpoint.

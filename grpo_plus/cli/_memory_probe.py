@@ -38,11 +38,7 @@ class Meter(Protocol):
 
 
 class CudaMeter:
-    """PyTorch's own counters.
-
-    Args:
-        device: a CUDA device.
-    """
+    """PyTorch's own counters of a CUDA device."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -99,14 +95,8 @@ def measure(
 ) -> list[Point]:
     """The peaks of an update and a rollout at two depths.
 
-    Args:
-        config: config of the model.
-        settings: settings of the run; they must fit the card at half the depth.
-        batch: completions of a generation batch.
-        generations: completions of a prompt.
-        device: device of the runs.
-        meter: reads the memory.
-        say: receives a line for each run.
+    ``settings`` must fit the card at half the depth. ``batch`` and ``generations`` are the completions of a generation
+    batch and of a prompt. ``say`` receives a line for each run.
 
     Raises:
         CalibrationError: memory ran out.

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "Chosen | None") -> list[str]:
     """One sentence for everything in a valid command line that is not read or may surprise.
 
-    Args:
-        parsed: the command line.
-        weights: every reward by its name, with its weight.
-        chosen: the estimator that runs and its keywords; None for TRL's own.
+    ``weights`` has every reward's name and weight. ``chosen`` is None for TRL's own estimator.
     """
     config = parsed.training
     return [*config_notes(config), *weight_notes(config, weights, chosen), *beside_notes(parsed)]

@@ -40,14 +40,11 @@ def _never_fatal(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class ProgressDisplay(TrainerCallback):
-    """Replaces the trainer's own bar, on the main process.
+    """Replaces the trainer's own bar, on the main process; without a ``console`` on standard output.
 
     On a terminal: a bar with the time left, and below it reward, dead groups, lengths, tokens a second, the engine's
     savings, and the parts of a step's time. Elsewhere (a log file, CI, ``TERM=dumb``): one line for each log entry.
     ``NO_COLOR`` is respected.
-
-    Args:
-        console: the console; default: standard output.
     """
 
     def __init__(self, console: "Console | None" = None) -> None:

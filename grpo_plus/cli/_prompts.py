@@ -37,12 +37,7 @@ KEYS = tuple(PromptSettings.__annotations__)
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """An answer format.
-
-    Attributes:
-        text: the instructions.
-        checked_by: the entry of ``verifiers``, in YAML, that checks them.
-    """
+    """Instructions on the form of an answer; ``checked_by`` is the entry of ``verifiers``, in YAML, that checks it."""
 
     text: str
     checked_by: str
@@ -110,11 +105,7 @@ def filled(text: str, row: Mapping[str, Any]) -> str:
 
 
 def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
-    """Check that the columns of the prompt exist.
-
-    Raises:
-        UserError: a column is missing.
-    """
+    """Raise `UserError` if a column of the prompt does not exist."""
     columns = rows.column_names or []
     if not columns:  # a stream that does not say
         return
@@ -131,10 +122,7 @@ def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
 def with_prompts(rows: Any, prompt: Mapping[str, Any], *, chat: bool) -> Any:
     """Rows with the column ``prompt`` made from their columns; unchanged if the mapping is empty.
 
-    Args:
-        rows: a dataset.
-        prompt: the mapping.
-        chat: true if the model's tokenizer has a chat template.
+    ``chat`` is true if the model's tokenizer has a chat template.
     """
     if not prompt:
         return rows

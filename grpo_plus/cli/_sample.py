@@ -17,15 +17,10 @@ Step = tuple[float, int, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """One group.
+    """One group: ``columns`` has one list for each reward, with one number a completion.
 
-    Attributes:
-        names: of the rewards.
-        weights: of the rewards.
-        columns: for each reward, one number a completion.
-        lengths: of the completions, in tokens.
-        steps: for each completion its (score, first token, one past the last); None where none were given.
-        summed: names and weights of the rewards that the one column is said to be the weighted sum of.
+    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last); None where none
+    were given. ``summed`` are names and weights of the rewards that the one column is said to be the weighted sum of.
     """
 
     names: tuple[str, ...]
@@ -47,11 +42,9 @@ class Sample:
 def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Sequence[tuple[str, float]]) -> Sample:
     """The group that the flags describe.
 
-    Args:
-        rewards: a list of numbers, or one for each reward, separated by semicolons.
-        lengths: a list of whole numbers; None: as many tokens as steps need, and at least `LENGTH`.
-        steps: a list of numbers for each completion, separated by semicolons.
-        known: name and weight of every reward of the config, in order.
+    ``rewards`` is a list of numbers, or one for each reward, separated by semicolons; ``steps`` one for each
+    completion. Without ``lengths``, completions have as many tokens as steps need, and at least `LENGTH`. ``known`` is
+    name and weight of every reward of the config, in order.
 
     Raises:
         UserError: something cannot be read, or does not fit the rest.

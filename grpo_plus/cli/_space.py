@@ -49,11 +49,7 @@ def checkpoint_bytes(model: Any, args: Any) -> int:
 
 
 def check_space(trainer: "Host") -> list[str]:
-    """Refuse a run whose first checkpoint or final model will not fit; returns warnings.
-
-    Raises:
-        UserError: there is too little space.
-    """
+    """Refuse (`UserError`) a run whose first checkpoint or final model will not fit; returns warnings."""
     folder, args = Path(trainer.args.output_dir), trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
     whole, each = model_bytes(model), checkpoint_bytes(model, args)
@@ -84,12 +80,7 @@ def _planned(trainer: "Host", strategy: str) -> int | None:
 
 
 def unsaved(error: BaseException, folder: Path) -> str | None:
-    """The reason why a write into a run's folder failed; None for an error of another kind.
-
-    Args:
-        error: the exception that ended the run.
-        folder: the output folder.
-    """
+    """The reason why a write into a run's output folder failed; None for an error of another kind."""
     for one in _chain(error):
         number = _number(one, folder)
         if number in _FULL:
@@ -135,12 +126,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def lost(why: str, folder: Path, command: str, *, step: int, last_step: int) -> UserError:
     """The error for a failed save; a half-written checkpoint is removed first.
 
-    Args:
-        why: the reason from `unsaved`.
-        folder: the output folder.
-        command: the command that resumes the run.
-        step: current step of the run.
-        last_step: planned last step.
+    ``why`` is the reason from `unsaved`. ``command`` resumes the run.
     """
     saving = folder / f"checkpoint-{step}"
     removed = ""

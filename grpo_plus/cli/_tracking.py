@@ -9,11 +9,7 @@ _PROBED = ("tensorboard", "wandb", "trackio", "mlflow", "comet_ml", "swanlab", "
 
 
 def check_trackers(report_to: Any) -> None:
-    """Refuse trackers that are not installed; the config has checked their names.
-
-    Raises:
-        UserError: a tracker is missing; the message says what to install.
-    """
+    """Refuse (`UserError`) trackers that are not installed; the config has checked their names."""
     from transformers.integrations import get_available_reporting_integrations
 
     names = [report_to] if isinstance(report_to, str) else list(report_to or ())

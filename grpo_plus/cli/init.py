@@ -16,12 +16,10 @@ PROG = "grpo-plus init"
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe.
+    """A recipe; ``about`` describes it in one line.
 
-    Attributes:
-        about: description in one line.
-        files: the files, first the config; paths below the recipes' folder and below the target.
-        command: the next command; None for training from the first file.
+    ``files`` are paths below the recipes' folder and below the target, first the config. ``command`` is the next one;
+    None for training from the first file.
     """
 
     about: str

@@ -154,12 +154,7 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
 
 
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
-    """The command without secrets and without the options that set the start of a run.
-
-    Args:
-        arguments: arguments of the command.
-        without: further options to leave out, with their values.
-    """
+    """The command without secrets, the options that set the start of a run, and those in ``without``."""
     left_out = {"--resume_from_checkpoint", "--overwrite_output_dir", *without}
     kept: list[str] = []
     skip = False

@@ -27,11 +27,8 @@ def vote_classes(
 ) -> list[int]:
     """Which answer each sample of one question votes for: `RIGHT`, `SILENT`, or the number of a wrong answer.
 
-    Args:
-        verifier: decides which answers are equal.
-        reader: the verifier's own.
-        texts: the completions.
-        verdicts: theirs, or mappings with the keys score and status.
+    ``verifier`` decides which answers are equal; ``reader`` is its own. ``verdicts`` are those on ``texts``, or
+    mappings with the keys score and status.
     """
     classes: list[int] = []
     stated: dict[str, int] = {}  # wrong answers as written

@@ -18,11 +18,6 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     ``1 - C(n-c, k) / C(n, k)`` is unbiased for the probability under k fresh samples. It is computed as a product of
     factors between 0 and 1, since binomial coefficients overflow.
 
-    Args:
-        n: number of samples of the question.
-        c: number of right ones.
-        k: number of drawn samples.
-
     Raises:
         ValueError: not ``0 <= c <= n`` and ``1 <= k <= n``.
     """
@@ -41,14 +36,9 @@ def maj_at_k(right: Sequence[int], wrong: Sequence[int], k: int, silent: int = 0
     >>> maj_at_k([3], [1], 4), maj_at_k([2], [2], 4)
     (1.0, 0.5)
 
-    The expectation over all subsets of k samples is exact; in a tie every leader wins with the same probability.
-    Samples without an answer do not vote, and a vote without voters elects no answer.
-
-    Args:
-        right: number of samples of each right answer, usually one number.
-        wrong: number of samples of each wrong answer.
-        k: number of samples in the vote.
-        silent: number of samples without an answer.
+    ``right`` and ``wrong`` count the samples of each such answer; usually one is right. The expectation over all
+    subsets of k samples is exact; in a tie every leader wins with the same probability. The ``silent`` samples without
+    an answer do not vote, and a vote without voters elects no answer.
 
     Raises:
         ValueError: a count is negative, or there are fewer samples than ``k``.

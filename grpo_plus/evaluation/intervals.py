@@ -14,14 +14,7 @@ from statistics import NormalDist
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its confidence interval.
-
-    Attributes:
-        value: mean over questions.
-        low: lower end of the interval.
-        high: upper end.
-        questions: number of questions.
-    """
+    """A mean over ``questions`` questions, and its confidence interval."""
 
     value: float
     low: float
@@ -38,11 +31,8 @@ def share(values: Sequence[float], samples: float = 1.0, confidence: float = 0.9
     >>> share([0.0, 1.0, 1.0, 1.0], samples=4).value
     0.75
 
-    Args:
-        values: estimate of each question.
-        samples: average number of samples of a question; the interval is never narrower than for that many independent
-            trials each.
-        confidence: coverage of the interval.
+    ``samples`` is the average number of samples of a question; the interval is never narrower than for that many
+    independent trials each.
 
     Raises:
         ValueError: there are no questions, or a value is outside [0, 1].

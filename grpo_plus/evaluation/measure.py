@@ -52,19 +52,13 @@ def measure_problems(given: Any) -> list[str]:
 
 
 class Measure:
-    """The two measurements of one run.
-
-    Attributes:
-        found: evaluations by name, ``before`` and ``after``.
-    """
+    """The two measurements of one run; ``found`` has them by name, ``before`` and ``after``."""
 
     def __init__(self, settings: Mapping[str, Any], trainer: Run, rows: Any) -> None:
         """Check that the run can be measured.
 
-        Args:
-            settings: the valid mapping of the config.
-            trainer: the complete trainer.
-            rows: held-out rows with their prompts.
+        ``settings`` is the valid mapping of the config, ``trainer`` complete. ``rows`` are held out and have their
+        prompts.
 
         Raises:
             ConfigError: the run cannot be measured.
@@ -91,9 +85,7 @@ class Measure:
     def take(self, when: str, *, resumes: bool = False) -> str:
         """Measure now, and return a line with the result.
 
-        Args:
-            when: ``before`` or ``after``.
-            resumes: the run resumes from a checkpoint, so an earlier measurement is still valid.
+        If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
         """
         trainer, args = self._trainer, self._trainer.args
         drawing = Drawing(

@@ -18,16 +18,11 @@ PASSES = 1.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion of one row.
+    """One completion of one row of a dataset.
 
-    Attributes:
-        row: number of the row in its dataset.
-        sample: number of the completion among those of the row.
-        prompt: the verifiers' prompt.
-        completion: the text, without special tokens.
-        tokens: number of drawn tokens.
-        cut_off: true if it ran out of tokens.
-        verdicts: by the verifier's label: score, status and detail.
+    ``sample`` is its number among the completions of row number ``row``. ``prompt`` is the verifiers'; ``completion``
+    has no special tokens. ``tokens`` counts the drawn ones; ``cut_off`` says that they ran out. ``verdicts`` have
+    score, status and detail, by the verifiers' labels.
     """
 
     row: int
@@ -44,11 +39,7 @@ class Sample:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Sample":
-        """The sample that `as_json` turned into a mapping.
-
-        Raises:
-            ValueError: the mapping is no sample.
-        """
+        """The sample that `as_json` turned into a mapping; `ValueError` if the mapping is no sample."""
         try:
             made = cls(**values)
             if isinstance(made.row, int) and isinstance(made.sample, int) and isinstance(made.completion, str):
@@ -64,13 +55,9 @@ class Sample:
 class Results:
     """The estimates from one verifier's verdicts.
 
-    Attributes:
-        label: label of the verifier.
-        score: mean score; None if it applied to no sample.
-        passes: pass@k by k: the probability that one of k samples is right.
-        majorities: majority@k by k; empty for a verifier that cannot compare answers.
-        statuses: number of verdicts by status.
-        by_row: share of right samples by row, of the rows that it applied to.
+    ``score`` is the mean, None if the verifier applied to no sample. ``passes`` is pass@k by k: the probability that
+    one of k samples is right. ``majorities`` is majority@k by k, empty for a verifier that cannot compare answers.
+    ``statuses`` counts verdicts. ``by_row`` is the share of right samples, of the rows that the verifier applied to.
     """
 
     label: str
@@ -101,13 +88,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All samples, and the estimates for each verifier.
-
-    Attributes:
-        samples: samples in the order of rows.
-        results: results by the verifiers' labels, in their order.
-        notes: remarks on the numbers.
-    """
+    """All samples in the order of rows, the results by the verifiers' labels, and remarks on the numbers."""
 
     samples: Sequence[Sample]
     results: Mapping[str, Results]
@@ -117,13 +98,9 @@ class Evaluation:
     def of(
         cls, samples: Sequence[Sample], verifiers: Sequence["Verifier"], ks: Sequence[int], notes: Sequence[str] = ()
     ) -> "Evaluation":
-        """Estimate everything from samples.
+        """Estimate everything from samples in any order, which hold the verdicts of ``verifiers``.
 
-        Args:
-            samples: samples of any number of rows, in any order.
-            verifiers: the verifiers whose verdicts the samples hold.
-            ks: the k of pass@k and majority@k; 1 is added.
-            notes: remarks on the numbers.
+        ``ks`` are the k of pass@k and majority@k; 1 is added.
         """
         ordered = sorted(samples, key=lambda sample: (sample.row, sample.sample))
         results = {verifier.label: _results(verifier, ordered, sorted({1, *ks})) for verifier in verifiers}

@@ -40,19 +40,11 @@ def evaluate(
     the draw, up to rounding of the logits. (A model that must generate by itself, such as one with a sliding window,
     uses one seed for each batch; a note says so.)
 
-    Args:
-        model: unwrapped causal language model; its mode and the random state do not change.
-        tokenizer: tokenizer of the model.
-        rows: a dataset or list of mappings, with ``prompt`` (text or conversation) and the columns of the verifiers.
-        verifiers: one or several.
-        n: completions of each row.
-        ks: the k of pass@k and majority@k, each at most ``n``.
-        drawing: sampling settings.
-        seed: seed of the evaluation.
-        batch: completions in a batch.
-        verifier_column: column that names the verifier of each row.
-        done: samples of an earlier part of the same evaluation, which are not drawn again.
-        report: receives the samples of each batch after they are judged.
+    ``model`` is an unwrapped causal language model; its mode and the random state do not change. ``rows`` have
+    ``prompt`` (text or conversation) and the columns of the verifiers; ``verifier_column`` names the verifier of each
+    row. ``ks`` are the k of pass@k and majority@k, each at most ``n``. ``batch`` counts completions. ``done`` are
+    samples of an earlier part of the same evaluation, which are not drawn again. ``report`` receives the judged samples
+    of each batch.
 
     Raises:
         ValueError: numbers contradict each other, or a prompt cannot be read.
@@ -81,11 +73,7 @@ def evaluate(
 
 
 def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:
-    """Refuse numbers that contradict each other.
-
-    Raises:
-        ValueError: the message has all problems.
-    """
+    """Raise a `ValueError` that has all problems if the numbers contradict each other."""
     problems = [*value_problems("n", n, Whole), *value_problems("batch", batch, Whole)]
     if not problems:
         problems = [

@@ -22,13 +22,10 @@ Whole = Annotated[int, Range(1, told="a whole number of at least 1")]
 class Drawing:
     """Sampling settings.
 
-    Attributes:
-        max_completion_length: most tokens of a completion.
-        temperature: divides the logits; 0 takes the most probable token.
-        top_p: probability mass that remains.
-        top_k: number of most probable tokens that remain; 0 for all.
-        min_p: least probability as a share of the greatest; None for no limit.
-        repetition_penalty: divides the logits of tokens that occurred before; 1 for none.
+    ``max_completion_length`` is in tokens. ``temperature`` 0 takes the most probable token. ``top_p`` is the
+    probability mass that remains, ``top_k`` the number of most probable tokens (0 for all), ``min_p`` the least
+    probability as a share of the greatest (None for no limit). ``repetition_penalty`` divides the logits of tokens that
+    occurred before; 1 for none.
     """
 
     max_completion_length: Whole = 256
@@ -55,22 +52,16 @@ def seed_of(seed: int, row: int, sample: int) -> int:
 class Sampler:
     """Completes prompts with a causal language model.
 
-    Attributes:
-        tokenizer: tokenizer of the model.
-        stops: tokens that end a completion.
-        refusal: reason why the model must generate by itself; None if our decoder can.
+    ``stops`` are the tokens that end a completion. ``refusal`` is the reason why the model must generate by itself;
+    None if our decoder can.
     """
 
     def __init__(
         self, model: Any, tokenizer: Any, drawing: Drawing, template_keywords: Mapping[str, Any] | None = None
     ) -> None:
-        """Inspect the model.
+        """Inspect the unwrapped model, with or without adapters; its mode does not change.
 
-        Args:
-            model: unwrapped model, with or without adapters; its mode does not change.
-            tokenizer: tokenizer of the model.
-            drawing: sampling settings.
-            template_keywords: further arguments of the chat template.
+        ``template_keywords`` are further arguments of the chat template.
 
         Raises:
             ValueError: the tokenizer has neither a pad token nor an end token.

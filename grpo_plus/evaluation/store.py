@@ -21,19 +21,14 @@ class StoreError(ValueError):
 class Store:
     """The samples of one evaluation, on disk.
 
-    Attributes:
-        path: file of the samples.
-        beside: file of the settings and results.
-        done: samples of an earlier part of the same evaluation.
+    ``path`` is the file of the samples, ``beside`` that of settings and results. ``done`` are samples of an earlier
+    part of the same evaluation.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
-        """Create the file, or resume it.
+        """Create the file, which ends in ``.jsonl``, or resume it; with ``overwrite`` an existing one is discarded.
 
-        Args:
-            path: file of the samples, ending in ``.jsonl``.
-            settings: settings that identify the evaluation.
-            overwrite: discard an existing file.
+        ``settings`` identify the evaluation.
 
         Raises:
             StoreError: the file belongs to another evaluation, cannot be read, or cannot be written.

@@ -156,14 +156,8 @@ def warm_start(
 ) -> None:
     """Train a small model on solutions of both kinds, and save it with its tokenizer in one go.
 
-    Args:
-        folder: folder of the model.
-        steps: optimizer steps.
-        worked: worked-out solutions in a step.
-        guessed: guessed solutions in a step.
-        seed: seed of weights and data.
-        hidden: width of the model, a multiple of 64.
-        moves: fewest and most moves of a chain.
+    ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step. ``seed`` is of weights and data.
+    ``hidden`` is the width of the model, a multiple of 64. ``moves`` are the fewest and most of a chain.
     """
     import torch
 

@@ -80,13 +80,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
 def mark_sweep(output_dir: str | Path, variant: str, seed: int | None = None) -> Path:
     """Mark a run as one of a variant, before it starts; a report draws all runs of a variant as one line with a band.
 
-    Args:
-        output_dir: the run's output folder; created if missing.
-        variant: label of the variant, the same for all its seeds.
-        seed: seed of this run.
-
-    Returns:
-        The written file.
+    ``variant`` is the label that all its seeds share. Creates ``output_dir`` if missing; returns the written file.
     """
     path = Path(output_dir) / FOLDER / SWEEP
     write_whole(path, dump({"variant": str(variant), "seed": seed}) + "\n")

@@ -20,13 +20,10 @@ STALE = 24 * 3600
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """One run; ``path`` is its output folder.
 
-    Attributes:
-        path: the output folder.
-        info: the fields of ``run.json``; empty for a run of stock TRL.
-        status: running, done, interrupted, failed, or unknown.
-        damage: sentences about unreadable parts.
+    ``info`` is ``run.json``, empty for a run of stock TRL. ``status`` is running, done, interrupted, failed, or
+    unknown. ``damage`` has sentences about unreadable parts.
     """
 
     path: Path

@@ -39,12 +39,7 @@ class Recorder(Hook):
     host: Run
 
     def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:
-        """Nothing is written before training or evaluation starts.
-
-        Args:
-            advantages: the estimator at work.
-            write_report: makes ``report.html`` of runs' folders.
-        """
+        """Nothing is written before training or evaluation; ``write_report`` makes ``report.html`` of runs' folders."""
         self._advantages = advantages
         self._write_report = write_report
         self._about: dict[str, Any] | None = None

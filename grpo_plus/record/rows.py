@@ -20,12 +20,8 @@ def rank_rows(
 ) -> dict[str, Any]:
     """This rank's part of the chosen groups, and the advantages of all of its rows.
 
-    Args:
-        run: the trainer.
-        completions: this rank's.
-        output: the batch that is about to be trained on.
-        groups: numbers of the groups that are kept.
-        size: completions of a group.
+    ``completions`` are this rank's; ``output`` is the batch that is about to be trained on. ``groups`` are the numbers
+    of the groups that are kept, each of ``size`` completions.
     """
     prompts, completion_ids = completions.prompts, completions.ids
     advantages, first = output["advantages"].detach(), run.accelerator.process_index * len(prompts)

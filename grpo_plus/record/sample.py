@@ -20,10 +20,8 @@ SINGLE = 9  # significant digits that give a float32 back exactly
 def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BATCH) -> list[int]:
     """Numbers of the groups to keep: some with different rewards, evenly spread, and one with equal rewards.
 
-    Args:
-        totals: weighted reward of every completion, None where none applies; groups are consecutive.
-        size: completions of a group.
-        most: how many groups.
+    ``totals`` has the weighted reward of every completion, None where none applies. Each ``size`` consecutive ones are
+    a group.
     """
     live: list[int] = []
     dead: list[int] = []
@@ -100,11 +98,8 @@ def completion_record(
 ) -> dict[str, Any]:
     """One completion of a record.
 
-    Args:
-        row: the row from its rank: ids, advantages, untrained, truncated, verdicts.
-        rewards: one for each reward function.
-        decode: turns ids into text, special tokens included.
-        steps: the steps that the estimator read.
+    ``row`` is from its rank: ids, advantages, untrained, truncated, verdicts. ``rewards`` has one for each reward
+    function. ``decode`` keeps special tokens. ``steps`` are those that the estimator read.
     """
     ids = row["ids"]
     shown, ends = pieces(ids, decode)

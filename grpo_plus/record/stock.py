@@ -52,12 +52,9 @@ def _entry(raw: Any) -> dict[str, Any]:
 
 
 def tables(folder: Path, damage: list[str], skip: set[int]) -> Iterator[dict[str, Any]]:
-    """Groups from TRL's completion tables.
+    """Groups from TRL's completion tables in a run's folder, without the steps in ``skip``, which the record has.
 
-    Args:
-        folder: the run's folder.
-        damage: receives a sentence for every table that cannot be read.
-        skip: steps to leave out, since the record has them.
+    ``damage`` receives a sentence for every table that cannot be read.
     """
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 

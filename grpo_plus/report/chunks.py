@@ -14,11 +14,9 @@ BUDGET = 8 * 2**20
 
 
 def pack(groups: Iterable[Mapping[str, Any]], budget: int = BUDGET) -> dict[str, Any]:
-    """Pack groups into blocks, and summarise each group.
+    """Pack the groups of a record into blocks, and summarise each group.
 
-    Args:
-        groups: groups of a record.
-        budget: most characters of all blocks; above it every other step is left out, repeatedly.
+    ``budget`` is the most characters of all blocks; above it every other step is left out, repeatedly.
 
     Returns:
         ``blocks`` (base64 of deflated JSON: a list of groups), ``index`` (summaries with ``block`` and ``at``), and

@@ -16,13 +16,9 @@ _INK = "#1c1e21"
 
 
 def group_text(record: Mapping[str, Any]) -> "Group":
-    """The group for a terminal: rewards as bars around the mean, then each completion with its tokens coloured.
+    """The group for ``rich.print``: rewards as bars around the mean, then each completion with its tokens coloured.
 
-    Args:
-        record: a group of a record, or from `sample_group`.
-
-    Returns:
-        A renderable for ``rich.print``.
+    ``record`` is a group of a record, or from `sample_group`.
     """
     from rich.console import Group
     from rich.text import Text
@@ -76,14 +72,10 @@ def sample_group(
     steps: Sequence[Sequence[tuple[int, int, float | None]]] | None = None,
     prompt: str = "",
 ) -> dict[str, Any]:
-    """A group from plain lists.
+    """A group from plain lists with one entry for each completion.
 
-    Args:
-        rewards: one for each completion.
-        advantages: one for each completion, or one for each of its tokens.
-        pieces: the text of each completion's tokens.
-        steps: (first token, one past the last, score) of each completion's steps.
-        prompt: the prompt.
+    An entry of ``advantages`` is a number, or one for each token. ``pieces`` are the texts of the tokens. A step is
+    (first token, one past the last, score).
     """
     completions = []
     for at, (reward, advantage) in enumerate(zip(rewards, advantages, strict=True)):

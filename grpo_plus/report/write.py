@@ -20,14 +20,10 @@ NAME = "report.html"
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> Path:
-    """Write the page of a run, or of several side by side.
+    """Write the page of a run, or of several side by side; returns the written file.
 
-    Args:
-        runs: output folders of runs; runs of one variant of a sweep become one line with a band.
-        out: the file to write; None for ``report.html`` in the first run's folder.
-
-    Returns:
-        The written file.
+    ``runs`` are output folders; runs of one variant of a sweep become one line with a band. Without ``out``, the file
+    is ``report.html`` in the first run's folder.
 
     Raises:
         RunError: there are no runs, a folder has none, a run has no log yet, or the file cannot be written.

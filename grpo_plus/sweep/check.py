@@ -18,10 +18,8 @@ from grpo_verifiers.files import read_text, temporary_folder
 class Checked:
     """The result of a check.
 
-    Attributes:
-        processes: the most processes that one run starts.
-        devices: accelerators visible to the check.
-        problems: each problem with the labels of the variants that have it.
+    ``processes`` is the most that one run starts. ``devices`` counts the accelerators visible to the check.
+    ``problems`` has each problem with the labels of the variants that have it.
     """
 
     processes: int = 1
@@ -32,11 +30,8 @@ class Checked:
 def check(plan: Plan, environment: Mapping[str, str], checker: Sequence[str]) -> Checked:
     """Have a command check the arguments of every variant.
 
-    Args:
-        plan: the sweep.
-        environment: variables of the command.
-        checker: the command; its two further arguments are a file with ``[label, arguments]`` for each variant, and the
-            file to write the fields of `Checked` to.
+    ``checker`` is the command. It gets two more arguments: a file with ``[label, arguments]`` for each variant, and the
+    file to write the fields of `Checked` to.
 
     Raises:
         SweepError: all problems of all variants, each with the variants that have it.

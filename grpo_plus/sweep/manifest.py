@@ -22,16 +22,10 @@ State = Literal["waiting", "running", "finished", "failed", "stopped"]
 
 @dataclass
 class Entry:
-    """The state of one run.
+    """The state of one run; ``running`` in the file of a sweep that has ended means killed.
 
-    Attributes:
-        variant: label of the variant.
-        seed: seed of the run.
-        flags: command line after the config file.
-        state: ``running`` in the file of a sweep that has ended means killed.
-        code: exit code of the last attempt.
-        attempts: number of starts.
-        results: final figures of a finished run, by title.
+    ``flags`` is the command line after the config file. ``code`` is the exit code of the last attempt. ``attempts``
+    counts starts. ``results`` are the final figures of a finished run, by title.
     """
 
     variant: str
@@ -47,9 +41,7 @@ class Entry:
 class Manifest:
     """The state of a sweep; the file is replaced at every change.
 
-    Attributes:
-        plan: all runs.
-        entries: by the name of the run; also of runs that the plan has left out since.
+    ``entries`` are by the name of the run, and include runs that the plan has left out since.
     """
 
     plan: Plan

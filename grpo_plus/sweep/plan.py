@@ -13,14 +13,7 @@ from grpo_plus.sweep.vary import OURS, SweepError, Variant
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training run of a sweep.
-
-    Attributes:
-        variant: the settings that vary.
-        seed: seed of everything random.
-        folder: output directory.
-        flags: command line after the config file.
-    """
+    """One training run of a sweep; ``flags`` is the command line after the config file."""
 
     variant: Variant
     seed: int
@@ -47,12 +40,8 @@ class Run:
 class Plan:
     """A sweep before it runs.
 
-    Attributes:
-        config: the YAML file.
-        values: its content.
-        shared: flags of every run.
-        out: the sweep's folder.
-        runs: all seeds of the first variant, then of the second, and so on.
+    ``values`` is the content of the YAML file ``config``. ``shared`` are flags of every run, ``out`` is the sweep's
+    folder. ``runs`` has all seeds of the first variant, then of the second, and so on.
     """
 
     config: Path

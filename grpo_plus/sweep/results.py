@@ -17,11 +17,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def final(folder: Path) -> dict[str, float]:
-    """The compared figures by title: means over the last tenth of the log, as in reports.
-
-    Raises:
-        RunError: there is no run in the folder.
-    """
+    """The compared figures by title, as in reports: means over the last tenth of the log; `RunError` without a run."""
     run = open_run(folder)
     titles = dict(TITLES)
     for key in run.metrics():
@@ -61,11 +57,7 @@ def progress(folder: Path) -> str:
 
 
 def read_tail(path: Path) -> str:
-    """The end of a text file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The end of a text file; `OSError` if it cannot be read."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         return file.read().decode("utf-8", "replace")

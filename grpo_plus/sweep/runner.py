@@ -30,11 +30,9 @@ PAUSE = 0.2
 class Place:
     """The environment of the runs.
 
-    Attributes:
-        slots: environment variables of each slot for one run, such as its device.
-        environment: environment variables of all runs.
-        hold: descriptor of the folder's lock, which runs inherit.
-        ports: give each run its own rendezvous port.
+    ``slots`` has the environment variables of each slot for one run, such as its device; ``environment`` those of all
+    runs. ``hold`` is the descriptor of the folder's lock, which runs inherit. ``ports`` gives each run its own
+    rendezvous port.
     """
 
     slots: Sequence[Mapping[str, str]]
@@ -45,15 +43,7 @@ class Place:
 
 @dataclass
 class Live:
-    """A running run.
-
-    Attributes:
-        run: the run.
-        slot: the slot's environment variables.
-        process: the child process.
-        log: the open log file.
-        started: start time on the monotonic clock.
-    """
+    """A running run; ``slot`` has its slot's environment variables, ``started`` is on the monotonic clock."""
 
     run: Run
     slot: Mapping[str, str]
@@ -64,13 +54,9 @@ class Live:
 
 @dataclass
 class Watch:
-    """Callbacks for a display.
+    """Callbacks for a display, of each run's start and end, and of the live runs.
 
-    Attributes:
-        began: called with each run at its start.
-        ended: called with each run at its end.
-        tick: called several times a second with the live runs.
-        stopping: called once with the live runs, at the first signal.
+    ``tick`` is called several times a second, ``stopping`` once, at the first signal.
     """
 
     began: Callable[[Run], None] = lambda _: None
@@ -104,14 +90,7 @@ class Stop:
 
 
 def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Watch) -> None:
-    """Run all unfinished runs, one for each slot at a time.
-
-    Args:
-        plan: all runs.
-        manifest: updated at every start and end.
-        place: the environment of the runs.
-        stop: counts the signals.
-        watch: callbacks for a display.
+    """Run all unfinished runs, one for each slot at a time; the manifest is updated at every start and end.
 
     Raises:
         SweepError: the config file changed during the sweep; runs that had started are in the manifest.

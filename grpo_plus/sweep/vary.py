@@ -26,11 +26,7 @@ class SweepError(ValueError):
 
 @dataclass(frozen=True)
 class Variant:
-    """One value for each option that varies.
-
-    Attributes:
-        values: pairs of option and value, in the order of the command line.
-    """
+    """One value for each option that varies, as pairs in the order of the command line."""
 
     values: tuple[tuple[str, Any], ...]
 
@@ -55,9 +51,8 @@ class Variant:
 def read_variants(given: Sequence[str]) -> list[Variant]:
     """Every combination of the ``--vary`` arguments.
 
-    Args:
-        given: texts such as ``key=a,b``, one option over YAML values, or ``key=a,b; other=c,d``, several options
-            together (the first value of each, then the second of each).
+    One is ``key=a,b``, an option over YAML values, or ``key=a,b; other=c,d``, several options together (the first value
+    of each, then the second of each).
 
     Raises:
         SweepError: a text is invalid, an option appears twice, or two variants are equal.
