@@ -50,10 +50,7 @@ def weighted(
     >>> weighted({"numeric": 1.0, "think_format": 0.5}).verify("<think>2 + 2</think>4", answer="4").score
     1.5
 
-    Args:
-        parts: verifier to weight, or a list of verifiers.
-        weights: one for each, when ``parts`` is a list.
-        label: its name in logs.
+    ``parts`` maps verifier to weight; a list of verifiers takes ``weights``, one for each.
     """
     chosen: list[Part] = list(parts)
     if isinstance(parts, Mapping):
@@ -76,14 +73,7 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
     0.0
 
     Where the gate scores below ``threshold`` the score is 0, with the gate's status. Where the gate does not apply,
-    neither does the whole.
-
-    Args:
-        gate: what has to hold.
-        then: what is scored.
-        threshold: the least score that passes.
-        lazy: ask ``then`` only about what passed, and only then; for parts that cost money.
-        label: its name in logs.
+    neither does the whole. ``lazy`` asks ``then`` only about what passed, and only then: for parts that cost money.
     """
     return _Gated(_made([gate, then]), threshold, label, lazy=lazy)
 
@@ -289,13 +279,7 @@ class Route(Composite):
     kind = "route"
 
     def __init__(self, routes: Mapping[Any, Part], *, column: str, label: str | None = None) -> None:
-        """Set the routes.
-
-        Args:
-            routes: value of the column to the verifier for it.
-            column: the dataset column.
-            label: its name in logs.
-        """
+        """``routes`` maps a value of the dataset column to the verifier for it."""
         if not isinstance(column, str) or not column:
             raise KeywordError(f"Route: column is {column!r}, expected the name of a dataset column.")
         self.values = list(routes)

@@ -46,16 +46,9 @@ class FunctionVerifier(Verifier):
         options: Mapping[str, Any] | None = None,
         traits: Traits | None = None,
     ) -> None:
-        """Wrap a function.
+        """Wrap a check that is registered or referred to as ``name``, which is also its ``label`` unless given.
 
-        Args:
-            fn: the check.
-            name: what it is registered or referred to as.
-            settings: how it is run.
-            label: its name in this run, the ``name`` unless given.
-            columns: parameter to dataset column, where they differ.
-            options: keywords for the function.
-            traits: what the check declares; what stands on the function unless given.
+        ``columns`` maps parameter to dataset column, where they differ. ``traits`` are the function's own unless given.
         """
         super().__init__(label if label is not None else name)
         self.fn = fn

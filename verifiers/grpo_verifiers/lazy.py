@@ -6,12 +6,7 @@ from typing import Any
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Build a package's ``__getattr__`` and ``__dir__`` from a mapping of public name to module.
-
-    Args:
-        package: ``__name__`` of the package.
-        where: public name to the module that defines it.
-    """
+    """Build a package's ``__getattr__`` and ``__dir__`` from a mapping of public name to module."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - becomes the module's own hook
         if name not in where:

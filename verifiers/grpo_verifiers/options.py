@@ -37,14 +37,8 @@ class Range:
     >>> Range(1).problem(0)
     'at least 1'
 
-    Attributes:
-        low: the smallest.
-        high: the largest.
-        open_low: ``low`` itself is outside.
-        open_high: ``high`` itself is outside.
-        finite: infinity is outside, where no end says so.
-        whole_from: numbers from here on must be whole; None: no number must.
-        told: words for a message, in the place of those made from the ends.
+    An open end is outside itself. ``finite`` leaves infinity out where no end does. Numbers from ``whole_from`` on must
+    be whole. ``told`` stands in messages in the place of words made from the ends.
     """
 
     low: float = -math.inf
@@ -94,12 +88,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Matches:
-    """Text that a regular expression matches as a whole.
-
-    Attributes:
-        pattern: the regular expression.
-        told: the text expected, in words.
-    """
+    """Text that a regular expression matches as a whole; ``told`` says in words what is expected."""
 
     pattern: str
     told: str
@@ -111,11 +100,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class IsPattern:
-    """Text that is a regular expression.
-
-    Attributes:
-        groups: how many groups it has; None: any number.
-    """
+    """Text that is a regular expression with so many groups; None: any number."""
 
     groups: int | None = None
 
@@ -155,19 +140,14 @@ def option_problems(
     """Problems of calling ``fn`` with the options ``given``; empty when there are none.
 
     Unknown names (with the nearest match), missing ones, and values that the annotations do not admit: ``int`` passes
-    for ``float``, ``bool`` for no number, NaN for nothing.
+    for ``float``, ``bool`` for no number, NaN for nothing. The caller fills the parameters in ``skip`` itself.
 
     >>> def top(*, k: Annotated[int, Range(1)] = 4): ...
     >>> option_problems("top", top, {"k": 0, "n": 2}, bare=True)
     ['top: k is 0, expected an integer of at least 1.', "top: unknown keyword 'n'. There is: k."]
 
-    Args:
-        what: the function's name in messages ("advantage estimator 'sign'").
-        fn: the function that will be called.
-        given: options from a config.
-        skip: parameters that the caller fills itself.
-        where: the word for one option in messages ("advantage_kwargs").
-        bare: messages about ranges start with the option's name, without the word.
+    In messages, ``what`` names the function ("advantage estimator 'sign'") and ``where`` is the word for one option
+    ("advantage_kwargs"); ``bare`` leaves that word out of those about ranges.
     """
     allowed = keywords_of(fn, skip)
     hints = hints_of(fn)

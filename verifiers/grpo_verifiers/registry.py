@@ -63,11 +63,7 @@ def is_reference(name: str) -> bool:
 
 
 def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
-    """Import a plug-in module, by dotted name or by path to a ``.py`` file.
-
-    Args:
-        reference: ``package.module`` or a path ending in ``.py``.
-        base: folder that relative paths start from; the working directory unless given.
+    """Import a plug-in module, by dotted name or by path to a ``.py`` file (from ``base``, or the working directory).
 
     Raises:
         PluginError: the module cannot be imported; its own traceback is the cause.
@@ -150,14 +146,11 @@ class Registry(Generic[T]):
         group: str | None = None,
         adopt: Callable[[str, Any], T] | None = None,
     ) -> None:
-        """Describe the registry.
+        """Describe the registry; messages call one entry a ``kind`` ("advantage estimator").
 
-        Args:
-            kind: what one entry is called in messages ("advantage estimator").
-            builtins: name to ``"module:attr"``, imported on first use.
-            group: entry-point group that installed packages register in.
-            adopt: turns whatever a reference or entry point gave (a plain function, say) into an entry's type, and
-                rejects what cannot be one with a ``TypeError``.
+        ``builtins`` maps name to ``"module:attr"``; installed packages register in the entry-point ``group``. ``adopt``
+        turns whatever a reference or entry point gave (a plain function, say) into an entry's type, and rejects what
+        cannot be one with a ``TypeError``.
         """
         self.kind = kind
         self.group = group

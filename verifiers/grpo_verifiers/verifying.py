@@ -262,14 +262,9 @@ def _relabel(found: Verifier, label: str | None, extra: Mapping[str, Any]) -> Ve
 
 
 def load_plugins(references: Sequence[str], base: Path | str | None = None) -> tuple[str, ...]:
-    """Import plug-in modules, so that their decorators run.
+    """Import plug-in modules (dotted names, or ``.py`` paths that start from ``base``), so that their decorators run.
 
-    Args:
-        references: ``package.module`` or paths to ``.py`` files.
-        base: folder that relative paths start from.
-
-    Returns:
-        The same references with absolute paths, for ``get_verifier(plugins=…)``: its workers then import them too.
+    Returns the same references with absolute paths, for ``get_verifier(plugins=…)``: its workers then import them too.
     """
     folder = Path(base or ".")
     for reference in references:

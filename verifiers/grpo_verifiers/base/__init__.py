@@ -47,11 +47,7 @@ class Pending:
 
 
 class Verifier(ABC):
-    """Judges completions; also a TRL reward function, with a name and picklable.
-
-    Attributes:
-        label: what it is called in logs, errors and columns; also its ``__name__``.
-    """
+    """Judges completions; also a TRL reward function, picklable and with a name, its ``label``."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -119,13 +115,9 @@ class Verifier(ABC):
         """Start what it runs in, without waiting; before the first generation, say."""
 
     def check_golds(self, rows: Any) -> GoldReport | None:  # noqa: ARG002 - for those that have golds
-        """Check the gold answers of a dataset before a run relies on them.
+        """Check the gold answers of a dataset, or a mapping of column to values, before a run relies on them.
 
-        Args:
-            rows: a dataset, or a mapping of column to values.
-
-        Returns:
-            A report with ``ok`` and ``lines()``; None for a verifier without gold answers that it can check.
+        None for a verifier without gold answers that it can check.
         """
         return None
 
@@ -191,15 +183,7 @@ def log_verdicts(
     log_extra: Callable[[str, list[Any]], None] | None,
     log_metric: Callable[[str, float], None] | None,
 ) -> None:
-    """Hand the verdicts to TRL: reasons into its completions table, figures into its metrics.
-
-    Args:
-        label: the verifier's name in both.
-        verdicts: one for each completion.
-        seconds: how long each check ran.
-        log_extra: TRL's function for columns of the completions table.
-        log_metric: TRL's function for scalars.
-    """
+    """Hand the verdicts to TRL: reasons into its completions table, figures into its metrics."""
     if log_extra is not None:
         log_extra(f"{label}_status", [verdict.status.value for verdict in verdicts])
         log_extra(f"{label}_reason", [redact_text(readable(verdict.detail, MAX_DETAIL)) for verdict in verdicts])

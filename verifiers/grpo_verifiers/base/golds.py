@@ -22,11 +22,7 @@ class GoldReport(Protocol):
 
 @dataclass(frozen=True)
 class BrokenReport:
-    """The report of a check of golds that does not work.
-
-    Attributes:
-        reason: why, as a sentence.
-    """
+    """The report of a check of golds that does not work; the reason is a sentence."""
 
     reason: str
 
@@ -77,11 +73,7 @@ def placed(report: GoldReport, places: Sequence[int]) -> GoldReport:
 class GoldProblem:
     """One gold that the verifier cannot use as it stands.
 
-    Attributes:
-        row: its place in the column, from 0.
-        answer: the cell as stored.
-        reason: what is wrong with it.
-        treatment: what becomes of the row's rewards.
+    ``row`` counts from 0, ``answer`` is the cell as stored, and ``treatment`` says what becomes of the row's rewards.
     """
 
     row: int
@@ -97,12 +89,9 @@ class GoldProblem:
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """The result of a check of one column of golds.
+    """The result of a check of ``total`` golds of a column.
 
-    Attributes:
-        total: how many golds were looked at.
-        problems: the ones that are no use.
-        claim: what holds for the others, as the end of a sentence.
+    ``claim`` holds for those without a problem, as the end of a sentence.
     """
 
     total: int

@@ -16,13 +16,7 @@ CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (no reference solu
 
 @dataclass(frozen=True)
 class Trial:
-    """A completion whose verdict is known beforehand.
-
-    Attributes:
-        completion: what a model would have written.
-        name: what it is, for people.
-        passes: whether it has to score 1, or may not.
-    """
+    """A completion whose verdict is known beforehand: it has to score 1 (``passes``), or may not."""
 
     completion: str
     name: str
@@ -34,13 +28,7 @@ def check_trials(
     trials_of: Callable[[Mapping[str, Any]], Sequence[Trial]],
     verify: Callable[[Sequence[str], Sequence[Mapping[str, Any]]], Sequence[Verdict]],
 ) -> ColumnReport:
-    """Try every row.
-
-    Args:
-        rows: the columns' values of each row.
-        trials_of: the trials of a row.
-        verify: verdicts on completions, each with the values of its row.
-    """
+    """Try every row; ``verify`` judges completions, each with the values of its row."""
     problems = []
     golden = False
     for start in range(0, len(rows), BATCH):

@@ -20,11 +20,7 @@ class Item:
 
 
 def only_in(owner: int) -> None:
-    """Refuse to wait in a forked child: only the process that submitted checks gets their answers.
-
-    Raises:
-        RuntimeError: this is another one.
-    """
+    """Raise RuntimeError in a forked child: only the process that submitted checks gets their answers."""
     if owner != os.getpid():
         raise RuntimeError("these checks were submitted before this process was forked: collect them in its parent.")
 
@@ -62,7 +58,7 @@ class Batch:
 
         Raises:
             TimeoutError: not all are there in time.
-            RuntimeError: another process has submitted it, and only that one gets the answers.
+            RuntimeError: another process has submitted it.
         """
         if not self._done.is_set():
             only_in(self._owner)

@@ -76,15 +76,10 @@ class Workers:
         pure: bool = False,
         fast: Callable[..., Any] | None = None,
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet; ``timeout`` is in seconds, for one call.
 
-        Args:
-            label: the verifier's, for messages.
-            spec: the check.
-            timeout: seconds that one call may take.
-            first: the parameter that takes the completion.
-            pure: equal arguments give equal verdicts.
-            fast: answers some calls in this process, or names shorter arguments for a worker.
+        ``first`` is the parameter that takes the completion. ``fast`` answers some calls in this process, or names
+        shorter arguments for a worker.
         """
         self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
         self._pure, self._fast = pure, fast

@@ -120,13 +120,9 @@ def arguments(
 ) -> list[tuple[Any, dict[str, Any], int | None]]:
     """The calls that judge these samples: one for each, or one in all for a batch function.
 
-    Args:
-        form: what the function asks for.
-        samples: the batch.
-        columns: parameter to column, where they differ.
-        options: keywords from the config; one that names a column parameter takes the column's place.
-        raw: give the completions as the trainer has them (chats stay chats), as TRL does.
-        inline: whether the call stays in this process, where TRL's logging functions are.
+    ``columns`` maps parameter to column, where they differ; an option that names a column parameter takes its place.
+    ``raw`` gives the completions as the trainer has them (chats stay chats), as TRL does. ``inline`` calls stay in this
+    process, where TRL's logging functions are.
     """
     filled: dict[str, Any] = {}
     for parameter, required in form.columns.items():

@@ -37,13 +37,8 @@ async def exchange(
 ) -> tuple[int, Mapping[str, str], bytes]:
     """Send a request; return the status, the headers and the answer's body, whatever the status.
 
-    Args:
-        url: an http or https address.
-        body: to send, or None.
-        headers: to send; no other host than the one in ``url`` gets them.
-        seconds: from the connection to the last byte.
-        method: of the request.
-        limit: bytes of the answer that are read at most.
+    No other host than the one in ``url``, an http or https address, gets the headers. The clock runs from the
+    connection to the last byte.
 
     Raises:
         TimeoutError: no complete answer in time.

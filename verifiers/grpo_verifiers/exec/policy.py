@@ -24,10 +24,8 @@ class Policy:
     """The policy of one verifier, with its failures in a row across steps.
 
     Attributes:
-        label: of the verifier, for messages.
         fn: the check, for messages; None: one of this package, whose source says nothing to users.
         on_error: as its user set it; None: score 0, but stop where the check does nothing but fail.
-        timeout: of one call.
         batch: one call judges many completions.
     """
 

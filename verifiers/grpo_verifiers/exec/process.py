@@ -166,8 +166,7 @@ class WorkerProcess:
     def kill(self, grace: float = 0.0) -> str:
         """End it and everything it started, reap it; how it ended on its own, if it did.
 
-        Args:
-            grace: seconds to let a process end whose connection is closed already, to learn why it ended.
+        A process whose connection is closed already gets ``grace`` seconds to end, to learn why it did.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace)

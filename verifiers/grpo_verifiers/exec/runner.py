@@ -56,11 +56,10 @@ class Runner:
     """A set of worker processes, started when first needed and grown to demand."""
 
     def __init__(self, workers: int | None = None) -> None:
-        """Set up; nothing is started yet.
+        """Start nothing yet.
 
-        Args:
-            workers: at most so many processes of one kind (built-in checks and user checks are two kinds); the
-                process's share of the cores unless given.
+        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; unless given, the
+        process's share of the cores.
         """
         if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
             raise ValueError(f"workers is {workers!r}, expected a whole number of at least 1, or None.")
@@ -77,14 +76,10 @@ class Runner:
         timeout: float,
         rows: Sequence[int | None] | None = None,
     ) -> Batch:
-        """Hand over calls without waiting.
+        """Hand over calls without waiting; each may take ``timeout`` seconds from its own start.
 
-        Args:
-            spec: the check.
-            calls: for each item the first argument, the keyword arguments, and for a batch function the number of
-                results it owes (None for one that judges a single completion); or the same pickled by ``pack``.
-            timeout: seconds each item may take, from its own start.
-            rows: those numbers again, where calls are pickled already.
+        A call is the first argument, the keyword arguments, and for a batch function the number of results it owes
+        (None for one that judges a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
         """
         payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
         if rows is None:

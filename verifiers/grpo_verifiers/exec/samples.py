@@ -17,7 +17,6 @@ class Samples:
     """N completions with all that belongs to them.
 
     Attributes:
-        label: the verifier, for messages.
         prompts: strings, lists of chat messages, or None.
         completions: strings or lists of chat messages.
         completion_ids: token ids, or None where the caller has none.

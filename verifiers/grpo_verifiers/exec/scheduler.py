@@ -76,13 +76,7 @@ class Scheduler:
     # -- called from any thread
 
     def submit(self, kind: WorkerKind, batch: Batch, workers: int = 0) -> None:
-        """Queue every call of a batch.
-
-        Args:
-            kind: the workers it needs.
-            batch: the calls.
-            workers: how many workers to hold ready, even for an empty batch.
-        """
+        """Queue every call of a batch; so many workers are held ready, even for an empty one."""
         items = [Item(batch, index) for index in range(len(batch.payloads))]
         with self._lock:
             closed = self._closing

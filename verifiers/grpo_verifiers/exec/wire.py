@@ -104,12 +104,8 @@ class ReplyBuffer:
 def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
     """The return value of a check as rows for the wire.
 
-    A result of a batch that is no verdict is a row of its own, the text of what is wrong with it: the other completions
-    have nothing to do with it.
-
-    Args:
-        value: the return value.
-        rows: how many completions a batch function was given; None for one that judges a single completion.
+    A batch function was given so many ``rows``; None: one that judges a single completion. A result of a batch that is
+    no verdict is a row of its own, the text of what is wrong with it: the other completions have nothing to do with it.
 
     Raises:
         TypeError: it returned what it may not.

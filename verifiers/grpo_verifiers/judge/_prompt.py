@@ -17,12 +17,8 @@ def messages(
 ) -> list[dict[str, str]]:
     """The chat of one question, its data marked with a code that no earlier text can contain.
 
-    Args:
-        rubric: what to judge by; sent as it is.
-        low: the worst score.
-        high: the best score.
-        sections: title to text; the text is data.
-        ask_for_score: state the format of the last line; the rubric does where a pattern of its own reads the score.
+    The rubric is sent as it is; ``sections`` maps title to text, which is data. ``ask_for_score`` states the format of
+    the last line; the rubric does where a pattern of its own reads the score.
     """
     code = secrets.token_hex(12)
     form = f"\n\nReason briefly. Then end with one line `Score: x`, x a number from {low:g} (worst) to {high:g} (best)."

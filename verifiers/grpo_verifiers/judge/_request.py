@@ -44,14 +44,10 @@ class JudgeRefusalError(Exception):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of a model, and the limits of a request.
+    """The address of a model's chat completions, and the limits of a request; the key is never part of a message.
 
-    Attributes:
-        url: address of the chat completions.
-        key: the API key, or None. Never part of a message.
-        timeout: seconds for one attempt, first byte to last.
-        retries: attempts after the first.
-        backoff: seconds before the first retry, doubled for each further one.
+    One attempt may take ``timeout`` seconds, first byte to last; ``retries`` come after the first one. ``backoff`` is
+    the pause in seconds before the first retry, doubled for each further one.
     """
 
     url: str
@@ -65,12 +61,7 @@ class Endpoint:
 
 
 async def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
-    """The judge's reply to a chat-completions request.
-
-    Args:
-        endpoint: whom to ask.
-        body: the request.
-        until: ``time.monotonic()`` at which to give up.
+    """The judge's reply to a chat-completions request; it gives up when ``time.monotonic()`` is ``until``.
 
     Raises:
         JudgeConfigurationError: no request will ever succeed.

@@ -23,14 +23,12 @@ _NAMES, _VALUES = ("name", "key", "header", "field", "option", "k"), ("value", "
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """The same value without secrets, at any depth.
+    """The same value without secrets, at any depth of plain data and dataclasses; other objects stay as they are.
 
     >>> redact({"api_key": "x", "url": "https://me:pw@host/v1", "max_tokens": 5})
     {'api_key': '(hidden)', 'url': 'https://(hidden)@host/v1', 'max_tokens': 5}
 
-    Args:
-        value: plain data, dataclasses and texts; other objects stay as they are.
-        name: under which it stands.
+    A value that stands under the ``name`` of a secret is one.
     """
     before = known()
     found = _redacted(value, secret_kind(name), 0)

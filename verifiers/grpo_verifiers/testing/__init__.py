@@ -337,9 +337,8 @@ def parametrize_with_checks(
 ) -> Any:
     """A pytest decorator: one test for each verifier and check, with the parameters ``check`` and ``contract``.
 
-    Args:
-        contracts: name in the test's id to what ``contract_of`` made.
-        expected_failures: name to names of checks and the reason why they fail; such a test must fail.
+    ``contracts`` maps the name in a test's id to what ``contract_of`` made. ``expected_failures`` maps that name to
+    names of checks and the reason why they fail; such a test must fail.
     """
     import pytest
 

@@ -11,12 +11,9 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Check(Generic[S]):
-    """One property that every part of a kind must have.
+    """One property that every part of a kind must have: ``run`` raises AssertionError when the subject lacks it.
 
-    Attributes:
-        name: in reports and in ``expected_failures``.
-        run: raises AssertionError when the subject lacks the property.
-        applies: whether the property is demanded of the subject.
+    ``applies`` says whether it is demanded of a subject; its name stands in reports and in ``expected_failures``.
     """
 
     name: str
@@ -69,14 +66,10 @@ def as_tests(
     expected_failures: Mapping[str, Mapping[str, str]] | None = None,
     values: Callable[[BoundCheck[S]], tuple[Any, ...]] = lambda bound: (bound,),
 ) -> list[Any]:
-    """Parameters for pytest: one set for each subject and check that applies to it.
+    """Parameters for pytest: one set for each subject, after its label, and check that applies to it.
 
-    Args:
-        subjects: each after its label.
-        checks: all checks of the kind.
-        expected_failures: label of a subject to names of checks and the reason why they fail. Such a test must fail:
-            passing is an error (strict xfail).
-        values: the parameters of one test.
+    ``expected_failures`` maps a subject's label to names of checks and the reason why they fail. Such a test must fail:
+    passing is an error (strict xfail). ``values`` makes the parameters of one test.
 
     Raises:
         ValueError: an expectation names what is not there; it would expect nothing.

@@ -82,10 +82,7 @@ def _folded(text: str) -> str:
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:
     """The places of declarations, and the letters of each; a small letter counts with a parenthesis only.
 
-    Args:
-        text: the answer part.
-        fields: where its boxes and tags begin, and their contents.
-        letters: the letters that name options.
+    ``fields``: where boxes and tags begin, and their contents.
     """
     small = letters.lower()
     one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"

@@ -43,9 +43,8 @@ def json_schema(
     1.0
 
     The JSON is the last fenced block marked ``json``, else the last one not marked at all, else the whole text. It is
-    read strictly:
-    duplicate keys, NaN, infinities and numbers beyond a float are rejected. References of a schema are resolved within
-    it; nothing is ever fetched.
+    read strictly: duplicate keys, NaN, infinities and numbers beyond a float are rejected. References of a schema are
+    resolved within it; nothing is ever fetched.
 
     Args:
         completion: the text to check.

@@ -26,19 +26,12 @@ def length_cosine(
 
     The schedule of Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix
     C.1), for length alone. It ends at ``max_len`` and stays there: an unclamped cosine climbs again and pays for
-    rambling.
+    rambling. With ``longest`` above ``shortest`` length is rewarded.
 
     Alone it is best paid to an empty completion, so let it count for right answers only:
     ``gated(math, length_cosine)``. The paper's rule, where wrong answers are punished less the longer they are, is a
     sum of two: with bounds (c0, c1) for right and (w0, w1) for wrong answers, an ungated one with
     ``shortest=w0, longest=w1`` and a gated one with ``shortest=c0 - w0, longest=c1 - w1``.
-
-    Args:
-        completion: not looked at.
-        completion_ids: the sampled tokens.
-        max_len: tokens at which the score reaches ``longest``.
-        shortest: score at length 0.
-        longest: score at ``max_len`` and beyond; above ``shortest`` to reward length.
     """
     length = len(token_ids("length_cosine", completion_ids))
     share = (1.0 + math.cos(math.pi * min(1.0, length / max_len))) / 2.0

@@ -31,12 +31,6 @@ def length_kimi(
 
     The paper gives right answers the whole of it and wrong ones only its negative part. That is
     ``gated(math, length_kimi(part="bonus"))`` plus an ungated ``length_kimi(part="penalty")``, added up.
-
-    Args:
-        completions: texts of all groups.
-        prompts: their prompts, texts or lists of messages.
-        completion_ids: their sampled tokens.
-        part: the whole score, its positive part, or its negative part.
     """
     rows = token_ids("length_kimi", completion_ids)
     if not len(completions) == len(prompts) == len(rows):

@@ -29,15 +29,7 @@ def length_overlong(
     >>> length_overlong("word", [1, 2, 3], max_len=4, cache=2).score
     -0.5
 
-    Yu et al., "DAPO" (arXiv 2503.14476), equation 13. The penalty never grows past ``max_penalty``, however long the
-    completion.
-
-    Args:
-        completion: not looked at.
-        completion_ids: the sampled tokens.
-        max_len: tokens at which the whole penalty is due.
-        cache: tokens before ``max_len`` over which it grows; 0 makes it a step right after ``max_len``.
-        max_penalty: the lowest score.
+    Yu et al., "DAPO" (arXiv 2503.14476), equation 13. With ``cache=0`` it is a step right after ``max_len``.
     """
     length = len(token_ids("length_overlong", completion_ids))
     over = length - (max_len - cache)

@@ -34,13 +34,8 @@ def repetition(
     Yeo et al., "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv 2502.03373, appendix C.2). Texts shorter
     than one n-gram score 0. Takes linear time and memory, whatever ``n``.
 
-    Args:
-        completion: the text to check.
-        completion_ids: the sampled tokens, for ``unit="tokens"``.
-        n: units in one n-gram.
-        max_penalty: the lowest score.
-        unit: "words" compares words regardless of case, punctuation marks, and single characters of scripts without
-            spaces; "tokens" compares the sampled ids.
+    "words" are compared regardless of case; punctuation marks and single characters of scripts without spaces are
+    units, too. "tokens" are the sampled ids.
     """
     units: Sequence[Hashable]
     units = token_ids("repetition", completion_ids) if unit == "tokens" else _UNITS.findall(completion.casefold())

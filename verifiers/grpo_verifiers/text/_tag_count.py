@@ -25,12 +25,8 @@ def tag_count(completion: str, *, tags: Sequence[TagName] = ("think", "answer"),
 
     Two tags make four: ``<think>``, ``</think>``, ``<answer>``, ``</answer>``. A repeated tag earns nothing, and of
     those out of order only the longest ordered selection counts. What stands between the tags is not looked at: use
-    ``think_format`` for that, and keep this one's weight small.
-
-    Args:
-        completion: the text to check.
-        tags: names of the sections in their order.
-        prefilled: the prompt ends with the first opening tag, so that it is not asked for.
+    ``think_format`` for that, and keep this one's weight small. With ``prefilled`` the prompt ends with the first
+    opening tag, so that it is not asked for.
     """
     wanted = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")][1 if prefilled else 0 :]
     tails: list[int] = []
