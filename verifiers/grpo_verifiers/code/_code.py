@@ -154,12 +154,7 @@ def _blocks(answer: str, tongue: Language, most: int) -> list[str]:
 
 
 def ask_referee(question: Question, referee: Referee) -> list[Result]:
-    """The outcome of each test, in order, from the process that runs and reads the program.
-
-    Raises:
-        BoxError: the box failed, or that process did.
-        BadTestsError: a test that cannot be run, whatever the program.
-    """
+    """``grade`` in the referee's process; BoxError where that process fails, too."""
     packed = referee.run(grade_packed, pack(question), question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))
 

@@ -1,4 +1,4 @@
-"""Grade a program by its tests: inputs go into the box, answers are compared outside."""
+"""Grading: inputs go into the box, answers are compared outside."""
 
 import os
 import time
@@ -29,12 +29,7 @@ def grade_packed(packed: dict[str, Any], boxes: BoxSet) -> list[list[str]]:
 
 
 def grade(question: Question, boxes: BoxSet) -> list[Result]:
-    """The outcome of each test, in order.
-
-    Raises:
-        BoxError: the box failed.
-        BadTestsError: a test that cannot be run, whatever the program.
-    """
+    """The outcome of each test, in order; BadTestsError for one that no program can be run with, or BoxError."""
     results = Results(len(question.tests))
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]

@@ -83,12 +83,7 @@ class ServerError(Exception):
 
 
 def grade_remote(question: Question, server: Server) -> list[Result]:
-    """The outcome of each test, in order.
-
-    Raises:
-        BadTestsError: tests that cannot be run this way.
-        ServerError: the server failed on this program.
-    """
+    """The outcome of each test, in order; BadTestsError for tests that cannot be run this way, or ServerError."""
     if any(isinstance(test, CodeTest) for test in question.tests):
         raise BadTestsError("test code needs the local sandbox: leave piston out, or write tests as calls")
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
@@ -133,11 +128,7 @@ def _calls(question: Question, server: Server, results: Results, tests: list[tup
 
 
 def execute(server: Server, language: Language, source: str, stdin: str, limits: Limits) -> tuple[str, Failed | None]:
-    """Run one program; its output, and how it failed where it did.
-
-    Raises:
-        ServerError: the server refused, or failed however often it was asked.
-    """
+    """A program's output, and its failure if any; ServerError where the server refuses, or fails at each attempt."""
     body = {
         "language": language.piston,
         "version": "*",

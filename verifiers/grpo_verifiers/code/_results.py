@@ -30,11 +30,7 @@ _BRACKETS = {
 
 @dataclass(frozen=True)
 class Passed:
-    """A test that was seen to pass.
-
-    Attributes:
-        test: its place among the tests. A pass counts at that place only: copied to another one it is worth nothing.
-    """
+    """A test that was seen to pass: at its own place among the tests, for at another one a pass is worth nothing."""
 
     test: int
     kind: ClassVar[str] = "pass"
@@ -92,11 +88,7 @@ def pack_results(results: Sequence[Result]) -> list[list[str]]:
 
 
 def unpack_results(packed: Any, tests: int) -> list[Result]:
-    """The outcomes of ``pack_results``, of so many tests.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """The outcomes of ``pack_results``; ValueError where they are none, or not those of so many tests."""
     if not isinstance(packed, list) or len(packed) != tests:
         raise ValueError(f"outcomes of {tests} tests were expected: {show(packed, 200)}")
     results = Results(tests)
@@ -109,13 +101,7 @@ def unpack_results(packed: Any, tests: int) -> list[Result]:
 
 
 def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdict:
-    """One verdict for all tests of a program.
-
-    Args:
-        results: the tests' outcomes, in order.
-        scoring: ``"all"`` for 1 where every test passed and else 0, ``"share"`` for the share that passed.
-        note: what people should know about how it was judged.
-    """
+    """One verdict for all tests; ``scoring`` is that of ``code``, ``note`` tells people how it was judged."""
     passes = [isinstance(result, Passed) and result.test == at for at, result in enumerate(results)]
     passed = sum(passes)
     every = bool(results) and all(passes)

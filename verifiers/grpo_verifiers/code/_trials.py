@@ -16,13 +16,7 @@ _ECHO = {"python": "import sys\nsys.stdout.write(sys.stdin.read())", "bash": "ca
 
 
 def trials(tests: Any, solution: Any = None, *, language: str = "python", **_: Any) -> list[Trial]:
-    """The trials of a row.
-
-    Args:
-        tests: as the verifier takes them.
-        solution: a program that is right, bare or as a completion with a fenced block; None where the row has none.
-        language: what programs are written in.
-    """
+    """The trials of a row; its solution, if it has one, is a bare program or a completion with a fenced block."""
     golden = [] if solution is None else [Trial(_completion(solution, language), "its reference solution", passes=True)]
     try:
         read = read_tests(tests)

@@ -45,12 +45,7 @@ class SandboxError(VerifierFailedError):
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of the probe.
-
-    Attributes:
-        level: the highest level that works here.
-        details: for each level what it gave, or why it does not work.
-    """
+    """The highest level that works here, and for each what it gave, or why it does not work."""
 
     level: Level
     details: dict[str, str]
@@ -72,11 +67,7 @@ def probe() -> Findings:
 
 
 def choose(lowest: Level, highest: Level = "full") -> Level:
-    """The best level that works here, between two.
-
-    Raises:
-        SandboxError: none of them works.
-    """
+    """The best level between two that works here; SandboxError where none of them does."""
     findings = probe()
     best = LEVELS[min(LEVELS.index(findings.level), LEVELS.index(highest))]
     if LEVELS.index(best) < LEVELS.index(lowest):
@@ -89,8 +80,7 @@ def choose(lowest: Level, highest: Level = "full") -> Level:
 def level_problems(level: Level, highest: Level, *, here: bool = True) -> list[str]:
     """What is wrong with two levels as options.
 
-    Raises:
-        SandboxError: they are fine, but programs are to run ``here``, and this machine offers none of them.
+    SandboxError where they are fine, but programs are to run ``here``, and this machine offers none of them.
     """
     if LEVELS.index(highest) < LEVELS.index(level):
         return [f"highest ({highest!r}) is below level ({level!r})."]

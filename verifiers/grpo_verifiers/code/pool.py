@@ -116,11 +116,7 @@ def remote_pool(size: int) -> Pool:
 
 
 async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
-    """The verdict on a program on which two boxes in a row failed.
-
-    Raises:
-        SandboxError: an empty program fails, too.
-    """
+    """The verdict on a program on which two boxes in a row failed; SandboxError where an empty one fails, too."""
 
     def try_nothing(referee: Referee) -> None:
         if failed := referee.run(run_nothing, asdict(BoxKind(choose(lowest, highest), preload)), Limits().wall):

@@ -67,7 +67,7 @@ def unpack_tests(packed: Sequence[Any]) -> list[Test]:
 
 
 def unpack_kind(packed: dict[str, Any]) -> BoxKind:
-    """A plan from its fields."""
+    """The kind of box with these fields."""
     return BoxKind(packed["level"], tuple(packed["preload"]))
 
 

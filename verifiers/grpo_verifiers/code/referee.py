@@ -42,10 +42,7 @@ class Referee:
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
         """The result of ``job(question, boxes)`` in the referee; question and answer travel as JSON.
 
-        Args:
-            job: a function of a module.
-            question: its first argument.
-            seconds: how long it may take, beside the start of boxes.
+        The job, a function of a module, may take so many seconds beside the start of boxes.
 
         Raises:
             BoxError: a box failed, or the referee did.

@@ -54,16 +54,10 @@ class ProgramRun:
         stdin: bytes | None = None,
         capture: bool = False,
     ) -> None:
-        """Start it.
+        """Start it in a box, which holds one program at a time.
 
-        Args:
-            box: where; it holds one program at a time.
-            limits: what it may use.
-            messages: what to tell it first: they are there when it starts.
-            questions: what to ask it after that; ``answer`` takes the answers, in order.
-            last: nothing will be sent after those.
-            stdin: bytes of its standard input; None for an empty one.
-            capture: collect its standard output.
+        The messages are there when it starts; then it is asked the questions, whose answers ``answer`` takes in order.
+        With ``last`` nothing is sent after those. ``stdin`` None is empty; ``capture`` collects its standard output.
         """
         self.end = ""
         self.output = bytearray()
@@ -122,11 +116,7 @@ class ProgramRun:
         self._out += dump(message)
 
     def receive(self) -> Any:
-        """Its next message, or None where it ended, or broke the protocol, before there was one.
-
-        Raises:
-            BoxError: the box failed, not the program.
-        """
+        """Its next message; None where it ends or breaks the protocol first; BoxError where the box fails."""
         while True:
             if len(self._in) >= 4 and self._sent <= self._may_send:
                 size = int.from_bytes(self._in[:4], "big")
@@ -161,11 +151,7 @@ class ProgramRun:
         return self.answer()
 
     def answer(self) -> Any:
-        """The answer to the next question; None where it ended, or answered anything else.
-
-        Raises:
-            BoxError: the box failed, not the program.
-        """
+        """The answer to the next question; None where it ends or answers anything else; BoxError as in ``receive``."""
         number, reply = self._asked.popleft(), self.receive()
         if reply is None:
             return None

@@ -51,11 +51,7 @@ Test = StdioTest | CallTest | CodeTest
 
 
 def read_tests(value: Any) -> list[Test]:
-    """The tests of one row, given as a list of mappings or as the same in JSON.
-
-    Raises:
-        BadTestsError: missing, or of no known shape.
-    """
+    """The tests of a row: a list of mappings, or that in JSON; BadTestsError if missing or of no known shape."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

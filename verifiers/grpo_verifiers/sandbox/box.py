@@ -47,12 +47,7 @@ class BoxError(Exception):
 
 @dataclass(frozen=True)
 class BoxKind:
-    """A kind of box.
-
-    Attributes:
-        level: of confinement.
-        preload: modules to import once, before programs are forked.
-    """
+    """A level of confinement, and the modules that are imported once, before programs are forked."""
 
     level: Level
     preload: tuple[str, ...] = ()
@@ -62,11 +57,7 @@ class Box:
     """A started zygote; used by one thread at a time."""
 
     def __init__(self, kind: BoxKind) -> None:
-        """Start it and wait until it is ready.
-
-        Raises:
-            BoxError: it did not start; the message says why.
-        """
+        """Start it and wait until it is ready; BoxError says why it did not start."""
         if sys.platform != "linux":
             raise BoxError("programs run on Linux only; elsewhere let a server run them (piston)")
         self.kind = kind
@@ -192,14 +183,9 @@ class Box:
         return self._process.pid if self._process else 0
 
     def start(self, limits: Limits, roles: dict[str, int]) -> int:
-        """Ask for a program; its number.
+        """Ask for a program; its number. BoxError where the zygote is gone.
 
-        Args:
-            limits: what it may use.
-            roles: its descriptors by what they are to it: ``channel``, ``setup``; ``stdin``, ``stdout`` where given.
-
-        Raises:
-            BoxError: the zygote is gone.
+        ``roles`` has its descriptors by what they are to it: ``channel``, ``setup``; ``stdin``, ``stdout`` where given.
         """
         self._runs += 1
         if self.cgroup is not None:

@@ -36,20 +36,12 @@ class Cgroup:
         self.counts_processes = Path(folders[-1].path, "pids.max").exists()
 
     def enter(self, pid: int) -> None:
-        """Take in a process; what it forks from now on is born here.
-
-        Raises:
-            OSError: the kernel refuses.
-        """
+        """Take in a process, and what it forks from now on; OSError where the kernel refuses."""
         for folder in self._folders:
             _write(f"{folder.path}/cgroup.procs", str(pid))
 
     def bound(self, memory: int, processes: int) -> None:
-        """Set what the programs may hold from now on.
-
-        Raises:
-            OSError: the kernel refuses.
-        """
+        """Bound what programs hold from now on: bytes, and processes; OSError where the kernel refuses."""
         self._killed = self._kills()
         if self._bounds == (memory, processes):
             return
@@ -111,8 +103,7 @@ class Cgroup:
 def make() -> Cgroup | None:
     """A cgroup for a box; None where none can be made, or none is wanted.
 
-    Raises:
-        OSError: ``GRPO_VERIFIERS_CGROUP`` names a folder where none can be made.
+    OSError where ``GRPO_VERIFIERS_CGROUP`` names a folder where none can be made.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "off":

@@ -17,9 +17,7 @@ _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 def main(owner: int, wipe: Callable[[str], None]) -> None:
     """Clean each place that is named on standard input, and once more after the owner's end.
 
-    Args:
-        owner: a descriptor that is readable from then on; -1 for none: then the end of standard input says it.
-        wipe: removes a folder with all that is in it.
+    The descriptor ``owner`` is readable from then on; where it is -1, the end of standard input says it.
     """
     places: list[str] = []
     watch = select.poll()

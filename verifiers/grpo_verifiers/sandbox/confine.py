@@ -59,11 +59,7 @@ def limit(memory: int | None) -> None:
 
 
 def confine(folder: str) -> dict[str, str]:
-    """Give up network, files and privileges; returns the level reached of each.
-
-    Args:
-        folder: the only place that stays writable.
-    """
+    """Give up network, privileges and all writing but in ``folder``; returns the level reached of each."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
     if sys.platform != "linux":
         return {"network": "none", "files": "none", "privileges": "none"}

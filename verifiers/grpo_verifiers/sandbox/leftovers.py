@@ -28,15 +28,7 @@ class OwnFolder:
     """A folder of this process: locked while it lives, removed by the cleaner after that."""
 
     def __init__(self, place: str, kind: str) -> None:
-        """Make it.
-
-        Args:
-            place: the folder that it is made in.
-            kind: how its name begins, one of the cleaner's ``KINDS``.
-
-        Raises:
-            OSError: it cannot be made there.
-        """
+        """Make it in ``place``, its name beginning with one of the cleaner's ``KINDS``; OSError where that fails."""
         self.path, self._lock = _claim(place, kind)
         _waiting.take(place)
 

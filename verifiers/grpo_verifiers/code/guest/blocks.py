@@ -47,16 +47,12 @@ class _Facts:
 
 
 def program_of(blocks: list[str], names: list[str]) -> str:
-    """The program of a completion.
+    """The program of a completion with these blocks, in order, whose tests call ``names`` of it.
 
-    Where tests call names: the last block that makes one of them, or, if none does or the last cannot be parsed, the
+    Where they call any: the last block that makes one of them, or, if none does or the last cannot be parsed, the
     last. Else the last, but for one that uses what an earlier block defines, if that has a main part, or if the last
     only uses it and that does something by itself. Sessions at a prompt and blocks without a statement are passed
     over. Before the block stand those that bind names which it reads and does not bind.
-
-    Args:
-        blocks: the blocks of the language, in order.
-        names: names of the program that its tests call.
     """
     facts = [_facts(block) for block in blocks]
     left = [at for at, each in enumerate(facts) if not each.idle]

@@ -10,13 +10,10 @@ class MissingError(Exception):
 
 
 def find(space: dict[str, Any], name: str) -> Any:
-    """The object of a dotted name in a program's namespace.
+    """The object of a dotted name in a program's namespace; MissingError where there is none.
 
     A method that is named through its class gets an instance of it, made without arguments. One that is named alone may
     belong to a class ``Solution``.
-
-    Raises:
-        MissingError: there is no such thing.
     """
     parts = name.split(".")
     if parts[0] not in space and len(parts) == 1 and isinstance(space.get("Solution"), type):

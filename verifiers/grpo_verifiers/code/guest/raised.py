@@ -62,15 +62,9 @@ def _crossing(value: Any) -> Any:
 def exception(told: str, near: str, args: Any, own: list[str], fields: Any, *, caught: dict[str, type]) -> Exception:
     """The program's exception, of the built-in class of that name, with the arguments and fields that it had.
 
-    Not of one that would end a loop of the test early, and pass it.
-
-    Args:
-        told: what it says.
-        near: the nearest built-in class.
-        args: the tree of its arguments, or None.
-        own: the names of its other classes, the nearest first.
-        fields: the tree of its fields, or None.
-        caught: classes that the test catches, by name.
+    Not of one that would end a loop of the test early, and pass it. ``told`` is its text, ``near`` the nearest built-in
+    class, ``own`` the names of its other classes, the nearest first. ``args`` and ``fields`` are trees, or None.
+    ``caught`` has the classes that the test catches.
     """
     names = [name for name in own if is_name(name)]
     kind = _class(names, near, caught)

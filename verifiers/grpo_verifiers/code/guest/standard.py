@@ -45,11 +45,7 @@ def text_of(value: Any) -> tuple[str, str] | None:
 
 
 def value_of(name: str, text: str) -> Any:
-    """The value of a text.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The value of a text of ``text_of``; ValueError where there is none."""
     if type(name) is not str or type(text) is not str or name not in _CODECS or len(text) > _LONGEST:
         raise ValueError("no text of a value")
     module, _, from_text = _CODECS[name]

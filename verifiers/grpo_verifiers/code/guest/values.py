@@ -56,11 +56,9 @@ class TooLargeError(NoValueError):
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """The tree of a value.
+    """The tree of a value, or TooLargeError.
 
-    Raises:
-        NoValueError: an object of any other class, or a subclass of a built-in one that is no named tuple.
-        TooLargeError: built-in values, too many or nested too deeply.
+    NoValueError for an object of any other class, or a subclass of a built-in one that is no named tuple.
     """
     kind = type(value)
     if value is None or kind is bool or kind is str:
@@ -135,12 +133,7 @@ def _of_numpy(value: Any, depth: int) -> Any:
 
 
 def decode(tree: Any, make: Maker = stand_in) -> Any:
-    """The value of a tree.
-
-    Args:
-        tree: one that ``check`` has passed.
-        make: what makes an object of a program's class; a stand-in for it by default.
-    """
+    """The value of a tree that ``check`` has passed; ``make`` makes the objects of a program's classes."""
     if not isinstance(tree, list):
         return tree
     tag, *rest = tree
@@ -176,11 +169,7 @@ def decode(tree: Any, make: Maker = stand_in) -> Any:
 
 
 def check(tree: Any, depth: int = 0) -> None:
-    """Make sure that a stranger's tree is one that ``encode`` could have made.
-
-    Raises:
-        NoValueError: it is not.
-    """
+    """Raise NoValueError unless ``encode`` could have made a stranger's tree."""
     kind = type(tree)
     if tree is None or kind in {bool, str} or (kind is float and math.isfinite(tree)):
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Language:
-    """A language: how its programs are marked and run.
+    """How programs of a language are marked and run.
 
     Attributes:
         names: what its fenced blocks are called, in lower case.
@@ -30,6 +30,6 @@ def available() -> list[str]:
 
 
 def language_of(name: str) -> Language:
-    """The language of that name, which ``available`` lists."""
+    """The language of a name that ``available`` lists."""
     found: Language = importlib.import_module(f"{__name__}.{name}").LANGUAGE
     return found

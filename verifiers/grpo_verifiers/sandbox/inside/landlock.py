@@ -60,11 +60,7 @@ def restrict(
 def write_below(folder: str) -> int:
     """Deny every kind of writing but below a folder and to ``/dev/null``, and signals to processes outside.
 
-    Returns:
-        The version of Landlock, which decides how much that is.
-
-    Raises:
-        OSError: there is none, or it refuses.
+    Returns the version of Landlock, which decides how much that is; OSError where there is none, or it refuses.
     """
     known = version()
     if not known:
@@ -89,12 +85,7 @@ class Rules:
     def __init__(
         self, readable: Iterable[str], devices: Iterable[str] = ("/dev/null", "/dev/zero", "/dev/urandom")
     ) -> None:
-        """Open what programs may read.
-
-        Args:
-            readable: folders and files, read and executed.
-            devices: read and written.
-        """
+        """Open folders and files, which may be read and executed, and devices, which may be read and written."""
         self.version = version()
         handled = (1 << 13) - 1
         self._more = 0

@@ -41,8 +41,7 @@ _SOCKET_OPTIONS = ((2, 2), (9, 9), (13, 13), (16, 16), (20, 21), (66, 67))
 def build(*, alone: bool) -> Callable[[], None] | None:
     """A function that puts the calling process under the filter; None on a machine that has no list here.
 
-    Args:
-        alone: programs have process and mount namespaces of their own.
+    ``alone``: programs have process and mount namespaces of their own.
     """
     known = _ARCHES.get(platform.machine())
     if known is None:

@@ -24,11 +24,9 @@ class Stage:
     """Set up in the zygote; ``fork`` and ``enter`` once a program."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        """Set the stage.
+        """Set it by ``level``, ``uid`` (None: stay who we are), ``read`` (what programs may read), ``tmp``.
 
-        Args:
-            plan: ``level``, ``uid`` (None: stay who we are), ``read`` (what programs may read), ``tmp`` (a folder to
-                make private folders in; unused at level full).
+        Private folders are made in ``tmp``, but at level full.
         """
         kernel.no_core_dumps()
         self.level: str = plan["level"]

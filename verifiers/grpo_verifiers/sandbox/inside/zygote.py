@@ -26,12 +26,9 @@ _READY = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 def main(control_fd: int, parent_fd: int, guest: Callable[[socket.socket], None]) -> None:
-    """Set the stage, then serve until the parent goes away.
+    """Set the stage, then serve the parent, of which ``parent_fd`` is a pidfd, until it goes away.
 
-    Args:
-        control_fd: the socket to the parent.
-        parent_fd: a pidfd of the parent.
-        guest: runs in each forked program, with its channel.
+    ``guest`` runs in each forked program, with its channel.
     """
     os.dup2(0, 1)  # nowhere
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
