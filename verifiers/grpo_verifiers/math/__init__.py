@@ -98,9 +98,8 @@ __all__ = ["check_gold", "check_golds", "fast", "math"]
 def fast(completion: str, answer: str, **options: Any) -> "Verdict | Mapping[str, str] | None":
     """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input.
 
-    Returns:
-        The verdict; or, where an algebra system has to look, arguments for :func:`math` that ask the same question in
-        fewer characters; or None where there are no shorter ones.
+    Where an algebra system has to look: arguments for :func:`math` that ask the same question in fewer characters, or
+    None where there are no shorter ones.
     """
     from grpo_verifiers.math.judge import judge_or_shorten
 
@@ -163,7 +162,8 @@ def math(
     Args:
         completion: the model's text.
         answer: the gold answer.
-        conflicts: ``"reject"``: everything stated as the answer must be right. ``"last"``: the last statement counts.
+        conflicts: ``"reject"``: everything stated as the answer must be right. ``"last"``: only the last statement of
+            the strongest form counts.
         last_number: where no answer is stated, the last number of the text counts as one.
         evaluated: the answer must be worked out as far as the gold is.
         reduced: fractions of integers must be in lowest terms, unless the gold's are not.
@@ -173,7 +173,7 @@ def math(
         decimals: a decimal of this many significant digits or more, rounded or cut correctly, may stand for an
             irrational or repeating value; 0 asks for exact values.
         decimal_comma: ``1000,99`` may stand for 1000.99.
-        think: tag of the thinking section that is left out; None leaves nothing out.
+        think: tag of a thinking section that is left out, as those of known models are; None leaves nothing out.
     """
     from grpo_verifiers.math.judge import judge_fully
 

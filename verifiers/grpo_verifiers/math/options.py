@@ -14,23 +14,7 @@ Decimals = Annotated[int, Range(0, 15)]
 
 @dataclass(frozen=True)
 class Options:
-    r"""Policies of the math verifier; the defaults are the strict ones.
-
-    Attributes:
-        conflicts: ``"reject"``: everything stated as the final answer (every box, tag and "the answer is") must be
-            right. ``"last"``: only the last statement of the strongest form counts.
-        last_number: where no answer is stated at all, the last number of the text counts as one.
-        evaluated: the answer must be worked out as far as the gold is: ``17 \times 23`` is no answer for 391.
-        reduced: a fraction of integers must be in lowest terms, unless the gold's is not.
-        units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
-        bases: ``"match"``: a number written with a base subscript needs the same base and digits. ``"ignore"``: the
-            subscript may be left out.
-        percent: ``"either"``: ``10\%`` is both 10 and 0.1. ``"value"``: it is 0.1 only.
-        decimals: an irrational or repeating value may be given as a decimal of this many significant digits or more,
-            rounded or cut correctly; 0 asks for exact values.
-        decimal_comma: ``1000,99`` may stand for 1000.99.
-        think: name of a thinking tag beside those of known models; None takes the completion as it is.
-    """
+    """Policies of the math verifier, as :func:`grpo_verifiers.math.math` tells; the defaults are the strict ones."""
 
     conflicts: Conflicts = "reject"
     last_number: bool = False

@@ -110,12 +110,9 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 class Survey(NamedTuple):
-    """The contents of a tree, collected in one walk.
+    """What one walk finds: the kinds of all nodes, the names of all variables (constants included), the weight.
 
-    Attributes:
-        kinds: of all nodes.
-        variables: their names, constants included.
-        weight: the sizes of all subtrees added up: work that looks at a tree again from every one of its nodes.
+    The weight, all sizes of subtrees added up, is the work of looking at a tree again from every one of its nodes.
     """
 
     kinds: set[str]

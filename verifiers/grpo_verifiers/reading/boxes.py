@@ -107,9 +107,7 @@ def _invisible(text: str, start: int) -> bool:
 def stated_boxes(text: str, *, last_only: bool = False) -> tuple[list[Box], str]:
     """The boxes of a text with boxes that are all of another's content taken off; or why none of them counts.
 
-    Args:
-        text: the answer part of a completion.
-        last_only: only the last box has to be in order; others that are not are left out.
+    With ``last_only`` only the last box has to be in order; others that are not are left out.
     """
     found, is_open = boxes(text)
     if is_open:

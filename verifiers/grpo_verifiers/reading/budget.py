@@ -28,12 +28,7 @@ class OverBudgetError(Exception):
 
 
 class Budget:
-    """Units of work that are left to this thread in a ``with`` block.
-
-    Attributes:
-        units: at the start.
-        left: now; below 0 once it is used up.
-    """
+    """Units of work that are left to this thread in a ``with`` block; ``left`` is below 0 once they are used up."""
 
     __slots__ = ("_token", "left", "units")
 
@@ -50,11 +45,7 @@ class Budget:
             _CURRENT.reset(self._token)
 
     def spend(self, units: int) -> None:
-        """Take units off.
-
-        Raises:
-            OverBudgetError: none are left.
-        """
+        """Take units off, and raise OverBudgetError where none are left."""
         self.left -= units
         if self.left < 0:
             raise OverBudgetError(f"more work than {self.units} units")

@@ -14,14 +14,9 @@ _AHEAD = 200_000
 
 
 class Block(NamedTuple):
-    """A fenced block.
+    """A fenced block, from ``start`` to ``end`` of its content; ``closed`` unless it is cut off.
 
-    Attributes:
-        start: of its content.
-        end: of its content.
-        indent: white space before its fence.
-        language: its name after the fence, in lower case; empty where there is none.
-        closed: not cut off.
+    ``indent`` is the white space before its fence, ``language`` the name after it in lower case, empty without one.
     """
 
     start: int
@@ -32,14 +27,10 @@ class Block(NamedTuple):
 
 
 def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
-    """All fenced blocks, in order.
+    """All fenced blocks, in order; ``names`` are those of the wanted language, in lower case.
 
     A fence inside a long string (in three quotes) of a block of the language closes nothing, if one after that string
     does. Where strings cannot be followed so, the first fence closes.
-
-    Args:
-        text: the completion.
-        names: of the language after a fence, in lower case.
     """
     fences = list(_FENCE.finditer(text))
     budget = _AHEAD
@@ -84,27 +75,17 @@ def is_named(language: str, names: Collection[str]) -> bool:
 
 
 def last_block(text: str, names: Collection[str]) -> str | None:
-    """The content of the last closed fenced block, or None.
+    """The content of the last closed fenced block of a language with these names (in lower case), or None.
 
     A block that names the language wins over later ones that name none; blocks of other languages are passed over. One
     that is never closed is a program cut off, and no block.
-
-    Args:
-        text: the completion.
-        names: of the language after a fence, in lower case.
     """
     place = last_block_at(text, names)
     return None if place is None else dedented(text[place[0] : place[1]], place[2])
 
 
 def last_block_at(text: str, names: Collection[str], *, unclosed: bool = False) -> tuple[int, int, str] | None:
-    """The start and end of the content of that block, and the indent of its fence.
-
-    Args:
-        text: the completion.
-        names: of the language after a fence, in lower case.
-        unclosed: a block that is cut off counts, too.
-    """
+    """Start and end of the content of `last_block`, and its fence's indent; ``unclosed``: one cut off counts, too."""
     found = wanted_blocks(text, names, unclosed=unclosed)
     return (found[-1].start, found[-1].end, found[-1].indent) if found else None
 

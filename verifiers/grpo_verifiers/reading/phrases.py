@@ -179,9 +179,7 @@ def hashed(text: str) -> list[str]:
 def retracted(tail: str, value: str = "") -> bool:
     """True if the text after an answer takes it back: "wait, no, 43", "strike that", "rechecking: it's 43".
 
-    Args:
-        tail: the text after the answer.
-        value: the answer; a plain number that is stated again is no other one.
+    A plain number (``value``) that is stated again is no other answer.
     """
     if len(tail) < 3:
         return False

@@ -30,10 +30,7 @@ def long_strings(text: str, at: int, end: int) -> list[tuple[int, int]]:
 def open_string(text: str, at: int, line: int) -> int:
     """The start of the string in three quotes that is open at the start of a line; the line's start if none is.
 
-    Args:
-        text: some text with code in it.
-        at: start of the code, or of such a string in it.
-        line: start of the line.
+    The code begins at ``at``, or such a string in it does; the line begins at ``line``.
     """
     return next((first for first, _, closed in _long(text, at, line) if not closed), line)
 

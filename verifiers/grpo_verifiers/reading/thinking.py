@@ -34,10 +34,8 @@ def answer_part(completion: str, think: str | None = "think") -> str:
     >>> answer_part("<think>41?</think>42"), answer_part("41?</THINK>42"), answer_part("<think>42")
     ('42', '42', '')
 
-    Args:
-        completion: the whole text.
-        think: the name of a thinking tag beside those of known models (``<think>``, ``<reasoning>``, ``[THINK]``, ...);
-            None takes the completion as it is.
+    ``think`` names a thinking tag beside those of known models (``<think>``, ``<reasoning>``, ``[THINK]``, ...); None
+    takes the completion as it is.
     """
     if think is None:
         return completion

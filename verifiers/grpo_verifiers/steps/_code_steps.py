@@ -44,14 +44,10 @@ Ran = Literal["through", "left", "failed", "late"]
 
 @dataclass(frozen=True)
 class _Program:
-    """The program in a completion.
+    """The program that begins at ``start`` of a text: a completion with its special tokens blanked out.
 
-    Attributes:
-        text: the completion, special tokens blanked out.
-        start: offset of the program in it.
-        indent: of its fence.
-        spans: of its statements.
-        cut: its block is not closed, so that its last statement is not whole.
+    ``indent`` is that of its fence; ``spans`` are its statements. ``cut``: its block is not closed, so that its last
+    statement is not whole.
     """
 
     text: str
@@ -70,21 +66,14 @@ class _Program:
         return dedented(self.text[self.start : self.spans[last][1]], self.indent)
 
     def statement(self, at: int) -> str:
-        """One statement."""
+        """The source of one statement."""
         start, end = self.spans[at]
         return dedented(self.text[start - len(self.indent) if start else 0 : end], self.indent)
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A program in a box.
-
-    Attributes:
-        program: to run.
-        box_kind: of its box.
-        limits: of each run.
-        budget: of all runs.
-    """
+    """A program, the kind of box it runs in, the limits of each run and the time budget of all."""
 
     program: "_Program"
     box_kind: BoxKind

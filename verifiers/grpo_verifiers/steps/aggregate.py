@@ -27,7 +27,7 @@ def step_verdict(
     detail: str = "",
     status: Status | None = None,
 ) -> Verdict:
-    """A verdict with steps, whose score is made of theirs.
+    """A verdict with steps, whose score is made of theirs; not applicable where no step is scored.
 
     >>> step_verdict([(0, 4), (4, 9)], [1.0, 0.5], "mean").score
     0.75
@@ -39,9 +39,6 @@ def step_verdict(
             for padding.
         detail: the reason, for people.
         status: the kind of outcome; read off the score unless given.
-
-    Returns:
-        The verdict; not applicable where no step is scored.
     """
     if aggregate not in _HOW:
         raise ValueError(unknown("aggregate", aggregate, get_args(Aggregate)))

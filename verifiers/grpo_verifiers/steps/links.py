@@ -78,10 +78,7 @@ class Link(NamedTuple):
 def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
     """The links of a chain that can be looked at.
 
-    Args:
-        chain: as it is written.
-        rounding: a decimal may stand for what it is the rounding of.
-        full: decide what takes many digits.
+    ``rounding``: a decimal may stand for what it is the rounding of. ``full``: decide what takes many digits.
     """
     nodes = [_read(side) for side in chain.sides]
     for at, sign in enumerate(chain.signs):

@@ -37,14 +37,7 @@ _GROUPS = frozenset({"list", "set", "paren"})
 
 
 def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
-    """True if an answer is the gold one.
-
-    Args:
-        gold: tree of the gold answer.
-        answer: tree of the model's answer.
-        options: the policies.
-        leaf: decides plain expressions.
-    """
+    """True if an answer is the gold one; ``leaf`` decides plain expressions."""
     if gold == answer:
         return True, ""
     if (values := apart(gold, answer)) is not None:

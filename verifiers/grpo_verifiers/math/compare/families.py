@@ -19,14 +19,10 @@ _LETTERS = frozenset("kmntjlpqshKMN")
 
 
 class Family(NamedTuple):
-    """Values at equal distances.
+    """Values at equal distances: ``start`` is one of them, ``step`` further the next.
 
-    Attributes:
-        name: the unknown that has them, if one was given.
-        start: one of them.
-        step: the distance to the next.
-        parameter: the letter that runs through them.
-        integral: it is said to be an integer.
+    ``name`` is the unknown that has them, if one was given; ``parameter`` the letter that runs through them, and
+    ``integral`` if it is said to be an integer.
     """
 
     name: Node | None

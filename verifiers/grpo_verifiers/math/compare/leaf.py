@@ -137,7 +137,7 @@ def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
 
 
 def precise(gold: Node, answer: Node, options: Options) -> Outcome:
-    """Like :func:`~grpo_verifiers.math.leaf.quick`, and where that leaves it open, by value at many digits."""
+    """Like `quick`, and where that leaves it open, by value at many digits."""
     outcome, reason = quick(gold, answer, options)
     if outcome is not None:
         return outcome, reason

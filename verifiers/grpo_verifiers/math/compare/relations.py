@@ -26,11 +26,7 @@ APPROXIMATELY = 0.01
 def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
     """Compare two answers of which at least one is a relation.
 
-    Args:
-        gold: the gold answer.
-        answer: the model's answer.
-        equal: compares parts by all policies.
-        same_value: compares the members of a chain, which may be left as they are.
+    ``same_value`` compares the members of a chain, which need not be worked out; ``equal`` all else, by all policies.
     """
     answer = renamed(answer, gold)
     stated, given = solved(gold), solved(answer)

@@ -1,8 +1,7 @@
-r"""Answers that are sets of real numbers: intervals, inequalities with "and" and "or", ``\mathbb{R}\setminus\{2\}``.
+r"""Answers that are sets of real numbers, as ``sets/build.py`` tells them: ``x > 2``, ``\mathbb{R}\setminus\{2\}``.
 
 Two of them are the same if they have the same numbers, whatever their spelling; their ends are compared as values are,
-so that an end must be worked out. Only what is solved is a set: ``x > 2`` and ``|x| < 1`` are, ``2x > 4`` and
-``|x - 1| < 1`` are not. Commas between inequalities mean "and", unless nothing is left then: ``x < 1, x > 3``.
+so that an end must be worked out.
 """
 
 from grpo_verifiers.math.compare.relations import same_name

@@ -12,12 +12,7 @@ _STOPS = frozenset({"}", ")", "]", ",", ";", "+", "-", "=", "<", ">", "<=", ">="
 
 
 class Cursor:
-    """Reads tokens one after the other.
-
-    Attributes:
-        tokens: all tokens; reading may split one or replace it.
-        at: index of the next token.
-    """
+    """Reads tokens one after the other and may split or replace one; ``at`` is the index of the next."""
 
     def __init__(self, tokens: list[Token]) -> None:
         if [token.text[-1:] for token in tokens[-2:]] == [".", "."]:
@@ -56,11 +51,7 @@ class Cursor:
         return True
 
     def expect(self, sign: str) -> None:
-        """Take this sign.
-
-        Raises:
-            ParseError: another token follows.
-        """
+        """Take this sign, or raise ParseError where another token follows."""
         if not self.take(sign):
             raise ParseError(f"expected {sign!r} before {self.peek().text or 'the end'!r}")
 

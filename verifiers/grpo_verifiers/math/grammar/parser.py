@@ -60,10 +60,7 @@ def parse(text: str) -> Node:
 class Parser:
     """The grammar, from a list of statements down to a single number or name.
 
-    Attributes:
-        tokens: of the answer.
-        depth: open constructs.
-        bars: open absolute values; a bar closes one before it opens another.
+    ``depth`` counts open constructs, ``bars`` open absolute values: a bar closes one before it opens another.
     """
 
     def __init__(self, tokens: list[Token]) -> None:

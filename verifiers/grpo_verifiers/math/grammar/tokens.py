@@ -16,12 +16,9 @@ class ParseError(ValueError):
 
 
 class Token(NamedTuple):
-    r"""One token.
+    r"""A piece of a formula; ``spaced`` if white space stood before it.
 
-    Attributes:
-        kind: ``num``, ``word`` (letters), ``cmd`` (name without backslash), ``text`` (content of ``\text``), ``op``.
-        text: its content.
-        spaced: white space stood before it.
+    Kinds: ``num``, ``word`` (letters), ``cmd`` (name without backslash), ``text`` (content of ``\text``), ``op``.
     """
 
     kind: str

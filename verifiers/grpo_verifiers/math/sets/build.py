@@ -64,11 +64,7 @@ def _difference(node: Node) -> Node | None:
 
 
 def region_of(node: Node) -> Region:
-    """The set of numbers that an answer is.
-
-    Raises:
-        NoRegionError: it is none, or cannot be told.
-    """
+    """The set of numbers that an answer is; NoRegionError where it is none or cannot be told."""
     return whole(_region(node))
 
 

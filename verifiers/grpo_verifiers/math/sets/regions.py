@@ -42,12 +42,10 @@ EVERYTHING = (Part(LOWEST, False, HIGHEST, False),)
 
 
 class Region(NamedTuple):
-    """A set of numbers.
+    """A set of numbers; its parts are disjoint, in order, as few as possible.
 
-    Attributes:
-        parts: disjoint, in order, as few as possible.
-        domain: ``R``, or the numbers of the intervals that are meant: ``Z``, ``Q``, or ``N`` where 0 may belong to it.
-        name: the unknown that was said to be in it, if one was.
+    ``domain``: ``R``, or the numbers of the intervals that are meant: ``Z``, ``Q``, or ``N`` where 0 may belong to it.
+    ``name``: the unknown that was said to be in it, if one was.
     """
 
     parts: tuple[Part, ...]
@@ -82,11 +80,7 @@ def point(end: End) -> tuple[Part, ...]:
 
 
 def order(left: End, right: End) -> int:
-    """-1, 0 or 1 as one end is below, at or above another.
-
-    Raises:
-        NoRegionError: that cannot be told.
-    """
+    """-1, 0 or 1 as one end is below, at or above another; NoRegionError where that cannot be told."""
     spend(1)
     if left.node == right.node:
         return 0

@@ -49,12 +49,9 @@ def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
 def noun_phrase(
     words: list[str], known: frozenset[str] = frozenset(), *, mass: bool = False
 ) -> tuple[str, frozenset[str]] | None:
-    """Noun and adjectives of a phrase for counted things; None where it may be something else.
+    """Noun and adjectives of a lower-case phrase for counted things; None where it may be something else.
 
-    Args:
-        words: in lower case.
-        known: words of the gold, which are taken as they stand.
-        mass: the phrase follows "of": a determiner may come first.
+    ``known`` words, the gold's, are taken as they stand. ``mass``: it follows "of", so a determiner may come first.
     """
     if words == ["times"]:
         return "time", frozenset()

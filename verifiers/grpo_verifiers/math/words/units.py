@@ -18,12 +18,9 @@ _READINGS = 8
 
 
 class Unit(NamedTuple):
-    """One reading of a unit.
+    """One reading of a unit: its size in base units, and the exponents of these, sorted.
 
-    Attributes:
-        scale: its size in base units.
-        powers: base units and their exponents, sorted; a counted thing is a base unit ``~apple``.
-        adjectives: of counted things.
+    A counted thing is a base unit ``~apple``, and may have adjectives.
     """
 
     scale: Fraction = Fraction(1)
@@ -117,11 +114,9 @@ _ENDS = re.compile(
 
 @lru_cache(maxsize=4096)
 def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
-    """The readings of a unit; None for words that are neither units nor counted things.
+    """The readings of a unit after a value; None for words that are neither units nor counted things.
 
-    Args:
-        text: the words after a value; empty for none.
-        known: words that may be used beside those of the tables: the gold's.
+    An empty text has the reading of no unit. Words of the gold (``known``) count beside those of the tables.
     """
     text = text.strip(" .,;:\n\t")
     if len(text) > MAX_UNIT:
