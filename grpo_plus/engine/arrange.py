@@ -21,16 +21,11 @@ def block_size(steps_per_generation: int, gradient_accumulation_steps: int) -> i
 
 
 def arrange(keys: Sequence[Hashable], sizes: Sequence[int], live: Sequence[bool], rows_per_batch: int) -> list[int]:
-    """An order of the rows of one block, to be cut into micro-batches of ``rows_per_batch``.
+    """An order of the rows of one block, to be cut into micro-batches of ``rows_per_batch``, a divisor of their number.
 
-    Live rows of one prompt go together, the largest groups first, each into the fullest micro-batch that holds it
-    whole; what fits nowhere is split over the places left. Rows without work fill the rest.
-
-    Args:
-        keys: equal for rows of the same prompt.
-        sizes: tokens of each row; among groups of equally many rows, similar ones come together.
-        live: whether a row has work to do.
-        rows_per_batch: rows of a micro-batch; divides the number of rows.
+    Live rows have work to do. Those of one prompt, which have equal keys, go together, the largest groups first, each
+    into the fullest micro-batch that holds it whole; what fits nowhere is split over the places left. Rows without work
+    fill the rest. Among groups of equally many rows, those of similar sizes in tokens come together.
     """
     groups: dict[Hashable, list[int]] = {}
     for row, key in enumerate(keys):

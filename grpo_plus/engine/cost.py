@@ -48,13 +48,7 @@ class Shape:
 
 
 def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
-    """The shape that a transformers config describes.
-
-    Args:
-        config: of the text model.
-        device: kind of device it runs on, such as ``cpu``.
-        eager: whether attention weights are materialised.
-    """
+    """The shape that a text model's transformers config describes; ``eager`` attention materialises its weights."""
 
     def value(default: int, *names: str) -> int:
         found = next((getattr(config, name) for name in names if isinstance(getattr(config, name, None), int)), None)
@@ -82,13 +76,10 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to run some rows.
+    """How to run some rows: the layout is ``packed``, ``trimmed`` or ``stock``, the cost an estimate in operations.
 
-    Attributes:
-        layout: ``packed``, ``trimmed`` or ``stock``.
-        passes: for ``packed``, the trees of each pass.
-        cost: estimated operations.
-        joined: whether the trees of a pass stand behind one another, without padding.
+    Only ``packed`` has passes: the trees of each. With ``joined`` those of a pass stand behind one another, without
+    padding.
     """
 
     layout: str
@@ -126,20 +117,12 @@ def choose(
     forced: str = "auto",
     most_tokens: int | None = None,
 ) -> Plan:
-    """The cheapest exact way to run the chosen rows.
+    """The cheapest exact way to run the chosen rows, each of which has a prompt and a completion.
 
-    Args:
-        rows: all rows of the micro-batch, whose padding is what TRL would run.
-        chosen: the rows that must run, each with a prompt and a completion.
-        shape: of the model.
-        stock_rows: how many rows TRL would run in their place, padded to all columns.
-        packing: whether rows may be laid out anew at all.
-        sharing: whether completions may share their prompt.
-        joining: whether rows may stand behind one another instead of padding each other.
-        trimming: whether padding columns may be dropped.
-        single_pass: whether everything must run in one pass (several processes must agree on their number).
-        forced: a layout to take wherever it is possible, or ``auto``.
-        most_tokens: bound on the tokens of a pass, kept wherever a single row allows.
+    ``rows`` is the whole micro-batch, whose padding is what TRL would run; it would run ``stock_rows`` in place of the
+    chosen ones, padded to all columns. The flags say which treatments are exact. ``single_pass`` is for processes that
+    must agree on the number of passes. A ``forced`` layout is taken wherever it is possible; ``auto`` forces none.
+    ``most_tokens`` bounds a pass wherever a single row allows.
     """
     padded = any(rows.prompts[row] + rows.completions[row] < rows.width for row in range(len(rows.prompts)))
     stock = shape.cost(stock_rows, rows.width, dense=padded)

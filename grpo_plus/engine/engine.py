@@ -71,10 +71,7 @@ class Engine:
         self._last_entropy = 0.0
 
     def check(self, model: Any) -> None:
-        """Refuse at once what was asked for and cannot be had.
-
-        Args:
-            model: the model to train.
+        """Refuse at once what was asked for and cannot be had for the model to train.
 
         Raises:
             EngineError: names the setting, the reason and what to set instead.
@@ -94,11 +91,7 @@ class Engine:
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
 
     def split_refusal(self, model: Any) -> str | None:
-        """Why `tokens_per_pass` cannot bound the passes of an update, in words; None if it can.
-
-        Args:
-            model: the model to train.
-        """
+        """Why `tokens_per_pass` cannot bound the passes of an update, in words; None if it can."""
         facts = self._facts()
         if self.layout == "stock":
             return "only the engine splits a pass, and engine is 'stock': set engine: auto"
@@ -164,17 +157,11 @@ class Engine:
         compute_entropy: bool = False,
         **further: Any,
     ) -> LogProbs:
-        """TRL's ``_get_per_token_logps_and_entropies``, from fewer tokens.
+        """TRL's ``_get_per_token_logps_and_entropies``, which ``stock`` is, from fewer tokens.
 
-        Args:
-            stock: TRL's method.
-            model: this and the rest as TRL passes them.
-            input_ids: (B, S), prompts padded left and completions padded right.
-            attention_mask: (B, S).
-            logits_to_keep: completion columns.
-            batch_size: rows of one pass; None for all.
-            compute_entropy: whether entropies are asked for.
-            **further: multimodal inputs and the router's loss; with any of them TRL's method runs as it is.
+        Rows are (B, S), prompts padded left and completions padded right, the completions in the last
+        ``logits_to_keep`` columns. A pass takes ``batch_size`` rows; None takes all. With anything ``further``,
+        multimodal inputs or the router's loss, TRL's method runs as it is.
         """
         arguments = (model, input_ids, attention_mask, logits_to_keep)
         if self.layout == "stock":

@@ -51,15 +51,7 @@ def score_labels(
 
 
 def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: str, head: Head) -> Scores:
-    """Run a batch of trees.
-
-    Args:
-        model: as TRL calls it, in whatever it is wrapped.
-        packed: the trees.
-        autocast: makes the context around the pass.
-        attention: transformers' name of the model's attention, which decides the form of its mask.
-        head: how the model scores.
-    """
+    """Run a batch of trees; ``attention``, transformers' name of the model's, decides the form of its mask."""
     inputs = {
         "input_ids": packed.input_ids,
         "attention_mask": _mask(model, packed, attention),

@@ -18,15 +18,10 @@ from grpo_plus.memory.errors import attempt
 
 @dataclass
 class Known:
-    """Facts about one model.
+    """Facts about one model, which is kept so that its identity is not given to another.
 
-    Attributes:
-        plain: the model itself, kept so that its identity is not given to another.
-        support: what is exact for it.
-        shape: what its passes cost.
-        attention: transformers' name of its attention.
-        vocabulary: number of token ids.
-        tried: whether `Models.try_out` has come to an end; rows are not packed before.
+    ``attention`` is transformers' name of it. Rows are not packed before `Models.try_out` has come to an end
+    (``tried``).
     """
 
     plain: Any
@@ -40,10 +35,7 @@ class Known:
 class Models:
     """Judges models by their config, and by trying them out.
 
-    Args:
-        unwrap: gives the plain transformers model inside whatever a trainer wraps it in.
-        autocast: makes the context that passes run in.
-        notes: where reasons are said.
+    ``unwrap`` gives the plain transformers model inside whatever a trainer wraps it in; reasons go to ``notes``.
     """
 
     def __init__(self, unwrap: Callable[[Any], Any], autocast: Autocast, notes: Notes) -> None:
@@ -69,13 +61,8 @@ class Models:
     def try_out(self, model: Any, device: torch.device, *, head: Head, forced: bool) -> None:
         """Check, once per model, that packing gives what the plain path gives; again if memory ran out meanwhile.
 
-        All ranks come here at the same pass, so that they make the same number of forward passes.
-
-        Args:
-            model: as it will be called.
-            device: of its inputs.
-            head: how it scores.
-            forced: whether packing was asked for by name.
+        All ranks come here at the same pass, so that they make the same number of forward passes. With ``forced``
+        packing was asked for by name.
 
         Raises:
             EngineError: packing was asked for and is not exact.

@@ -23,12 +23,8 @@ IGNORED = -100
 class Rows:
     """The rows of a micro-batch as numbers on the host: all that planning needs.
 
-    Attributes:
-        prompts: tokens of each row's prompt.
-        completions: tokens of each row's completion.
-        keys: equal for rows whose prompts have the same tokens.
-        prompt_width: columns of the prompt part, padding included.
-        width: all columns.
+    Prompts and completions are numbers of tokens; keys are equal for rows whose prompts have the same tokens. The
+    widths count columns, padding included.
     """
 
     prompts: Sequence[int]
@@ -40,13 +36,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Tree:
-    """One prompt and some of its completions.
-
-    Attributes:
-        prompt: tokens of the prompt.
-        rows: the rows whose completions are the branches.
-        lengths: completion tokens of each branch.
-    """
+    """One prompt and some of its completions, which are the branches; lengths are in tokens."""
 
     prompt: int
     rows: tuple[int, ...]
@@ -118,12 +108,9 @@ def grow(rows: Rows, chosen: Sequence[int], branches: int | None) -> list[Tree]:
 
 
 def lay_out(trees: Sequence[Tree], input_ids_BS: torch.Tensor, rows: Rows) -> Packed:
-    """Copy the trees' tokens out of a padded batch.
+    """Copy the trees' tokens out of a batch whose prompts are padded left and completions right; ``rows`` measures it.
 
-    Args:
-        trees: what to lay out, each with at least one branch, every branch and prompt with at least one token.
-        input_ids_BS: prompts padded left and completions padded right.
-        rows: what `read_rows` says of the same batch.
+    Each tree needs at least one branch, every branch and prompt at least one token.
     """
     device = input_ids_BS.device
     length = max(tree.size for tree in trees)

@@ -38,15 +38,7 @@ def mismatch(
     Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
     single tokens, a wrong mask or position moves all of them.
 
-    Args:
-        model: as it will be called.
-        vocabulary: number of token ids.
-        device: of the inputs.
-        autocast: makes the context of a pass.
-        attention: transformers' name of its attention.
-        sharing: whether rows are to share their prompt.
-        joining: whether rows are to stand behind one another.
-        head: how the model scores.
+    With ``sharing`` rows are to share their prompt, with ``joining`` to stand behind one another.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)

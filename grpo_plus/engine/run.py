@@ -22,18 +22,9 @@ LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 class Job:
     """One request for log-probabilities.
 
-    Attributes:
-        stock: TRL's method.
-        model: as it is to be called.
-        input_ids: (B, S), prompts padded left and completions padded right.
-        attention_mask: (B, S), 0 at padding.
-        rows: the same, measured.
-        batch_size: rows of one of TRL's passes; None for all.
-        compute_entropy: whether entropies are asked for.
-        known: what is known of the model.
-        autocast: makes the context of a pass.
-        tokens_per_pass: bound on the tokens of one forward and backward pass, or None.
-        head: how the model scores.
+    Inputs are (B, S), prompts padded left and completions right; ``rows`` measures them. TRL's method, ``stock``, takes
+    ``batch_size`` rows a pass, None all. ``tokens_per_pass`` bounds the tokens of one forward and backward pass, if any
+    does.
     """
 
     stock: Callable[..., LogProbs]
@@ -56,14 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Scored:
-    """The result of one pass.
-
-    Attributes:
-        target: flat positions in (B, C).
-        logps: log-probabilities there.
-        entropies: entropies there, or None.
-        tokens: tokens that were run, padding included.
-    """
+    """The result of one pass: ``target`` are flat positions in (B, C); tokens are counted with padding."""
 
     target: torch.Tensor
     logps: torch.Tensor

@@ -6,13 +6,9 @@ import torch
 def idle_rows(driver: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool) -> torch.Tensor:
     """Rows, (B,) bool, that need no forward and no backward pass.
 
-    A row without a trainable token takes no part in any loss. A row whose advantage (or whatever drives the loss) is
-    exactly zero at every trainable token has a gradient of exactly zero, where nothing else pulls on it.
-
-    Args:
-        driver: (B,) or (B, C), the advantages or what stands for them.
-        mask_BC: the trainable tokens.
-        zero_is_idle: whether zero there means zero gradient in the present loss.
+    A row without a trainable token takes no part in any loss. ``driver``, (B,) or (B, C), has the advantages or what
+    stands for them. Where it is exactly zero at every trainable token the row's gradient is exactly zero, if the loss
+    pulls on nothing else (``zero_is_idle``).
     """
     trainable_BC = mask_BC.bool()
     if not zero_is_idle:
@@ -37,11 +33,7 @@ def fill_entropy(
 ) -> torch.Tensor:
     """Give the idle rows the mean entropy of the live tokens, so that a mean over all rows is the mean over live ones.
 
-    Args:
-        entropies_BC: entropies of the live rows.
-        idle_B: the idle rows.
-        mask_BC: the trainable tokens.
-        nothing: what to give where no token is live.
+    Where no token is live they get ``nothing``.
     """
     live_BC = mask_BC.bool() & ~idle_B[:, None]
     count = live_BC.sum()

@@ -15,17 +15,10 @@ def trim(
     *,
     narrow: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """The chosen rows without the columns that pad all of them.
+    """The chosen rows without the columns that pad all of them; all columns stay where ``narrow`` is false.
 
-    Args:
-        rows: all rows, measured.
-        chosen: those to keep.
-        input_ids_BS: all rows, prompts padded left and completions padded right.
-        attention_mask_BS: 0 at padding.
-        narrow: whether to drop columns at all.
-
-    Returns:
-        Token ids, attention mask, and the number of completion columns left.
+    Prompts are padded left and completions right. Returns token ids, attention mask, and the number of completion
+    columns left.
     """
     prompt = max(rows.prompts[row] for row in chosen)
     completion = max(rows.completions[row] for row in chosen)

@@ -11,16 +11,10 @@ LOWER = "Lower max_completion_length or per_device_train_batch_size"
 
 
 def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool = True) -> Settings:
-    """The planner's settings of a training config.
+    """The planner's settings of a training config; ``bits`` is 4 or 8 if bitsandbytes holds the base.
 
     The prompt's length is not known before the data is: a quarter of a thousand tokens stand for it. What a vLLM server
-    draws takes no memory here.
-
-    Args:
-        args: the training config.
-        peft_config: of the adapters.
-        bits: 4 or 8 if bitsandbytes holds the base.
-        double: whether the scales of a 4-bit base are quantised too.
+    draws takes no memory here. ``double`` means that the scales of a 4-bit base are quantised too.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     rows = min(rows, getattr(args, "rollout_rows", None) or rows)
@@ -48,13 +42,7 @@ def shortage(
 ) -> str | None:
     """What to say before loading when a run will not fit in ``capacity`` bytes; None when it will.
 
-    Args:
-        config: of the model.
-        name: of the model.
-        settings: of the run.
-        capacity: of the card.
-        generations: completions of a prompt.
-        slack: what comes on top of the parts.
+    ``generations`` are completions of a prompt.
 
     Raises:
         DoesNotFitError: the weights alone are too much.
@@ -73,16 +61,7 @@ def shortage(
 def suggestion(
     config: Any, name: str, settings: Settings, capacity: float | None, generations: int, *, slack: Slack = ASSUMED
 ) -> str:
-    """Settings that fit, in one sentence; where the card is unknown, where to ask.
-
-    Args:
-        config: of the model.
-        name: of the model.
-        settings: of the run.
-        capacity: of the card, or None.
-        generations: completions of a prompt.
-        slack: what comes on top of the parts.
-    """
+    """Settings that fit, in one sentence; where the card, and so its capacity, is unknown, where to ask."""
     if capacity is None:
         return f"{LOWER}; grpo-plus plan --model {name} --vram GIB prints settings that fit a card."
     try:
@@ -110,12 +89,7 @@ def resident(model: Any, optimizer: str) -> str:
 
 
 def optimizer_suggestion(model: Any, optimizer: str) -> str:
-    """What makes an optimizer's step smaller, in two sentences.
-
-    Args:
-        model: with its adapters, if any.
-        optimizer: TRL's name of it.
-    """
+    """What makes the step of an optimizer, by TRL's name of it, smaller, in two sentences."""
     trained, state = _trained(model, optimizer)
     adapters = "" if any("lora_" in name for name, _ in model.named_parameters()) else ", or use_peft: true"
     return (

@@ -29,14 +29,9 @@ class CalibrationError(ValueError):
 
 @dataclass(frozen=True)
 class Point:
-    """One phase at one depth.
+    """One phase, ``train`` or ``rollout``, at one depth in layers.
 
-    Attributes:
-        phase: ``train`` or ``rollout``.
-        layers: layers of the model that ran.
-        planned: sum of the formula's parts, in bytes.
-        reserved: peak of PyTorch's reserved memory, in bytes.
-        allocated: peak of PyTorch's allocated memory, in bytes.
+    Planned is the sum of the formula's parts; reserved and allocated are PyTorch's peaks. All are in bytes.
     """
 
     phase: str
@@ -48,15 +43,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A measurement and its correction.
-
-    Attributes:
-        card: name of the card.
-        torch: version of torch.
-        bitsandbytes: version of bitsandbytes.
-        model: name of the measured model.
-        slack: the correction.
-    """
+    """A measurement of a card with one model, the versions it was made with, and its correction."""
 
     card: str
     torch: str
@@ -87,13 +74,10 @@ def versions() -> tuple[str, str]:
 
 
 def corrected(points: Sequence[Point], outside: float) -> Slack:
-    """The line through the measurements of each phase.
+    """The line through the measurements of each phase, at two depths or more.
 
     A constant below zero would be wrong for smaller models: then the line goes through zero, above every measurement.
-
-    Args:
-        points: of two depths or more.
-        outside: memory of CUDA outside PyTorch, in bytes.
+    ``outside`` is the memory of CUDA outside PyTorch, in bytes.
 
     Raises:
         CalibrationError: a phase was not measured at two depths, or the factor is absurd.

@@ -30,12 +30,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def attempt(call: Callable[[], Result]) -> tuple[Result | None, str | None]:
-    """The result of a call, or the first line of its out-of-memory error.
+    """The result of a call, or the first line of its out-of-memory error; other errors pass through.
 
     The error itself is gone on return: as long as it is handled, it holds every tensor of the failed call.
-
-    Args:
-        call: anything; other errors pass through.
     """
     try:
         return call(), None

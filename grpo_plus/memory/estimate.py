@@ -34,20 +34,11 @@ OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "ad
 class Settings:
     """The choices of a run that memory depends on.
 
-    Attributes:
-        micro_batch: completions of one forward and backward pass.
-        rollout_rows: completions decoded at once.
-        prompt_length: tokens of a prompt, P.
-        completion_length: most tokens of a completion, C.
-        prompts: distinct prompts among the rows decoded at once.
-        rank: of the adapters.
-        targets: modules with adapters, as in PEFT.
-        checkpointing: whether activations are computed again in the backward pass.
-        optimizer: TRL's name of it.
-        four_bit: whether the linear layers are NF4; otherwise they take as many bytes as everything else.
-        eight_bit: whether they are LLM.int8 instead.
-        double_quantisation: whether the scales are quantised too.
-        width: bytes of a number in the compute type: 2, or 4 for float32.
+    Lengths are the most tokens of a prompt (P) and a completion (C). ``micro_batch`` are the completions of one forward
+    and backward pass, ``rollout_rows`` those decoded at once, of so many distinct ``prompts``. ``rank`` and ``targets``
+    are the adapters', as in PEFT; the optimizer has TRL's name. Linear layers are NF4 (``four_bit``), LLM.int8
+    (``eight_bit``) or take as many bytes as everything else. ``width`` is the bytes of a number in the compute type: 2,
+    or 4 for float32.
     """
 
     micro_batch: int = 1
@@ -71,12 +62,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Line:
-    """From the sum of the parts, in bytes, to what the card must have.
-
-    Attributes:
-        factor: what the parts are multiplied by.
-        constant: what is added.
-    """
+    """From the sum of the parts, in bytes, to what the card must have: times the factor, plus the constant."""
 
     factor: float = ALLOCATOR
     constant: float = RUNTIME

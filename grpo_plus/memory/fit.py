@@ -12,13 +12,7 @@ SHORTEST = 128
 
 @dataclass(frozen=True)
 class Fit:
-    """Settings that fit, and what had to give.
-
-    Attributes:
-        settings: for the config.
-        estimate: their memory.
-        changes: what differs from what was asked for, in words.
-    """
+    """Settings that fit, their memory, and in words what differs from what was asked for."""
 
     settings: Settings
     estimate: Estimate
@@ -34,14 +28,8 @@ def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int
 
     What does not change the result of training gives first: rows decoded at once and completions per pass (the
     generation batch stays what it was), then checkpointing is switched on. Only then the completions get shorter, then
-    the adapters smaller.
-
-    Args:
-        shape: of the model.
-        asked: the settings as wished for; ``micro_batch`` and ``rollout_rows`` are the most that is tried.
-        capacity: of the card, in bytes.
-        generations: completions of one prompt; micro-batches are divisors of it.
-        slack: what comes on top of the parts.
+    the adapters smaller. ``micro_batch`` and ``rollout_rows`` are the most that is tried. Micro-batches are divisors of
+    ``generations``, the completions of one prompt.
 
     Raises:
         DoesNotFitError: not even the smallest settings do.

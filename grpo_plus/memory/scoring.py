@@ -20,10 +20,8 @@ Scores = TypeVar("Scores")
 class Scoring:
     """Makes the passes without gradient of a trainer.
 
-    Args:
-        noted: notes the random state that a pass starts from.
-        advice: what to change in the config.
-        count: is told how often a pass ran again.
+    ``noted`` notes the random state that a pass starts from, ``advice`` says what to change in the config, and
+    ``count`` is told how often a pass ran again.
     """
 
     def __init__(self, *, noted: Callable[[], Undo], advice: Callable[[], str], count: Callable[[int], None]) -> None:
@@ -40,13 +38,9 @@ class Scoring:
         batch_size: int | None,
         refusal: Callable[[], str | None],
     ) -> Scores:
-        """Score all rows.
+        """Score all rows, ``batch_size`` a pass; None for all.
 
-        Args:
-            score: scores them with so many a pass; None for all.
-            rows: how many there are.
-            batch_size: how many a pass is to take; None for all.
-            refusal: why they cannot be scored in smaller parts, in words; None if they can.
+        ``score`` is given the rows of a pass, ``refusal`` says why there can be no smaller parts; None if there can.
 
         Raises:
             StepTooLargeError: the parts cannot get smaller.

@@ -10,23 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What memory depends on.
+    """What memory depends on: widths, counts of heads and weights, the vocabulary's token ids (V).
 
-    Attributes:
-        name: for messages.
-        layers: number of layers.
-        hidden: width H.
-        intermediate: width of the feed-forward layers.
-        vocabulary: number of token ids V.
-        heads: query heads.
-        kv_heads: key and value heads.
-        head_dim: width of a head.
-        windows: for each layer that keeps keys and values, how many tokens it keeps at most; None for all.
-        linear_weights: weights of the linear layers that bitsandbytes quantises.
-        other_weights: all other weights: embeddings, head, norms, biases, fused experts.
-        largest_matrix: weights of the largest quantised matrix.
-        lora_units: by the last part of a module's name, the inputs and outputs of all linear layers of that name; the
-            adapters have rank times as many weights.
+    ``windows`` has for each layer that keeps keys and values how many tokens it keeps at most; None for all.
+    ``linear_weights`` are those that bitsandbytes quantises, ``largest_matrix`` the weights of the largest such matrix;
+    ``other_weights`` are embeddings, head, norms, biases and fused experts. ``lora_units`` has, by the last part of a
+    module's name, the inputs and outputs of all linear layers of that name; the adapters have rank times as many
+    weights.
     """
 
     name: str

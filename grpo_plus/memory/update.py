@@ -55,12 +55,7 @@ class Seams:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One micro-batch of an accumulation window.
-
-    Attributes:
-        inputs: as the loss reads them.
-        rewind: sets the random state and the flags that it started with.
-    """
+    """A micro-batch of an accumulation window; ``rewind`` sets the random state and the flags that it started with."""
 
     inputs: Mapping[str, Any]
     rewind: Undo
@@ -68,12 +63,9 @@ class MicroBatch:
 
 @dataclass
 class Window:
-    """What was accumulated since the last optimizer step.
+    """What was accumulated since the last optimizer step, whose number it has.
 
-    Attributes:
-        number: of the optimizer step.
-        gradients: puts back those from before.
-        done: the micro-batches that went through.
+    ``gradients`` puts back those from before; ``done`` are the micro-batches that went through.
     """
 
     number: int
@@ -82,11 +74,7 @@ class Window:
 
 
 class Update:
-    """Watches the forward and backward passes of a trainer.
-
-    Args:
-        seams: to the trainer.
-    """
+    """Watches the forward and backward passes of a trainer."""
 
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
@@ -99,8 +87,7 @@ class Update:
     def inputs(self, prepare: Callable[[], Any]) -> Any:
         """The micro-batch to run: prepared, or, when one runs again, the same as before.
 
-        Args:
-            prepare: makes it; may draw completions, which must not happen twice.
+        Preparing it may draw completions, which must not happen twice.
         """
         if self._given is not None:
             return dict(self._given.inputs)
@@ -121,8 +108,7 @@ class Update:
     def run(self, step: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Run one micro-batch, again in smaller parts for as long as it does not fit.
 
-        Args:
-            step: prepares its inputs through `inputs`, runs forward and backward.
+        ``step`` prepares its inputs through `inputs`, runs forward and backward.
 
         Raises:
             StepTooLargeError: the parts cannot get smaller.

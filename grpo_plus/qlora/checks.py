@@ -20,23 +20,11 @@ FROZE_BELOW = 1e-5
 class Request:
     """The settings of a run that concern a quantised base.
 
-    Attributes:
-        name: the model's name or folder, for messages.
-        bits: 4 or 8 if bitsandbytes holds or will hold the base, else None.
-        stored_as: how the checkpoint is already quantised, or None.
-        asked: whether the run itself asks for quantisation.
-        adapters: whether there are, or will be, adapters.
-        targets: the modules that adapters are asked for.
-        device: type of device that will be trained on.
-        zero_stage: stage of DeepSpeed ZeRO, or None.
-        sharded: whether FSDP shards the parameters.
-        use_vllm: whether rollouts come from vLLM.
-        vllm_mode: TRL's word for where it runs.
-        adapter: the config of the adapters.
-        unweighable: whether TRL's loss cannot take the correction for vLLM's log-probabilities that is asked for.
-        learning_rate: of the optimizer.
-        double_quantisation: whether the scales of a 4-bit base are quantised too.
-        format: of 4-bit weights.
+    ``bits`` is 4 or 8 if bitsandbytes holds or will hold the base, else None. ``stored_as`` says how the checkpoint is
+    already quantised, if it is; ``asked`` whether the run itself asks for it. ``adapters`` are there or will be, on
+    ``targets``. ``device`` is the type of device that will be trained on, ``zero_stage`` that of DeepSpeed ZeRO, and
+    with ``sharded`` FSDP shards the parameters. ``unweighable`` means that TRL's loss cannot take the correction for
+    vLLM's log-probabilities that is asked for. ``format`` is that of 4-bit weights.
     """
 
     name: str
@@ -58,14 +46,7 @@ class Request:
 
 
 def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any) -> Request:
-    """Gather what `problems` looks at from a trainer's arguments.
-
-    Args:
-        model: a name, a folder or a model.
-        args: the training config.
-        quantization_config: as given to the trainer.
-        peft_config: as given to the trainer.
-    """
+    """Gather what `problems` looks at from a trainer's arguments; the model is a name, a folder or a model."""
     kwargs = args.model_init_kwargs or {}
     asked = asked_bits(quantization_config) or asked_bits(kwargs.get("quantization_config"))
     config = getattr(model, "config", None)

@@ -20,12 +20,7 @@ LEARNING_RATE = 2e-5
 
 @dataclass(frozen=True)
 class Device:
-    """The facts that the defaults depend on.
-
-    Attributes:
-        kind: type of the torch device: ``cuda``, ``cpu``, …
-        bf16: whether it computes in bfloat16 itself, not by emulation.
-    """
+    """The torch device's type, and whether it computes in bfloat16 itself, not by emulation."""
 
     kind: str
     bf16: bool
@@ -61,11 +56,8 @@ def quantised_defaults(
 ) -> list[Default]:
     """The defaults of a run on a 4-bit or 8-bit base; empty for any other.
 
-    Args:
-        values: every option's value, set or not.
-        given: the options that were set, in a file or as a flag: these are never touched.
-        device: what will train.
-        stored: 4 or 8 for a checkpoint that bitsandbytes has quantised already.
+    Options that were ``given``, in a file or as a flag, are never touched. ``stored`` is 4 or 8 for a checkpoint that
+    bitsandbytes has quantised already.
     """
     bits = bits_asked(values) or stored
     if bits is None:
@@ -142,16 +134,10 @@ def _precision_defaults(precision: str, given: Collection[str]) -> list[Default]
 def fill_parser(
     parser: argparse.ArgumentParser, arguments: Sequence[str], from_file: Collection[str], device: Device | None = None
 ) -> list[Default]:
-    """Give a parser the defaults that the run it is about to parse calls for.
+    """Give a parser the defaults that the run it is about to parse calls for, and return them for printing.
 
-    Args:
-        parser: one that knows TRL's options, with a file's values already as its defaults.
-        arguments: the flags it will parse.
-        from_file: names of the options that the file sets.
-        device: what will train; None looks.
-
-    Returns:
-        The defaults that were put in, for printing.
+    The parser knows TRL's options and has the values of a file, whose options ``from_file`` names, as its defaults.
+    Without a device it looks what will train.
     """
     values = vars(parser.parse_known_args(list(arguments))[0])
     flags = {argument.partition("=")[0] for argument in arguments}

@@ -34,12 +34,7 @@ class ExportError(ValueError):
 
 @dataclass(frozen=True)
 class Difference:
-    """How far log-probabilities of the same tokens lie apart, in nats.
-
-    Attributes:
-        mean: over the tokens.
-        largest: of any token.
-    """
+    """How far log-probabilities of the same tokens lie apart, in nats: on average, and at most."""
 
     mean: float
     largest: float
@@ -111,15 +106,8 @@ def copy_adapter(adapter: Path, out: Path) -> None:
 def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype, text: str = SAMPLE) -> Difference:
     """Fold the adapter into its base, loaded in 16 bits, and save the whole model.
 
-    Args:
-        adapter: its folder.
-        base: from `base_of`.
-        out: where the model goes.
-        dtype: of the merged weights.
-        text: scored with the adapter beside the base, and merged.
-
-    Returns:
-        What merging, which rounds to ``dtype``, changed.
+    Returns what merging, which rounds to ``dtype``, changed: ``text`` is scored with the adapter beside the base, and
+    merged. The base is from `base_of`.
     """
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

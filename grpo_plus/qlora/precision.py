@@ -16,12 +16,7 @@ _LOW = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Kept:
-    """The tensors that a model's parameters and buffers held at some time; holds them, copies nothing.
-
-    Attributes:
-        parameters: each parameter and its tensor.
-        buffers: the module, the name and the tensor of each buffer.
-    """
+    """The tensors that a model's parameters and buffers held at some time; holds them, copies nothing."""
 
     parameters: list[tuple[nn.Parameter, torch.Tensor]] = field(default_factory=list)
     buffers: list[tuple[nn.Module, str, torch.Tensor]] = field(default_factory=list)

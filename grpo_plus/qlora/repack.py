@@ -15,11 +15,7 @@ logger = get_logger(__name__)
 
 
 def keep_layout(model: nn.Module) -> int:
-    """Switch the rearrangement off in every 4-bit layer, and take back what has happened already.
-
-    Returns:
-        How many layers had been rearranged.
-    """
+    """Switch the rearrangement off in every 4-bit layer, and take it back where it happened; returns in how many."""
     rearranged = 0
     for layer in linear_4bit(model):
         layer.support_avx512bf16_for_cpu = False  # type: ignore[assignment]  # a flag of bitsandbytes' own

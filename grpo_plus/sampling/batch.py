@@ -9,14 +9,10 @@ import torch
 
 @dataclass
 class Batch:
-    """The rows in flight.
+    """The rows in flight; ``rows`` says which completion each is.
 
-    Attributes:
-        rows: which completion each is.
-        cache: keys and values, padded left.
-        mask: (R, S), 1 where the cache holds a token of the row.
-        seen: (R, S), the tokens; padding repeats one of the row's own.
-        logits: (R, V), of each row's next token.
+    The cache is padded left. The mask, (R, S), is 1 where it holds a token of the row. ``seen``, (R, S), are the
+    tokens; padding repeats one of the row's own. The logits, (R, V), are of each row's next token.
     """
 
     rows: list[int]

@@ -18,14 +18,10 @@ from grpo_plus.sampling.sampler import Sampling, next_tokens, processors
 
 @dataclass
 class Decoded:
-    """Completions, and what they cost.
+    """Completions, each with the token that ended it, and what they cost.
 
-    Attributes:
-        completions: tokens of each, the one that ended it included.
-        row_steps: rows times steps that were run, prefills aside.
-        prefills: prompts that were read.
-        places: rows that were in flight at most; fewer than were asked for once memory has run out.
-        failures: how often it ran out.
+    ``row_steps`` are rows times steps that were run, prefills aside; ``prefills`` prompts that were read. ``places`` is
+    how many rows were in flight at most: fewer than were asked for once memory has run out, ``failures`` times.
     """
 
     completions: list[list[int]] = field(default_factory=list)
@@ -50,19 +46,14 @@ def decode(
     device: Any = None,
     uniform: Callable[[Sequence[int], Sequence[int]], torch.Tensor] | None = None,
 ) -> Decoded:
-    """Complete every prompt.
+    """Complete every prompt; there is one for each completion, and equal ones are read once.
 
     Where memory runs out, all rows in flight are read again with what they hold so far, half as many at once. No row is
     drawn a second time: to discard rows when they grow long would favour short ones.
 
-    Args:
-        model: a causal language model with a plain growing cache that takes positions.
-        prompts: token ids, one entry for each completion; equal ones are read once.
-        sampling: how tokens are chosen.
-        most_rows: how many rows may be in flight; None for all.
-        device: where the model's inputs go.
-        uniform: gives, for rows and their next places, the numbers in [0, 1) that pick their tokens, so that a row's
-            draw does not depend on the others; None draws from torch's own generator.
+    The model needs a plain growing cache and must take positions. At most ``most_rows`` rows are in flight; None for
+    all. ``uniform`` gives, for rows and their next places, the numbers in [0, 1) that pick their tokens, so that a
+    row's draw does not depend on the others; None draws from torch's own generator.
     """
     result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
     chain = processors(sampling)

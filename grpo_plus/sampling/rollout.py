@@ -34,12 +34,8 @@ SHARE = 0.7
 class Rollout:
     """Makes a model's ``generate`` leaner for the length of a block.
 
-    Args:
-        most_rows: rows in flight, at most; None for what the memory allows.
-        report: is told what each generation cost.
-
-    Attributes:
-        stock: why the model's own ``generate`` drew last, in words; None where it did not.
+    At most ``most_rows`` rows are in flight; None for what the memory allows. ``report`` is told what each generation
+    cost. ``stock`` says why the model's own ``generate`` drew last; None where it did not.
     """
 
     def __init__(self, most_rows: int | None, report: Callable[[Decoded], None]) -> None:
@@ -55,10 +51,9 @@ class Rollout:
 
     @contextmanager
     def applied(self, model: Any) -> Iterator[None]:
-        """Inside the block ``model.generate`` decodes here; what is not known to be equal goes to its own method.
+        """Inside the block the unwrapped model's ``generate`` decodes here.
 
-        Args:
-            model: the unwrapped model that generates.
+        What is not known to be equal goes to its own method.
         """
         reason = refusal(model)
         if reason is not None:

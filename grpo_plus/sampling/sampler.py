@@ -39,18 +39,11 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, and when a row ends.
+    """How tokens are chosen, and when a row ends: at one of ``stops``, or after ``most`` tokens; then comes ``pad``.
 
-    Attributes:
-        stops: tokens that end a row.
-        most: tokens of a completion, at most.
-        pad: what fills a row after its end.
-        draw: whether tokens are drawn or the most probable one is taken.
-        temperature: divides the logits.
-        top_k: how many of the most probable tokens remain; 0 for all.
-        top_p: share of the probability that must remain.
-        min_p: least probability, as a share of the greatest; None for none.
-        repetition_penalty: how much less likely tokens become that the row has held; 1 for not at all.
+    Without ``draw`` the most probable token is taken. ``top_k`` is 0 for all tokens. ``top_p`` is the share of the
+    probability that must remain, and ``min_p`` the least one as a share of the greatest, None for none. A repetition
+    penalty of 1 is none.
     """
 
     stops: tuple[int, ...]
@@ -65,11 +58,9 @@ class Sampling:
 
 
 def read_sampling(config: Any, defaults: Any) -> Sampling | str:
-    """The sampling that a generation config asks for; or the option that is unknown here, in words.
+    """The sampling that a config given to ``generate`` asks for; or the option that is unknown here, in words.
 
-    Args:
-        config: as given to ``generate``.
-        defaults: the model's own, which fill in what ``config`` leaves at None.
+    The model's own ``defaults`` fill in what it leaves at None.
     """
     values = dict(defaults.to_dict()) if defaults is not None else {}
     values |= {name: value for name, value in config.to_dict().items() if value is not None}
@@ -134,12 +125,9 @@ def next_tokens(
 ) -> torch.Tensor:
     """One token for each row.
 
-    Args:
-        chain: from `processors`.
-        sampling: the settings.
-        seen_RS: what each row has held so far; padding must repeat a token of the row.
-        logits_RV: of the next token, float32.
-        uniform_R: numbers in [0, 1) that pick the tokens; None draws from torch's own generator.
+    ``chain`` is from `processors`. ``seen_RS`` is what each row has held so far; padding must repeat a token of the
+    row. The logits are float32. ``uniform_R`` are numbers in [0, 1) that pick the tokens; None draws from torch's own
+    generator.
     """
     scores_RV: torch.Tensor = chain(seen_RS, logits_RV)
     if not sampling.draw:

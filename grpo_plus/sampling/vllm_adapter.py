@@ -61,12 +61,7 @@ def adapter_problems(config: Any) -> list[str]:
 
 
 def check_server(client: Client, name: str, rank: int | None) -> None:
-    """Wait for the server, and see that it serves this base and takes adapters.
-
-    Args:
-        client: of the server.
-        name: of the model that is trained.
-        rank: of its adapter, for the advice.
+    """Wait for the server, and see that it serves this base and takes adapters; the rank is for the advice.
 
     Raises:
         ServerError: it does not; the message holds the command that starts one that does.
@@ -111,15 +106,10 @@ def _same(name: str, other: str) -> bool:
 
 
 class AdapterServer:
-    """Stands where TRL's trainer keeps its own vLLM client.
+    """Stands where TRL's trainer keeps its own vLLM client; `check_server` comes first.
 
-    Args:
-        client: of a server that was checked.
-        model: gives the unwrapped model with its adapter.
-        accelerator: of the trainer.
-        folder: a folder that the server sees, for the adapter.
-        sampling: parameters of a completion request.
-        name: of the base, for messages.
+    ``model`` gives the unwrapped model with its adapter, which is saved in a ``folder`` that the server sees.
+    ``sampling`` has the parameters of a completion request, ``name`` is that of the base, for messages.
     """
 
     def __init__(

@@ -28,14 +28,11 @@ class ServerError(RedactedError, RuntimeError):
 
 
 class Client:
-    """Talks to one server.
+    """Talks to one server, at a url like ``http://localhost:8000``.
 
-    Args:
-        url: where it listens, like ``http://localhost:8000``.
-        patience: seconds to wait for a server that is still starting.
-        timeout: seconds that one request may take, to the last byte of its answer.
-
-    The key in ``VLLM_API_KEY`` goes to this address only: redirects are not followed.
+    ``patience`` is how many seconds to wait for a server that is still starting, ``timeout`` how many one request may
+    take, to the last byte of its answer. The key in ``VLLM_API_KEY`` goes to this address only: redirects are not
+    followed.
     """
 
     def __init__(self, url: str, *, patience: float, timeout: float = 1800.0) -> None:

@@ -33,16 +33,8 @@ StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 class Advantages(Hook):
     """Replaces TRL's advantages by those of the recipe's estimator; without one only unusable rewards are replaced.
 
-    Args:
-        recipe: of the run.
-        verification: its verifiers.
-        step_scorer: gives step scores in place of the verifiers.
-        loss: the objective at work, which may take a KL term from the rewards.
-
-    Attributes:
-        estimator: the estimator that runs and its keywords; None leaves TRL's own.
-        rewards_NK: all ranks' rewards of the present batch, as they are trained with.
-        steps: the `StepScores` of the present batch, where the estimator reads any.
+    A step scorer's scores take the place of the verifiers'. The loss may take a KL term from the rewards, which are
+    those of all ranks.
     """
 
     def __init__(

@@ -24,12 +24,7 @@ class StepClock(Hook):
     def __init__(
         self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Start at zero.
-
-        Args:
-            report: takes a metric's name and seconds, at the end of every optimizer step; None logs them.
-            clock: seconds that only ever grow.
-        """
+        """Start at zero; ``report`` takes a metric's name and seconds after every optimizer step, None logs them."""
         self._report = report or (lambda name, seconds: _trl.log_training(self.host, {name: seconds}))
         self._clock = clock
         self._open: list[str] = []
@@ -38,12 +33,7 @@ class StepClock(Hook):
 
     @contextmanager
     def part(self, name: str, *, counts: bool = True) -> Iterator[None]:
-        """Count the time inside the block for a part.
-
-        Args:
-            name: one of ``PARTS``.
-            counts: False leaves the clock alone: evaluation is no part of a step.
-        """
+        """Count the time inside the block for one of ``PARTS``; without ``counts`` do not, as in evaluation."""
         if not counts:
             yield
             return

@@ -11,12 +11,8 @@ from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
 class KLCoefficient:
     """The coefficient of the KL term under its schedule.
 
-    An adaptive one follows the KL measured over each optimizer step, all ranks together.
-
-    Args:
-        beta: where it starts.
-        schedule: how it moves.
-        total: sums a tensor over the ranks.
+    An adaptive one follows the KL measured over each optimizer step, all ranks together: ``total`` sums a tensor over
+    them.
     """
 
     def __init__(self, beta: float, schedule: Schedule, total: Callable[[Tensor], Tensor]) -> None:

@@ -14,14 +14,7 @@ from grpo_plus.training.hooks import Hook, Prepare
 
 
 class UpdateEngine(Hook):
-    """Runs the log-probability passes of a trainer through the engine.
-
-    Args:
-        recipe: of the run.
-
-    Attributes:
-        engine: the engine, once the trainer is loaded.
-    """
+    """Runs the log-probability passes of a trainer through the engine, which is there once the trainer is loaded."""
 
     engine: Engine
 

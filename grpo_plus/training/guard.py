@@ -30,13 +30,8 @@ logger = get_logger(__name__)
 class Guard(Hook):
     """Keeps adapters on a base that bitsandbytes holds as they should be. For any other base it does nothing at all.
 
-    Args:
-        capacity: memory of the card in bytes; None asks the card, if there is one.
-
-    Attributes:
-        active: the base is, or will be, quantised by bitsandbytes.
-        client: of the vLLM server that will be handed the adapter, where one is asked for.
-        server: stands where TRL keeps its own vLLM client, where one is asked for.
+    ``capacity`` is the card's memory in bytes; None asks the card, if there is one. Where a vLLM server is to be handed
+    the adapter, ``server`` stands where TRL keeps its own vLLM client.
     """
 
     def __init__(self, capacity: float | None = None) -> None:

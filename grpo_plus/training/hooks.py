@@ -23,15 +23,9 @@ Prepare = Callable[[], Any]
 
 @dataclass
 class Setup:
-    """Arguments of a trainer before anything loads; hooks may change them.
+    """Arguments of a trainer before anything loads, as given to it; hooks may change them.
 
-    Attributes:
-        model: as given to the trainer, and so are the rest.
-        reward_funcs: reward functions; the verifiers join them.
-        args: the training config.
-        train_dataset: training rows.
-        eval_dataset: evaluation rows.
-        further: all other arguments of TRL's trainer, by name.
+    The verifiers join ``reward_funcs``. ``further`` has all other arguments of TRL's trainer, by name.
     """
 
     model: Any
@@ -44,14 +38,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Completions:
-    """One rank's part of a generation batch.
-
-    Attributes:
-        rows: of the dataset, one for each completion.
-        prompts: one for each completion.
-        texts: the completions as reward functions see them.
-        ids: the completions as sampled.
-    """
+    """One rank's part of a generation batch: texts as reward functions see them, ids as sampled."""
 
     rows: Sequence[Mapping[str, Any]]
     prompts: Sequence[Any]

@@ -23,13 +23,8 @@ class InnerIterations(Hook):
 
     A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
-    Args:
-        share: stop when at least this share of the pulled tokens has settled; None never stops.
-
-    Attributes:
-        steps: micro-batches in one iteration.
-        iterations: iterations in a block.
-        passed: optimizer steps that were skipped so far; checkpoints keep it.
+    ``share`` of the pulled tokens must have settled; None never stops. ``passed`` counts the optimizer steps skipped so
+    far, and checkpoints keep it.
     """
 
     name = "inner_iterations"

@@ -24,10 +24,8 @@ class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
 class Interruption(TrainerCallback):
     """Saves a checkpoint at the end of the step after the first signal.
 
-    Args:
-        stopped: called when training has stopped because of a signal.
-        before_exit: called before a second signal ends the process, such as to restore the terminal.
-        leads: true for the process that prints.
+    ``stopped`` is called when training has stopped because of a signal, ``before_exit`` before a second signal ends the
+    process, such as to restore the terminal. The process that ``leads`` prints.
     """
 
     def __init__(

@@ -48,11 +48,8 @@ class LiveVerifier:
     ) -> None:
         """Wrap a verifier.
 
-        Args:
-            verifier: the verifier.
-            weight: its weight in the sum of rewards; None leaves it to ``reward_weights``.
-            only: dataset column that must name this verifier for a row to be checked by it.
-            aggregate: how the score of a verdict with steps is made from theirs; None leaves the verifier's own.
+        Without a weight ``reward_weights`` has it; without an aggregate the verifier's own makes the score of a verdict
+        with steps from theirs. A row is checked only if its dataset column ``only``, where given, names this verifier.
 
         ``largest`` is the largest score that it may give; the weights of all rewards decide (`Verification.weigh`).
         """

@@ -29,12 +29,7 @@ from grpo_plus.training.reward_table import group_ids
 
 
 class ObjectiveLoss(Hook):
-    """An objective at work, with the coefficients that move during training.
-
-    Args:
-        objective: the objective.
-        inner: the inner iterations on a generation batch.
-    """
+    """An objective at work, with the coefficients that move during training."""
 
     name = "objective"
 

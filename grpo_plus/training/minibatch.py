@@ -144,11 +144,7 @@ def reduce_metrics(
 ) -> dict[str, float]:
     """One number a metric over all ranks; NaN, which logging leaves out, where nothing was there to be counted.
 
-    Args:
-        metrics: the metrics of one micro-batch, the same ones on every rank.
-        mask: its trained tokens.
-        total: sums a tensor over the ranks.
-        gather: collects a tensor from the ranks.
+    Every rank must have the same metrics. ``total`` sums a tensor over the ranks, ``gather`` collects it from them.
     """
     means = {name: metric for name, metric in metrics.items() if metric.how == "mean"}
     ends = {name: metric for name, metric in metrics.items() if metric.how != "mean"}

@@ -49,10 +49,8 @@ def adapter_problems(model: Any, args: Any, *, sharded: bool) -> list[str]:
 class AdapterReference(Hook):
     """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
-    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there.
-
-    Attributes:
-        refreshed: the optimizer step after which the reference was last made equal to the policy.
+    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. ``refreshed`` is
+    the optimizer step after which it was last made equal to the policy.
     """
 
     name = "reference"

@@ -23,14 +23,9 @@ _AT_ONCE = "A reward model reads all completions of a generation batch at once: 
 
 
 class Retry(Hook):
-    """Stands between a trainer and its passes.
+    """Stands between a trainer and its passes, and counts how often any ran again.
 
-    Args:
-        engine: bounds the passes of an update.
-        hooks: all hooks of the run, which say what a pass changes.
-
-    Attributes:
-        count: how often anything ran again since the trainer was made.
+    The engine bounds the passes of an update; the hooks of the run say what a pass changes.
     """
 
     def __init__(self, engine: UpdateEngine, hooks: Hooks) -> None:
@@ -71,18 +66,7 @@ class Retry(Hook):
         compute_entropy: bool = False,
         **further: Any,
     ) -> Any:
-        """TRL's ``_get_per_token_logps_and_entropies``; without gradient, in as many parts as it takes.
-
-        Args:
-            score: what to call.
-            model: this and the rest as TRL passes them.
-            input_ids: (B, S).
-            attention_mask: (B, S).
-            logits_to_keep: completion columns.
-            batch_size: rows of one pass; None for all.
-            compute_entropy: whether entropies are asked for.
-            **further: anything else.
-        """
+        """``score``, TRL's ``_get_per_token_logps_and_entropies``; without gradient, in as many parts as it takes."""
 
         def scores(rows: int | None) -> Any:
             return score(
@@ -112,9 +96,8 @@ class Retry(Hook):
     def ending(self, where: str, reason: Callable[[], str]) -> Iterator[None]:
         """Context of work that cannot run in smaller parts: its out-of-memory error says where, why and what to change.
 
-        Args:
-            where: ends the sentence "out of memory while …".
-            reason: why there are no smaller parts, and how there would be; a sentence.
+        ``where`` ends the sentence "out of memory while …"; ``reason`` is a sentence on why there are no smaller parts,
+        and how there would be.
         """
         try:
             yield
@@ -140,12 +123,7 @@ class Retry(Hook):
             raise StepTooLargeError(f"out of memory {where}: {first_line(error)}. {advice}") from error
 
     def note(self, lists: MutableMapping[str, list[float]], failures: int) -> None:
-        """Count passes that ran again.
-
-        Args:
-            lists: TRL's metric lists, whose means are logged.
-            failures: how often.
-        """
+        """Count passes that ran again in TRL's metric lists, whose means are logged."""
         self.count += failures
         lists[RETRIES] = [sum(lists.get(RETRIES, [])) + failures]  # one value, so that the mean is the sum
 

@@ -20,9 +20,7 @@ logger = get_logger(__name__)
 class Rollouts(Hook):
     """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
 
-    Args:
-        recipe: of the run.
-        retry: counts rows that were drawn again, and words the end of a run.
+    ``retry`` counts rows that were drawn again, and words the end of a run.
     """
 
     def __init__(self, recipe: Recipe, retry: Retry) -> None:

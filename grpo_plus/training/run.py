@@ -12,11 +12,7 @@ from grpo_plus.training.verification import Verification
 class Run(Host, Protocol):
     """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
 
-    Attributes:
-        card_facts: rows of the model card that only the caller knows, by name.
-        guard: keeps adapters on a quantised base as they should be.
-        recipe: the parts of the run.
-        verification: the verifiers.
+    ``card_facts`` are rows of the model card that only the caller knows, by name.
     """
 
     card_facts: dict[str, Any]

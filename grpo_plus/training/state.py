@@ -19,12 +19,7 @@ class StateError(ConfigError):
 
 
 def save(hooks: Sequence[Hook], folder: Path, *, write: bool) -> None:
-    """Save the state of all hooks. Every rank takes part.
-
-    Args:
-        hooks: of the run.
-        folder: of the checkpoint.
-        write: this rank writes the file.
+    """Save the state of all hooks in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
 
     Raises:
         StateError: a state holds something else than JSON values, or two hooks have one name.
@@ -61,13 +56,7 @@ def _check_keys(value: Any) -> None:
 
 
 def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) -> None:
-    """Load the state of all hooks from a checkpoint.
-
-    Args:
-        hooks: of the run.
-        checkpoint: its folder.
-        rank: of this process.
-        processes: of the run.
+    """Load the state of all hooks from a checkpoint's folder.
 
     Raises:
         StateError: names the checkpoint and every part of it that does not fit.

@@ -31,12 +31,10 @@ class StepsSeen:
 def steps_seen(
     verdicts: Sequence[Verdict], completion_ids: Sequence[Sequence[int]], length: Callable[[Sequence[int]], int]
 ) -> StepsSeen:
-    """Evidence of steps in a verifier's verdicts.
+    """Evidence of steps in a verifier's verdicts, one for each completion.
 
-    Args:
-        verdicts: one for each completion.
-        completion_ids: as sampled.
-        length: the number of characters of sampled ids; asked only where no scored step starts at the first one.
+    ``length`` gives the number of characters of sampled ids; it is asked only where no scored step starts at the first
+    one.
     """
     rows = list(zip(verdicts, completion_ids, strict=False))
     giving = [_teaches(verdict, ids, length) for verdict, ids in rows]
@@ -66,9 +64,8 @@ def _shown(verdict: Verdict) -> str:
 class StepSource:
     """The source of the steps, batch by batch; every rank sees the same batches, so that all decide alike.
 
-    Attributes:
-        named: label of the verifier that ``steps_from`` names; None: whichever gives steps.
-        givers: label of every verifier to whether it gives steps; None where only running it can tell.
+    ``named`` is the label of the verifier that ``steps_from`` names; None: whichever gives steps. ``givers`` has for
+    every verifier's label whether it gives steps; None where only running it can tell.
     """
 
     named: str | None
@@ -81,11 +78,9 @@ class StepSource:
         self._giving |= {label for label, gives in self.givers.items() if gives}
 
     def labels(self, ranks: Sequence[Mapping[str, StepsSeen]], *, training: bool) -> list[str]:
-        """The one verifier to read steps from after a batch; empty while none is known.
+        """The one verifier to read steps from, given what every rank's verdicts show; empty while none is known.
 
-        Args:
-            ranks: what every rank's verdicts show.
-            training: whether the batch is trained on; what an evaluation lacks is held against nobody.
+        What an evaluation lacks is held against nobody.
 
         Raises:
             ValueError: several verifiers give steps and none was named, or steps are needed and nothing gives any.

@@ -42,9 +42,7 @@ def token_ends(ids: Sequence[int], decode: Decode) -> list[int]:
     every window is held against the whole text: where the text of a token depends on more of its neighbours (runs of
     bytes that turn out to be no character), the window grows.
 
-    Args:
-        ids: the sampled ids, never re-tokenised text.
-        decode: ids to text, special tokens included.
+    The ids are the sampled ones, never re-tokenised text; ``decode`` must keep special tokens.
     """
     whole = decode(ids)
     ends: list[int] = []
@@ -80,10 +78,8 @@ def _common(text: str, whole: str, at: int) -> int:
 def scorer_steps(given: Any, count: int, *, first: int = 0) -> tuple[list[list[tuple[int, int, float]]], list[str]]:
     """The result of a step scorer as plain triples, and its problems.
 
-    Args:
-        given: for each completion its steps as (first token, one past the last, score).
-        count: of completions.
-        first: number of the first completion among those of all ranks.
+    It gives for each of ``count`` completions its steps as (first token, one past the last, score). ``first`` is the
+    number of the first completion among those of all ranks.
     """
     try:
         rows = list(given)

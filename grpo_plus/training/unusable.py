@@ -19,11 +19,7 @@ Steps = list[list[tuple[int, int, float]]]
 
 
 class Unusable:
-    """Replaces unusable scores by 0, counts them and warns once for each source.
-
-    Args:
-        main: whether this process is the one that warns.
-    """
+    """Replaces unusable scores by 0, counts them and warns once for each source, in the main process."""
 
     def __init__(self, *, main: bool) -> None:
         self._main = main

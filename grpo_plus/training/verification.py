@@ -37,14 +37,10 @@ class Verification(Hook):
         rows_may_grow: bool = False,
         recipe: Recipe | None = None,
     ) -> None:
-        """Hold the verifiers.
+        """Hold the verifiers, in the order of the config; those for evaluation reward nothing.
 
-        Args:
-            live: the verifiers, in the order of the config.
-            column: dataset column that names the verifier of each row.
-            evaluation: verifiers that only look at evaluations, and reward nothing.
-            rows_may_grow: an environment or rollout function may add columns, so that none can be called missing.
-            recipe: of the run; None for verifiers without one.
+        ``column`` is the dataset column that names the verifier of each row. With ``rows_may_grow`` an environment or
+        rollout function may add columns, so that none can be called missing. Verifiers may be without a recipe.
         """
         self.live = tuple(live)
         self.evaluation = tuple(evaluation)
@@ -164,8 +160,7 @@ class Verification(Hook):
     def needed(self, *, training: bool = True) -> dict[str, list[str]]:
         """Dataset columns that must be there, each with the labels that need it.
 
-        Args:
-            training: of a training set; an evaluation set also needs those of the verifiers that evaluate only.
+        An evaluation set, not ``training``, also needs those of the verifiers that evaluate only.
         """
         needed: dict[str, list[str]] = {}
         for live in self.at_work(training=training):
@@ -181,12 +176,7 @@ class Verification(Hook):
         return self.live if training else (*self.live, *self.evaluation)
 
     def dataset_problems(self, train: Any, evaluation: Any) -> list[str]:
-        """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody.
-
-        Args:
-            train: training dataset or None.
-            evaluation: evaluation dataset, mapping of them, or None.
-        """
+        """Columns that verifiers need and a dataset lacks, and rows that are routed to nobody."""
         if not (self.live or self.evaluation):
             return []
         sets = {"train_dataset": train}
@@ -326,12 +316,7 @@ class Verification(Hook):
     def steps(
         self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any
     ) -> list[list[tuple[int, int, float]]]:
-        """Step scores on token spans, from the one verifier of those labels.
-
-        Args:
-            labels: of the verifier that gives the steps; empty where none has given any yet.
-            completion_ids: as sampled.
-            tokenizer: decodes them.
+        """Step scores on token spans, from the one verifier of those labels; no label while none has given any.
 
         A completion that the verifier was too late on, or broke on, is one step with the verdict's score: otherwise
         stopping the verifier would be a way out of bad steps.
