@@ -105,7 +105,7 @@ def test_addresses_and_headers_do_not_reach_the_log(caplog):
 
 
 def test_requests_of_others_stay_in_the_log(caplog):
-    with caplog.at_level(logging.INFO), answering(b"") as (url, _):
+    with caplog.at_level(logging.INFO, logger="httpx"), answering(b"") as (url, _):
         get(url)
         httpx.get(url, trust_env=False)
     assert [record.name for record in caplog.records] == ["httpx"]
