@@ -97,7 +97,9 @@ def test_a_server_that_asks_to_wait_until_an_impossible_date_is_not_waited_for()
 
 
 def test_addresses_and_headers_do_not_reach_the_log(caplog):
-    with caplog.at_level(logging.DEBUG), answering(b"", [("Set-Cookie", "a=cookie")]) as (url, _):
+    for name in ("httpx", "httpcore"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    with answering(b"", [("Set-Cookie", "a=cookie")]) as (url, _):
         get(f"{url}private", {"Authorization": "Bearer key"})
         with pytest.raises(OSError, match="characters"):
             get(url, {"Authorization": "Bearer se\ncret"})
