@@ -298,7 +298,7 @@ def places(table):
     return ((totals[:, None] - totals).sign() * rivals).nan_to_num().sum(dim=1)
 
 
-@pytest.mark.sample(52)
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         mean_of_rewards,

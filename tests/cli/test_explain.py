@@ -64,7 +64,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", ESTIMATORS, ids=str)
 @pytest.mark.parametrize("several", [False, True], ids=["one reward", "several"])
 def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, folder, chosen, several):
@@ -290,6 +290,7 @@ def test_eval_verifiers_without_an_evaluation_are_refused_before_training(cli, c
         assert "eval_verifiers are set, but eval_strategy is 'no'" in err
 
 
+@pytest.mark.slow
 def test_explain_says_how_this_machine_holds_programs(cli, config):
     from grpo_verifiers.code import probe
 

@@ -41,7 +41,7 @@ def shown_alone(err, expected, file="mine.py"):
     assert not [frame for frame in frames if "/grpo_plus/" in frame or "/grpo_verifiers/" in frame or "/trl/" in frame]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS_OF_CALLS)
 @pytest.mark.parametrize("kind", CALLED)
 def test_a_part_that_ends_its_call_ends_the_run_with_its_own_traceback(cli, config, folder, kind, end):

@@ -24,6 +24,7 @@ def read(path, *flags):
     return parse("grpo-plus train", [str(path), *CPU, *flags])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_config_can_be_read(name, monkeypatch):
     monkeypatch.chdir(ROOT)

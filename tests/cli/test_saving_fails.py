@@ -87,6 +87,7 @@ def test_a_model_that_cannot_be_saved_at_the_end_is_called_lost(run_filling, dis
     assert "save_strategy: steps" in err
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_last_step_holds_the_model(run_filling, disk):
     out = disk / "run"
     act = FILL.format(path=str(disk / "other"), left=420_000)  # a checkpoint fits, the model beside it does not

@@ -175,7 +175,7 @@ class NamedClient(NamedTuple):
 
 
 class TestNames:
-    @pytest.mark.sample(31)
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", NAMES)
     def test_what_stands_under_the_name_of_a_secret_is_hidden(self, name):
         assert redact({name: "S3CR3T"}) == {name: HIDDEN}
@@ -184,7 +184,7 @@ class TestNames:
         assert "S3CR3T" not in redact_text(json.dumps({name: "S3CR3T"}))
         assert "S3CR3T" not in str(redact([f"--{name.lstrip('-')}", "S3CR3T"]))
 
-    @pytest.mark.sample(32)
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", HARMLESS.split())
     def test_what_stands_under_others_stays(self, name):
         for value in ("some text", 5, 0.5, ["a", "b"], None, True, {"x": "y"}):
@@ -237,6 +237,7 @@ class TestNames:
 
 
 class TestTexts:
+    @pytest.mark.slow
     @pytest.mark.parametrize("token", TOKENS, ids=lambda token: token[:12])
     def test_what_looks_like_a_secret_is_hidden_wherever_it_stands(self, token):
         for value in (

@@ -473,6 +473,7 @@ def test_a_full_disk_ends_all_runs_and_says_so(fake, folder, monkeypatch):
         pass  # nobody holds it any more
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_gone_ends_nothing(fake, folder):
     """The sweep was started with nohup, or its pipe was closed: it goes on, and signals that were ignored stay so."""
     from grpo_plus.sweep.show import Line
@@ -498,6 +499,7 @@ def test_a_terminal_that_is_gone_ends_nothing(fake, folder):
     assert pressed
 
 
+@pytest.mark.slow
 def test_secrets_and_markup_in_a_config(fake, folder, capsys):
     from grpo_plus.sweep.show import console, plan_table
 

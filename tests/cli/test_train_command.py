@@ -47,7 +47,7 @@ def test_two_steps_with_one_completion_a_prompt(cli, config, name):
     assert all(row["advantages/dead_group_fraction"] < 1 for row in rows)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
     more = {"reward_funcs": ["./rewards.py:digits", "./rewards.py:by_answer"]}
@@ -86,6 +86,7 @@ def test_an_estimator_of_ones_own_by_decorator_and_by_reference(cli, config, fol
     assert found[0][0] == pytest.approx(2 * logs(plain)[0]["advantages/abs_mean"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_an_objective_and_an_estimator_by_flags(cli, config):
     code, out, err = cli(
         "train",
@@ -132,7 +133,7 @@ def test_rewards_by_the_hosts_names_and_dotted_paths(cli, config, folder, monkey
     assert {"rewards/think_format_reward/mean", "rewards/one/mean"} <= set(logs(out)[0])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "saved", "folder"])
 def test_data_in_every_form(cli, config, folder, kind):
     from datasets import Dataset

@@ -15,7 +15,7 @@ ARCHITECTURES = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(bench, architecture):
     config = dict(ARCHITECTURES[architecture])

@@ -208,7 +208,7 @@ PASSES = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_that_does_not_fit_changes_nothing_of_the_run(make, name, kind):
@@ -392,7 +392,7 @@ class TestEndings:
         assert isinstance(caught.value, torch.OutOfMemoryError)  # whoever catches PyTorch's own catches it
         return str(caught.value)
 
-    @pytest.mark.sample(1)
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_optimizers_step(self, make, kind):
         run = make(kind, optim="adamw_torch")

@@ -168,7 +168,7 @@ def forward(policy, reference):
     return (reference.exp() * (reference - policy)).sum(-1)
 
 
-@pytest.mark.sample(10)
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("name", ["grpo", "dapo", "sequence_grpo", "gspo_token", "reinforce"])
 def test_over_several_tokens_the_loss_holds_each_token_and_the_reward_the_completion(name, length):

@@ -63,7 +63,7 @@ def test_gradient_on_policy_is_advantage_plus_the_kl_pull():
     assert -batch.logps.grad.item() == pytest.approx(0.7 + 0.1 * (0.45 / 0.3 - 1), abs=1e-12)
 
 
-@pytest.mark.sample(12)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "estimator"),
     [

@@ -39,7 +39,7 @@ def assert_same(found, expected):
         assert (one - other).norm() <= 1e-6 * other.norm()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", compositions())
 def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_path, split_runs):
     assert set(compositions()) == set(split_runs.COMPOSITIONS)
@@ -58,7 +58,7 @@ DEPEND = {
 DO_NOT = {name: {**OWN, "loss_type": name} for name in ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*DEPEND, *DO_NOT])
 def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_model, tmp_path, split_runs):
     settings = (DEPEND | DO_NOT)[case]

@@ -86,6 +86,7 @@ def watch(seen):
     return Watch()
 
 
+@pytest.mark.slow
 def test_target_moves_probabilities_to_their_targets_and_stops_there(build):
     seen = []
     trainer = build(
@@ -134,7 +135,7 @@ def test_target_moves_probabilities_to_their_targets_and_stops_there(build):
 SPLITS = [(1, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 4), (1, 2, 4), (1, 4, 2), (1, 3, 2), (1, 2, 3), (2, 1, 1), (3, 1, 2)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize("split", SPLITS)
 def test_targets_are_refused_just_where_their_exponents_change_nothing(build, split, by_length, monkeypatch):

@@ -16,6 +16,7 @@ def modules_with_examples():
                 yield ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(modules_with_examples()))
 def test_examples_of_docstrings_give_what_they_show(name):
     found = doctest.testmod(importlib.import_module(name))

@@ -54,6 +54,7 @@ def imported_rooms(path):
             yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("grpo_plus."))
 
 
+@pytest.mark.slow
 def test_the_arrow_of_the_page_is_that_of_the_imports():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     arrow = re.search(r"```\n(grpo_verifiers →.*?)```", text, re.DOTALL).group(1)

@@ -90,6 +90,7 @@ def floors_of(rooms):
     return floors
 
 
+@pytest.mark.slow
 def test_imports_are_read_at_every_depth_and_level():
     tree = ast.parse(
         "from grpo_plus import _trl\n"

@@ -121,6 +121,7 @@ class TestPrecision:
             assert torch.equal(after[name], value), name
             assert torch.equal(after[name.replace(".default.", ".ref.")], value), name
 
+    @pytest.mark.slow
     def test_resumed_adapters_and_optimizer_are_float32_and_exact(self, folder, tmp_path):
         args = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant"}
         whole = trainer(folder, config(tmp_path, **args))

@@ -103,6 +103,7 @@ GAP = "sampling/sampling_logp_difference/max"
 
 
 class TestTraining:
+    @pytest.mark.slow
     def test_each_step_draws_from_the_weights_of_that_step(self, folder, tmp_path, state, url):
         run = trainer(folder, config(tmp_path, url))
         before = {n: p.detach().clone() for n, p in run.model.named_parameters() if p.requires_grad}
@@ -192,6 +193,7 @@ class TestServer:
         assert f"serves Qwen/Qwen3-8B, but {folder} is trained" in text
         assert f"--served-model-name {folder}" in text
 
+    @pytest.mark.slow
     def test_no_permission_to_load_adapters(self, folder, tmp_path, state, url):
         state.updating = False
         text = self.refusal(folder, config(tmp_path, url), r=32)
@@ -359,6 +361,7 @@ class TestHostileServers:
                 Client(url, patience=1).models()
         assert asked == []
 
+    @pytest.mark.slow
     def test_an_answer_that_trickles_ends_at_the_deadline(self):
         sent = []
 
@@ -374,6 +377,7 @@ class TestHostileServers:
             Client(url, patience=1, timeout=0.5).models()
         assert len(sent) < 300
 
+    @pytest.mark.slow
     def test_an_endless_answer_is_left_after_what_was_asked_for(self):
         sent = []
 
@@ -390,7 +394,7 @@ class TestHostileServers:
             Client(url, patience=1).complete(wanted)
         assert len(sent) < 100
 
-    @pytest.mark.sample(1)
+    @pytest.mark.slow
     @pytest.mark.parametrize("body", [
         b'{"a":' * 100_000, b"[" * 100_000, b'{"choices": [1]}', b'{"choices": {"0": 1}}', b'{"choices": [{"index": "x"}]}', b'{"choices": [{"index": 1e999}]}', b'{"choices": null}',
         b'{"choices": [{"token_ids": "ab", "logprobs": {"token_logprobs": [0, 0]}}]}', b'{"choices": [{"token_ids": [1.5], "logprobs": {"token_logprobs": [0]}}]}',
@@ -408,6 +412,7 @@ class TestHostileServers:
             with pytest.raises(ServerError, match=url):
                 server._complete([[1, 2]])
 
+    @pytest.mark.slow
     def test_a_key_that_a_server_repeats_is_not_shown(self, monkeypatch):
         monkeypatch.setenv("VLLM_API_KEY", "zq7Xw2Lk9Pm4Rt")
 

@@ -201,6 +201,7 @@ class TestPlanted:
         assert victim.read_text() == "mine\n"
 
 
+@pytest.mark.slow
 def test_every_writer_of_the_package_goes_through_these_two():
     """Calls that create or truncate files under a name of our choosing."""
     allowed = {

@@ -112,7 +112,7 @@ def test_parts_versions_and_config_are_resolved_and_hold_no_secret(build, tmp_pa
     assert (tmp_path / "out" / "report.html").exists(), "at the end, unless report_steps says never"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "records"), [({}, False), ({"record": True}, True), ({"advantage": "sign", "record": False}, False)]
 )
@@ -319,6 +319,7 @@ def test_a_sweep_marks_its_runs(build, tmp_path):
     assert run.info["sweep"]["seed"] == 3
 
 
+@pytest.mark.slow
 def test_metrics_that_are_no_numbers_are_left_out_of_series(build, tmp_path):
     def never(completions, **_):
         return [None] * len(completions)

@@ -206,6 +206,7 @@ def test_a_function_beside_verifiers_is_part_of_the_shown_reward(look, made_run,
     assert all(text.endswith("length 0.500") for text in shown)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_resumed_run_says_what_it_counts(look, made_run):
     page = look(write_report([made_run(resumed_from=4)]))
     assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")
@@ -246,7 +247,7 @@ def test_steps_are_reached_by_slider_keys_and_buttons(look, made_run):
     )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["completion", "prompt", "reason", "verifier", "name"])
 def test_hostile_text_stays_text(look, made_run, add_group, place):
     text = "".join(ATTACKS)
@@ -326,7 +327,7 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(look, made_run):
     assert page.errors() == []
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 390, 768, 2400])
 def test_no_width_scrolls_sideways(look, made_run, add_group, width):
     run = made_run(steps=6, per_token=True)
@@ -342,6 +343,7 @@ def test_no_width_scrolls_sideways(look, made_run, add_group, width):
     assert wide == []
 
 
+@pytest.mark.slow
 def test_several_runs_are_compared(look, made_run):
     folders = [made_run(f"{variant}{seed}", seed=seed) for variant in ("sign", "rloo") for seed in (1, 2)]
     for folder in folders:

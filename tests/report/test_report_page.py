@@ -188,6 +188,7 @@ def test_seeds_of_different_length_use_what_each_step_has():
     assert (drawn.values, drawn.low) == ([2.0, 3.0], [pytest.approx(2 - math.sqrt(2)), 3.0])
 
 
+@pytest.mark.slow
 def test_runs_of_stock_trl_are_read_from_its_own_logs(tiny_model, tmp_path):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer

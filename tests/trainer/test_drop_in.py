@@ -210,6 +210,7 @@ def test_a_rollout_function(build):
     run(build, trainer={"rollout_func": rollout, "reward_funcs": [lucky]})
 
 
+@pytest.mark.slow
 def test_evaluation(build, sums):
     from datasets import Dataset
 

@@ -82,7 +82,7 @@ def label_of(kind):
     return re.sub("[^a-z0-9]", "_", kind)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOUND)
 def test_numbers_of_every_kind_are_scores(build, say, add, kind):
     make, score = SOUND[kind]
@@ -115,6 +115,7 @@ def test_the_policy_of_an_entry_holds_in_a_run(build, say, capture, add, *, poli
     assert kept[0]["advantages"][:4].tolist() == pytest.approx(advantages)
 
 
+@pytest.mark.slow
 def test_the_policy_raise_ends_the_run_with_the_reason(build, say, add):
     say(texts)
     add("faulty", breaking(FAULTS["steps that overlap"]))
@@ -123,7 +124,7 @@ def test_the_policy_raise_ends_the_run_with_the_reason(build, say, add):
         build(GRPOPlusTrainer, trainer={"reward_funcs": None}, verifiers=[entry], max_steps=1).train()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verifiers",
     [
@@ -147,7 +148,7 @@ def test_a_sum_of_rewards_that_float32_cannot_hold_is_refused_where_it_is_made(b
     assert is_finite(trainer.model)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", ["min", "mean", "last", "product"])
 def test_an_aggregate_that_float32_cannot_hold_is_refused(build, say, add, aggregate):
     steps = (Step(0, 1, 1e38), Step(1, 2, -3e38))
@@ -246,7 +247,7 @@ def test_a_verifier_class_that_gives_no_verdicts_fails_those_completions_only(bu
         REGISTRY.unregister("foreign")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "detail",
     [
@@ -301,7 +302,7 @@ def process(*verifiers, **keywords):
     }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -398,7 +399,7 @@ def test_a_verifier_whose_steps_train_nothing_stops_the_run(build, say, add, ste
         build(GRPOPlusTrainer, **process("idle", steps_from="idle"), max_steps=PATIENCE // 8).train()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verdict",
     [
@@ -441,7 +442,7 @@ def test_evaluations_are_held_against_nobody(build, say, add, sums):
     trainer.train()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "said"),
     [

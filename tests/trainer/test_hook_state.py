@@ -127,6 +127,7 @@ class Counter(Hook):
         self.closed += 1
 
 
+@pytest.mark.slow
 def test_the_state_of_a_users_hook_is_kept_with_no_further_code(build, checkpoint):
     hook = Counter()
     folder = checkpoint([hook])
@@ -137,6 +138,7 @@ def test_the_state_of_a_users_hook_is_kept_with_no_further_code(build, checkpoin
     assert again.count == 3
 
 
+@pytest.mark.slow
 def test_a_state_that_is_empty_at_the_start_is_kept(build, checkpoint):
     class Seen(Counter):
         """Has nothing to keep before its first step."""
@@ -203,7 +205,7 @@ class Doubled(Hook):
         return 2 * compute(model, inputs)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("hooks", "times"), [([Halved], 0.5), ([Doubled], 2.0), ([Halved, Doubled], 1.0)])
 def test_a_hook_changes_rewards_and_loss(build, hooks, times):
     moves = []
@@ -235,6 +237,7 @@ def test_a_checkpoint_of_another_objective_is_refused(build, checkpoint):
     refuse(build, folder, "it holds beta, expected beta, entropy_coef, last_world_entropy", **KL, **ENTROPY)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_state_that_is_needed_is_refused(build, checkpoint):
     folder = checkpoint()
     refuse(build, folder, "it holds no state of 'objective'", "no state of 'counter'", hooks=[Counter()], **KL)
@@ -245,6 +248,7 @@ def test_a_checkpoint_with_the_state_of_a_hook_that_is_not_there_is_refused(buil
     refuse(build, checkpoint([Counter()]), "it holds the state of 'counter' ('counter'), which this run lacks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "state"), [("inner_iterations", {"passed": 2}), ("reference", {"refreshed": 2})])
 def test_the_state_of_a_part_that_does_not_run_is_refused(build, checkpoint, name, state):
     folder = checkpoint()
@@ -268,7 +272,7 @@ def test_another_version_is_refused(build, checkpoint):
     refuse(build, folder, f"{FILE} is of version 7, and this release reads version 1", **KL)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -318,6 +322,7 @@ def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(
     refuse(build, folder, "it holds no state of 'objective'", **KL)
 
 
+@pytest.mark.slow
 def test_state_that_is_no_json_is_refused_when_it_is_saved(build):
     class Tensors(Hook):
         """Keeps what a JSON file cannot."""
@@ -331,6 +336,7 @@ def test_state_that_is_no_json_is_refused_when_it_is_saved(build):
         build(trainer={"hooks": [Tensors()]}, save_strategy="steps", save_steps=1).train()
 
 
+@pytest.mark.slow
 def test_a_key_that_json_would_turn_into_a_text_is_refused(build):
     class Rows(Counter):
         """Counts by number."""
@@ -342,6 +348,7 @@ def test_a_key_that_json_would_turn_into_a_text_is_refused(build):
         build(trainer={"hooks": [Rows()]}, save_strategy="steps", save_steps=1).train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "words"), [("", "it has no name"), ("clock", "another hook is named 'clock', too")])
 def test_state_needs_a_name_of_its_own(build, name, words):
     hook = Counter()
@@ -350,6 +357,7 @@ def test_state_needs_a_name_of_its_own(build, name, words):
         build(trainer={"hooks": [hook]}, save_strategy="steps", save_steps=1).train()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path):
     hook = Counter()
     hook.name = ""
@@ -374,6 +382,7 @@ def test_a_copy_of_a_checkpoint_is_as_good(build, checkpoint, tmp_path):
     assert begin(build, str(folder), **KL).beta == state_of(folder)["parts"]["objective"]["state"]["beta"]
 
 
+@pytest.mark.slow
 def test_a_plain_config_of_the_host_is_saved_and_resumed_from(build, tmp_path):
     from trl import GRPOConfig
 

@@ -162,6 +162,7 @@ def advantages(build, capture, answers):
     return advantages
 
 
+@pytest.mark.slow
 def test_the_outcome_is_trained_on_where_it_is_listed(advantages):
     steps = {"name": "math_steps", "weight": 0}
     got, trainer = advantages("math", steps)

@@ -69,7 +69,7 @@ def test_a_step_weighs_on_its_own_tokens(build, capture, solved, credit):
     assert log["rewards/math_steps/mean"] == pytest.approx(1 / 3)  # the worst step of each of three
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("aggregate", "reward"), [("mean", 2 / 3), ("last", 2 / 3), ("product", 1 / 3), (None, 1 / 3)])
 def test_the_reward_column_is_made_from_the_steps(build, solved, aggregate, reward):
     """Scores (1, 1), (0, 1), (1, none, 0): the fourth completion has none and does not count."""

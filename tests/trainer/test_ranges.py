@@ -164,7 +164,7 @@ def inside(name):
     return st.one_of(numbers, st.integers(math.ceil(low), math.floor(high))).filter(bounds.holds)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RANGES))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

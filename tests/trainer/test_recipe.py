@@ -158,6 +158,7 @@ def test_the_recipe_is_no_field(tmp_path):
     assert dataclasses.replace(made, beta=0.0).recipe.objective.beta == 0
 
 
+@pytest.mark.slow
 def test_an_objective_is_composed_once_and_a_verifier_built_once_in_a_run(build, count):
     rows = Dataset.from_list([{"prompt": f"one and {number}?", "answer": str(number + 1)} for number in range(8)])
     trainer = build(

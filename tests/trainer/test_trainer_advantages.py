@@ -44,7 +44,7 @@ HOST = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOST)
 def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
     """Two rewards with weights, one of which leaves completions out; captured from real steps on one seed."""
@@ -120,6 +120,7 @@ def test_an_estimator_in_evaluation(build, sums, capture):
     assert "eval_advantages/zero_fraction" in found
 
 
+@pytest.mark.slow
 def test_weights_reach_the_estimator(build, capture):
     rewards = [fixed(1.0, 0.0, 0.0, 0.0), fixed(0.0, 1.0, 0.0, 0.0)]
     trainer = build(trainer={"reward_funcs": rewards}, reward_weights=[2.0, -1.0], advantage="raw", max_steps=1)
@@ -213,6 +214,7 @@ def test_the_completions_table_holds_the_mean_and_beside_it_every_token(build, s
         assert mean == pytest.approx(sum(row) / length, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_loss_sees_each_tokens_own_advantage(build, capture, say):
     """The gradient of a step with per-token advantages, against one written out from the model's own log-probs."""
     say(lambda prompt, row: TEXTS[row % 4])
@@ -355,6 +357,7 @@ def test_a_user_function_that_returns_nonsense_stops_the_run_by_name(build, tmp_
         trainer.train()
 
 
+@pytest.mark.slow
 def test_shuffled_and_split_rows_keep_their_advantages(build):
     """After TRL's shuffle and split, each row's advantage is still that of its own completion."""
     trainer = build(

@@ -88,6 +88,7 @@ def test_verifiers_alone_reward_a_run_with_the_hosts_advantages(build, data, say
     assert list(trainer._logs["advantages"])[:4] == pytest.approx([1.4997, -0.4999, -0.4999, -0.4999], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_column_routes_each_row_to_one_verifier(build, data, say, capture):
     say(lambda prompt, row: TEXTS[row % 4])
     trainer = build(
@@ -244,6 +245,7 @@ def test_a_reward_function_that_fails_leaves_no_check_behind(build, data, say):
     assert trainer.verification.live[0]._pending is None
 
 
+@pytest.mark.slow
 def test_steps_of_a_verifier_land_on_the_sampled_tokens(build, data, say, capture, tmp_path):
     """Two completions of a group of four; a token is a character, so words are token spans and spaces lie outside."""
     texts = ["12 ab 3c<|im_end|>", "a1 5<|im_end|>", "zz", "?<|im_end|>"]

@@ -160,7 +160,7 @@ def said(config, name):
     return [note for note in config_notes(config) if note.startswith(f"{name} (")]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "idle", "active"), CASES, ids=[f"{case[0]} {place}" for place, case in enumerate(CASES)]
 )
@@ -333,7 +333,7 @@ INERT = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "unread"), INERT, ids=str)
 def test_training_is_bit_for_bit_the_same_whatever_an_unread_field_says(build, tmp_path, settings, unread):
     def weights(**further):

@@ -26,7 +26,7 @@ def talk(say):
     say(lambda _, row: TEXTS[row % 4])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("wild", [math.inf, -math.inf, 1e308, -1e39])
 @pytest.mark.parametrize("advantage", ["zscore", "raw", "gdpo", "passk"])
 def test_an_infinite_score_counts_as_zero_and_the_run_goes_on(build, capture, caplog, wild, advantage):
@@ -59,7 +59,7 @@ def test_beside_verifiers_too_where_the_hosts_advantages_train(build, capture):
     assert trainer.state.log_history[0]["rewards/wild/unusable"] == 0.25
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e38, 3e38])
 @pytest.mark.parametrize("advantage", ["zscore", "rloo", "process"])
 def test_enormous_scores_train_are_logged_recorded_and_reported(build, capture, tmp_path, size, advantage):

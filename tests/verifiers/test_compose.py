@@ -206,6 +206,7 @@ def test_wrong_compositions_are_refused(make, said):
     assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_extremes_against_brute_force():
     verdicts = [C, W, P, T, E, N, Z]
     for row in itertools.product(verdicts, repeat=3):

@@ -64,6 +64,7 @@ def test_what_the_completion_does_scores_0_wherever_the_check_runs(place):
     assert found[-1].detail == "UnavailableError: the server is down"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_the_policy_decides_about_what_the_completion_does(place):
     left_out = PLACES[place](on_error="null").verify_batch(None, [*DOING, "fine"])
@@ -125,7 +126,7 @@ BATCHES = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", BATCHES)
 def test_a_completion_that_breaks_the_call_for_a_batch_costs_itself_only(place):
     def judged(texts, **settings):

@@ -230,6 +230,7 @@ def trickle(server):
     return answer
 
 
+@pytest.mark.slow
 def test_waiting_for_a_turn_counts_and_is_nobodys_fault(serve):
     asked, free = threading.Event(), threading.Event()
 
@@ -359,6 +360,7 @@ def test_requests_run_side_by_side_up_to_the_bound_and_keep_their_order(serve):
     assert server.most == 4
 
 
+@pytest.mark.slow
 def test_identical_requests_are_sent_once_and_remembered(serve):
     def slow(number, body):
         time.sleep(0.1)
@@ -446,6 +448,7 @@ def test_proxies_of_the_environment_are_used(serve, monkeypatch):
     assert server.paths == ["http://judge.invalid/v1/chat/completions"]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("openssl")
 def test_tls_is_checked_and_its_failure_stops_the_run(serve, tmp_path, monkeypatch):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -587,6 +590,7 @@ def test_a_key_in_an_answer_that_is_no_http_is_not_repeated(serve, monkeypatch, 
     assert "of its own" not in verdict.detail
 
 
+@pytest.mark.slow
 def test_reading_a_long_reply_holds_up_no_other_request(serve):
     server = serve(lambda number, body: reply("a\n" * 300_000 + "Score: 5"))
     judging = threading.Thread(target=lambda: verdicts.append(ask(server)))

@@ -16,7 +16,7 @@ def text(row):
     return row["gold"], row.get("answer"), row.get("completion")
 
 
-@pytest.mark.sample(35)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({row["kind"] for row in MATHS}))
 def test_every_label_of_maths_follows_from_its_source(kind):
     assert [row["line"] for row in MATHS if row["kind"] == kind and label(row) is not row["right"]] == []
@@ -36,7 +36,7 @@ def test_conventions_give_a_reason_and_are_the_smaller_part():
     assert len(conventions) < len(MATHS) / 5
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({row["kind"] for row in CODE if row["source"] == "run"}))
 def test_every_label_of_an_honest_program_is_what_its_run_gives(kind):
     rows = [row for row in CODE if row["kind"] == kind and row["source"] == "run"]

@@ -250,6 +250,7 @@ def test_one_that_accepts_everything_does_not_pass_for_want_of_a_completion_to_r
         check_verifier(lenient, accept=[("4", FOUR)])
 
 
+@pytest.mark.slow
 def test_a_timeout_on_junk_is_a_verdict_like_any_other():
     made = get_verifier(hangs_on_junk, timeout=0.3)
     assert made.verify("x" * 20_000, answer="4").status is Status.TIMEOUT

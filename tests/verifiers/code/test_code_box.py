@@ -471,7 +471,7 @@ def f():
     assert Watch(box, Limits()).overuse() == ""
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_memory_that_forks_share_with_their_zygote_is_not_theirs(memory_box):
     source = """
 def f():
@@ -609,7 +609,7 @@ def f():
         box.close()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_disk_is_bounded_in_bytes_and_in_files(any_box):
     box = any_box
     small = Limits(wall=20, disk=8 << 20)
@@ -646,7 +646,7 @@ def f(levels, rights):
 """
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("levels", "rights"), [(1, 0o300), (2500, 0o700), (600, 0o700), (3, 0o700)])
 def test_no_folder_is_too_deep_or_too_closed_for_the_bound_on_disk(level, levels, rights):
     box = Box(BoxKind(level))
@@ -842,6 +842,7 @@ def _runs(pid):
         return False
 
 
+@pytest.mark.slow
 def test_the_zygote_goes_with_the_trainer(level):
     read, write = os.pipe()
     pid = os.fork()

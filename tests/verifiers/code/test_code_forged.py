@@ -223,6 +223,7 @@ def test_many_forged_trees_become_values():
     assert made.count("") < 0.9 * len(made)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(TREES)
 def test_a_tree_that_is_taken_for_a_scalar_is_the_one_that_its_value_has(tree):

@@ -33,7 +33,7 @@ SOUND = {
 }
 
 
-@pytest.mark.sample(7)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SOUND)
 def test_a_sound_row_has_no_problem(case):
     tests, solution = SOUND[case]
@@ -55,6 +55,7 @@ WEAK = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WEAK)
 def test_a_row_that_teaches_nothing_or_the_wrong_thing_is_named_with_why(case):
     tests, solution, reason, treatment = WEAK[case]

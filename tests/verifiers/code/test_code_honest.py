@@ -44,7 +44,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.sample(11)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_honest_programs_run(level, fenced, name):
     source = "import multiprocessing as m\n" + PROGRAMS[name] + "\nprint('done')"

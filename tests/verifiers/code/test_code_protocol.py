@@ -104,6 +104,7 @@ def test_a_program_passes_no_test_that_it_did_not_answer(shape, answered, how, r
     assert _judged(source, tests, scoring="all", time_limit=0.3).score == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 6), st.sampled_from(["end", "close", "silent"]), st.sampled_from([0, 0.001, 0.01]))
@@ -143,6 +144,7 @@ def test_an_answer_counts_for_the_question_that_it_names_in_turn_only(shape, ord
     assert verdict.score == right / 3, verdict.detail
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.binary(max_size=30) | st.just(b"null") | st.just(b"[]") | st.just(b'["loaded"]') | st.just(b"[" * 5000))
 def test_bytes_that_are_no_answer_pass_nothing(data):

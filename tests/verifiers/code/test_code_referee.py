@@ -59,6 +59,7 @@ def test_what_a_program_sends_costs_the_trainer_nothing_to_read(level, fenced, t
     assert verdict.score == 0
 
 
+@pytest.mark.slow
 def test_all_answers_together_have_a_bound(level, fenced):
     """16 MiB and 4 KiB a question: of answers of 900 KB the first 18 are read, and no more."""
     verifier = get_verifier("code", level=level, highest=level, time_limit=30.0, scoring="share")

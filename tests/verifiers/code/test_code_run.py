@@ -15,7 +15,7 @@ from grpo_verifiers.code.languages import available
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
-@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.needs("/bin/bash")
 @pytest.mark.parametrize(
     ("source", "score"),

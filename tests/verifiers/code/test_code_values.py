@@ -140,7 +140,7 @@ def colour(value): return value is Colour.RED
 """
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -178,7 +178,7 @@ def test_results_of_honest_programs_can_be_looked_into(level, fenced, code):
     assert verdict.score == 1, verdict
 
 
-@pytest.mark.sample(27)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "told"),
     [
@@ -233,7 +233,7 @@ def f(kind):
 CATCH = "try:\n    f({!r})\nexcept {} as e:\n    {}\nelse:\n    assert False"
 
 
-@pytest.mark.sample(28)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "score"),
     [

@@ -90,6 +90,7 @@ def test_a_gold_that_nothing_can_read_takes_the_row_out_and_never_the_completion
         assert math("no answer", gold).status is Status.NOT_APPLICABLE
 
 
+@pytest.mark.slow
 def test_a_gold_outside_the_grammar_is_left_to_math_verify():
     gold = "\\int_0^1 x dx"
     assert not hasattr(fast("\\boxed{\\frac12}", gold), "score")

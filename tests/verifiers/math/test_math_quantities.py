@@ -99,6 +99,7 @@ def test_words_that_change_a_value_are_never_dropped(phrase):
     assert score("5", in_text(phrase)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phrase", [each for each in WRONG if "answer" not in each])
 def test_nor_are_they_dropped_after_the_answer_is(phrase):
     for text in (f"So the answer is {phrase}.", f"<answer>{phrase}</answer>", f"The answer is ${in_text(phrase)}$."):

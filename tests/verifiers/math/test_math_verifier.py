@@ -19,6 +19,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 def test_workers_and_the_fast_path_say_what_the_function_says():
     verifier = get_verifier("math", timeout=30)
     completions, golds = [row[1] for row in ROWS], [row[0] for row in ROWS]

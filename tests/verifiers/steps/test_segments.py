@@ -87,7 +87,7 @@ def test_worked_examples(by, text, expected):
     assert parts(text, by) == expected
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("by", NAMES)
 @pytest.mark.parametrize("fence", ["", "```python\n"])
 def test_hostile_text_takes_no_time(by, fence):

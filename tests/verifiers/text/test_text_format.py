@@ -103,6 +103,7 @@ def test_tags_count_once_each_and_in_order():
     assert tag_count("<a></a><b></b><c></c>", tags=["a", "b", "c"]).score == 1.0
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from([*TAGS, "x"]), max_size=9))
 def test_the_ordered_share_is_the_best_of_all_selections(parts):

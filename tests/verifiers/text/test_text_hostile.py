@@ -53,7 +53,7 @@ def test_any_text_gets_a_verdict(name, parts):
     check(name, "".join(parts))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_megabyte_of_anything_takes_linear_time(name):
     rng = random.Random(0)
