@@ -119,7 +119,8 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         # First: a checkpoint is whole once the host's own state, its last file, is there.
-        state.save(self.hooks, _trl.checkpoint_folder(self, trial), write=self.args.should_save)
+        folder, args = _trl.checkpoint_folder(self, trial), self.args
+        state.save(self.hooks, folder, rank=args.process_index, write=args.should_save)
         super()._save_checkpoint(model, trial)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:

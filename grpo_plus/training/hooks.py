@@ -145,8 +145,27 @@ class Hook(TrainerCallback):
             ValueError: the state does not fit; the message says why.
         """
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What of the state is tensors: saved beside it as safetensors, never pickled."""
+        return {}
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from what `tensors` returned, on the CPU; called after `load_state_dict`, where there were any.
+
+        Raises:
+            ValueError: they do not fit; the message says why.
+        """
+
+    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from the states of a run with another number of processes, without their tensors.
+
+        Raises:
+            ValueError: there is no way to; the message says why.
+        """
+        raise ValueError(f"it is that of {len(states)} processes, and this run has {self.host.args.world_size}")
+
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:  # noqa: ARG002
-        """The state in a checkpoint from before there was a state file; None: it holds none."""
+        """The state in a checkpoint from before this hook had any; None: the checkpoint cannot be gone on from."""
         return None
 
     def close(self) -> None:

@@ -1,9 +1,13 @@
-"""The state of hooks in checkpoints: one JSON file, written whole, and refused where it does not fit."""
+"""The state of hooks in checkpoints: a JSON file and safetensors beside it, refused where they do not fit."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
@@ -11,37 +15,61 @@ from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole
 
 FILE = "grpo_plus_state.json"
-VERSION = 1
+VERSION = 2
+"""2: tensors beside the file, and a manifest that is written last; without one the checkpoint was never finished."""
+_READ = (1, VERSION)
 
 
 class StateError(ConfigError):
     """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
 
 
-def save(hooks: Sequence[Hook], folder: Path, *, write: bool) -> None:
+def tensor_file(hook: Hook, rank: int) -> str:
+    """The name of the file with the tensors of a hook."""
+    return f"grpo_plus_{hook.name}_{rank}.safetensors" if hook.rank_local else f"grpo_plus_{hook.name}.safetensors"
+
+
+def save(hooks: Sequence[Hook], folder: Path, *, rank: int, write: bool) -> None:
     """Save the state of all hooks in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
+
+    The JSON file is the first of a checkpoint to be written.
 
     Raises:
         StateError: a state holds something else than JSON values, or two hooks have one name.
     """
     parts: dict[str, dict[str, Any]] = {}
+    tensors: dict[str, dict[str, Tensor]] = {}
     for hook in hooks:
-        state = hook.state_dict()
-        ranks = _trl.gather_objects([state]) if hook.rank_local else [state]
-        if not any(ranks):
+        state, arrays = hook.state_dict(), hook.tensors()
+        mine = [{"state": state, "tensors": sorted(arrays)}]
+        ranks = _trl.gather_objects(mine) if hook.rank_local else mine
+        if not any(one["state"] or one["tensors"] for one in ranks):
             continue
         if not hook.name or hook.name in parts:
             other = f"another hook is named {hook.name!r}, too" if hook.name else "it has no name"
             raise StateError([f"the hook {type(hook).__name__} has state to save, but {other}: set its name."])
-        part = {"version": hook.state_version, "identity": hook.identity}
-        parts[hook.name] = part | ({"ranks": ranks} if hook.rank_local else {"state": state})
+        part: dict[str, Any] = {"version": hook.state_version, "identity": hook.identity}
+        part |= {"ranks": [one["state"] for one in ranks]} if hook.rank_local else {"state": state}
+        if any(one["tensors"] for one in ranks):
+            part["tensors"] = [one["tensors"] for one in ranks] if hook.rank_local else sorted(arrays)
+        parts[hook.name] = part
+        if arrays and (write or hook.rank_local):
+            tensors[tensor_file(hook, rank)] = arrays
         try:
-            _check_keys(ranks)
-            json.dumps(ranks)
+            _check_keys(part)
+            json.dumps(part)
         except (TypeError, ValueError) as error:
             raise StateError([f"the state of the hook {hook.name!r} is not made of JSON values: {error}."]) from error
     if write:
         write_whole(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
+    for name, arrays in tensors.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({key: _apart(array) for key, array in arrays.items()}, folder / name)
+
+
+def _apart(array: Tensor) -> Tensor:
+    """A copy on the CPU with storage of its own, which safetensors asks for."""
+    return array.detach().cpu().clone().contiguous()
 
 
 def _check_keys(value: Any) -> None:
@@ -61,25 +89,41 @@ def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) 
     Raises:
         StateError: names the checkpoint and every part of it that does not fit.
     """
-    keeping = {hook.name for hook in hooks if hook.state_dict()}
-    former = not (checkpoint / FILE).exists()
-    parts = _former_parts([hook for hook in hooks if hook.name in keeping], checkpoint) if former else _read(checkpoint)
+    keeping = {hook.name: hook for hook in hooks if hook.state_dict()}
+    version, parts = _read(checkpoint) if (checkpoint / FILE).exists() else (0, {})
+    if version < VERSION:
+        parts = _former_parts([hook for name, hook in keeping.items() if name not in parts], checkpoint) | parts
     able = {hook.name: hook for hook in hooks if hook.name in keeping or _loads(hook)}  # some have no state yet
     extra = sorted(parts.keys() - able.keys())
     problems = [_lacking(name, parts[name]) for name in extra]
     for name, hook in able.items():
         if name not in parts:
             problems += [f"it holds no state of {name!r}"] if name in keeping else []
-        elif problem := _misfit(hook, parts[name], processes):
+        elif problem := _misfit(hook, parts[name]):
             problems.append(problem)
-        elif state := parts[name]["ranks"][rank] if hook.rank_local else parts[name]["state"]:
+        else:
             try:
-                hook.load_state_dict(state)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                _load(hook, parts[name], checkpoint, rank=rank, processes=processes)
+            except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
                 wrong = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
                 problems.append(wrong if name in keeping else _lacking(name, parts[name]))
     if problems:
         raise _refusal(checkpoint, problems)
+
+
+def _load(hook: Hook, part: Mapping[str, Any], checkpoint: Path, *, rank: int, processes: int) -> None:
+    """Give a hook its own part."""
+    if hook.rank_local and len(part["ranks"]) != processes:
+        hook.load_other_ranks(part["ranks"])
+        return
+    if state := part["ranks"][rank] if hook.rank_local else part["state"]:
+        hook.load_state_dict(state)
+    names = part.get("tensors") or []
+    if expected := (names[rank] if names and hook.rank_local else names):
+        tensors = load_file(checkpoint / tensor_file(hook, rank))
+        if sorted(tensors) != sorted(expected):
+            raise ValueError(f"{tensor_file(hook, rank)} holds other tensors than were saved")
+        hook.load_tensors(tensors)
 
 
 def _loads(hook: Hook) -> bool:
@@ -91,20 +135,20 @@ def _lacking(name: str, part: Any) -> str:
     return f"it holds the state of {name!r} ({_identity(part)}), which this run lacks"
 
 
-def _read(checkpoint: Path) -> dict[str, Any]:
+def _read(checkpoint: Path) -> tuple[int, dict[str, Any]]:
     path = checkpoint / FILE
     try:
         content = json.loads(read_text(path))
         version, parts = content["version"], content["parts"]
-        if version == VERSION and isinstance(parts, dict):
-            return parts
+        if version in _READ and isinstance(parts, dict):
+            return version, parts
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise _refusal(checkpoint, [f"{FILE} cannot be read: {type(error).__name__}: {error}"]) from error
-    raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads version {VERSION}"])
+    raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads up to {VERSION}"])
 
 
-def _former_parts(hooks: Any, checkpoint: Path) -> dict[str, Any]:
-    """The parts of a checkpoint from before there was a state file."""
+def _former_parts(hooks: Sequence[Hook], checkpoint: Path) -> dict[str, Any]:
+    """What an older checkpoint holds of hooks that are not in its state file, if it has one."""
     states = {hook: hook.former_state(checkpoint) for hook in hooks}
     return {
         hook.name: {"version": hook.state_version, "identity": hook.identity, "state": state, "ranks": [state]}
@@ -113,7 +157,7 @@ def _former_parts(hooks: Any, checkpoint: Path) -> dict[str, Any]:
     }
 
 
-def _misfit(hook: Hook, part: Any, processes: int) -> str | None:
+def _misfit(hook: Hook, part: Any) -> str | None:
     """Why a part of a checkpoint is not the hook's own; None where it is."""
     kind = "ranks" if hook.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:
@@ -122,8 +166,6 @@ def _misfit(hook: Hook, part: Any, processes: int) -> str | None:
         return f"its state of {hook.name!r} is of version {part.get('version')!r}, expected {hook.state_version}"
     if part.get("identity") != hook.identity:
         return f"its state of {hook.name!r} belongs to {_identity(part)}, expected {hook.identity!r}"
-    if hook.rank_local and len(part["ranks"]) != processes:
-        return f"its state of {hook.name!r} is that of {len(part['ranks'])} processes, and this run has {processes}"
     return None
 
 
