@@ -54,6 +54,9 @@ class Loop(Protocol):
     def _get_output_dir(self, trial: Any) -> str: ...
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None: ...
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None: ...
+    def _save_rng_state(self, output_dir: str) -> None: ...
+    def _save_scaler(self, output_dir: str) -> None: ...
     def add_callback(self, callback: "TrainerCallback") -> None: ...
     def evaluation_loop(self, dataloader: Any, description: str) -> Any: ...
     def is_world_process_zero(self) -> bool: ...
@@ -546,6 +549,19 @@ def save_checkpoint(host: Host) -> None:
 def checkpoint_folder(host: Host, trial: Any) -> Path:
     """The folder of the checkpoint that is about to be saved."""
     return Path(host._get_output_dir(trial)) / f"checkpoint-{host.state.global_step}"
+
+
+def push_checkpoint(host: Host, folder: Path) -> None:
+    """Push to the Hub what ``hub_strategy`` asks for after a checkpoint."""
+    host._push_from_checkpoint(str(folder))
+
+
+def rotate(host: Host, folder: Path) -> None:
+    """Remove the oldest checkpoints beyond ``save_total_limit``."""
+    from transformers.trainer_utils import rotate_checkpoints
+
+    best, limit = host.state.best_model_checkpoint, host.args.save_total_limit
+    rotate_checkpoints(str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
 
 
 def checkpoint_to_resume(host: Host, resume: "str | bool | None") -> Path | None:

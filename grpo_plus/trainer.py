@@ -28,6 +28,7 @@ from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reference import AdapterReference
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
+from grpo_plus.training.saving import Saving
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import raise_all
 
@@ -65,6 +66,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
         self._add_hooks(recipe_of(args), step_scorer)
         self.hooks += checked(hooks)
+        self.saving = Saving(self, self.hooks)
         named = _trl.trainer_arguments(further, kwargs)
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
         raise_all(self.hooks.problems(setup))
@@ -118,10 +120,20 @@ class GRPOPlusTrainer(GRPOTrainer):
             return super().train(resume_from_checkpoint, *arguments, **keywords)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        # First: a checkpoint is whole once the host's own state, its last file, is there.
-        folder, args = _trl.checkpoint_folder(self, trial), self.args
-        state.save(self.hooks, folder, rank=args.process_index, write=args.should_save)
-        super()._save_checkpoint(model, trial)
+        save = super()._save_checkpoint
+        self.saving.save(_trl.checkpoint_folder(self, trial), lambda: save(model, trial))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        with self.saving.holding():
+            super()._save_optimizer_and_scheduler(output_dir)
+
+    def _save_scaler(self, output_dir: str) -> None:
+        with self.saving.holding():
+            super()._save_scaler(output_dir)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        with self.saving.holding():
+            super()._save_rng_state(output_dir)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self.hooks.prompts(inputs)
@@ -161,19 +173,21 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
-        with _trl.config_replaced(self, _without_secrets(self.args)):
+        with self.saving.holding(), _trl.config_replaced(self, _without_secrets(self.saving.args)):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push to the Hub while training, which writes the config down once more."""
-        with _trl.config_replaced(self, _without_secrets(self.args)):
-            super()._push_from_checkpoint(checkpoint_folder)
+        if not self.saving.postpones_push():
+            with _trl.config_replaced(self, _without_secrets(self.args)):
+                super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
         """TRL's model card, with the parts that trained the model added to it."""
-        super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
-        if self.is_world_process_zero():
-            card.complete(self)
+        with self.saving.holding():
+            super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
+            if self.is_world_process_zero():
+                card.complete(self)
 
 
 def _without_secrets(args: Any) -> Any:

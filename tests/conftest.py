@@ -157,3 +157,24 @@ def cli(capsys, monkeypatch, tmp_path_factory):
         return code, found.out, found.err
 
     return cli
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of its own, of so many bytes."""
+    mounted = []
+
+    def small_disk(size):
+        place = tmp_path / "disk"
+        place.mkdir()
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True, check=False, timeout=30
+        )
+        if done.returncode:
+            pytest.skip("mounting a small disk needs rights that this user does not have")
+        mounted.append(place)
+        return place
+
+    yield small_disk
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=False, timeout=30)

@@ -88,9 +88,10 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.cli._progress import ProgressDisplay
-    from grpo_plus.cli._space import check_space, lost, unsaved
+    from grpo_plus.cli._space import check_space, lost
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
+    from grpo_plus.training.disk import failed_write
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import VerifierError
@@ -125,10 +126,11 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
         # A verifier that only fails, a column missing from a stream, or an unusable result of a part.
         raise UserError(str(error)) from error
     except Exception as error:
-        why = unsaved(error, folder)
+        why = failed_write(error, folder)
         if why is None:
             raise
-        raise lost(why, folder, again, step=trainer.state.global_step, last_step=trainer.state.max_steps) from error
+        at = trainer.state
+        raise lost(str(why), folder, again, step=at.global_step, last_step=at.max_steps) from error
     finally:
         if display:
             display.close()

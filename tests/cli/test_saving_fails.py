@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from grpo_plus.cli._space import unsaved
+from grpo_plus.training.disk import failed_write
 
 FILLING = """
 seen = []
@@ -173,13 +173,13 @@ def test_every_way_of_writing_is_understood(tmp_path):
         lambda: save_file({"a": tensor}, tmp_path / "a.safetensors"),
         lambda: (tmp_path / "a.json").write_text("x" * 10**6),
     ):
-        assert str(unsaved(failed(write), tmp_path)).startswith("no space left on the disk of output_dir")
+        assert str(failed_write(failed(write), tmp_path)).startswith("no space left on the disk of output_dir")
     for error in (
         PermissionError(errno.EPERM, "no", str(tmp_path / "a")),
         OSError(errno.EROFS, "no", str(tmp_path / "a")),
         FileExistsError(errno.EEXIST, "no", str(tmp_path / "checkpoint-1")),
     ):
-        assert re.match(r"output_dir .* cannot be written \(", str(unsaved(error, tmp_path)))
+        assert re.match(r"output_dir .* cannot be written \(", str(failed_write(error, tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -193,5 +193,5 @@ def test_every_way_of_writing_is_understood(tmp_path):
     ],
 )
 def test_other_errors_are_not_taken_for_it(tmp_path, error):
-    assert unsaved(error, tmp_path) is None
+    assert failed_write(error, tmp_path) is None
     assert not list(tmp_path.iterdir())

@@ -54,7 +54,7 @@ def build(tiny_model, sums, tmp_path):
     def build(trainer_class=None, config_class=None, *, trainer=None, **settings):
         from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
-        config = (config_class or GRPOPlusConfig)(output_dir=str(tmp_path / "out"), **{**SETTINGS, **settings})
+        config = (config_class or GRPOPlusConfig)(**{"output_dir": str(tmp_path / "out"), **SETTINGS, **settings})
         given = {"model": tiny_model, "reward_funcs": [digits], "train_dataset": sums, **(trainer or {})}
         return (trainer_class or GRPOPlusTrainer)(args=config, **given)
 

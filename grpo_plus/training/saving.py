@@ -1,0 +1,144 @@
+"""Checkpoints from their first file to their last; one that cannot be written costs itself, not the run."""
+
+import copy
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.training import state
+from grpo_plus.training.checkpoints import last_checkpoint
+from grpo_plus.training.disk import FailedWrite, failed_write
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.redaction import get_logger, redact_text
+
+logger = get_logger("grpo_plus.saving")
+
+
+class Saving:
+    """Saves the checkpoints of a run.
+
+    A write that fails on any process is told to all of them once all have written. What there is of the checkpoint is
+    then removed, and training goes on. Errors of another kind are raised.
+
+    Attributes:
+        failed: why the last checkpoint was not written; None if it was, or none was due yet.
+    """
+
+    def __init__(self, host: Host, hooks: Sequence[Hook]) -> None:
+        """Of this trainer, which need not be loaded yet, and its hooks."""
+        self.failed: FailedWrite | None = None
+        self._host, self._hooks = host, hooks
+        self._in_a_row = 0
+        self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
+        self._args: Any = None
+        self._push = False
+
+    @property
+    def args(self) -> Any:
+        """The config as it is to be written down."""
+        return self._host.args if self._problems is None else self._args
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Keep a failed write of this process until all can be told; outside of checkpoints it is raised at once."""
+        try:
+            yield
+        except Exception as error:
+            problem = None if self._problems is None else failed_write(error, Path(self.args.output_dir))
+            if problem is None or self._problems is None:
+                raise
+            self._problems.append(problem)
+
+    def postpones_push(self) -> bool:
+        """Whether a push to the Hub has to wait: the checkpoint is not whole yet."""
+        self._push = self._push or self._problems is not None
+        return self._problems is not None
+
+    def save(self, folder: Path, rest: Callable[[], None]) -> None:
+        """Save a checkpoint: the state of the hooks, the ``rest`` as TRL does, and what says that it is whole.
+
+        Every process takes part. In the end ``failed`` is the same on all of them.
+        """
+        best = self._host.state.best_model_checkpoint
+        self._problems, self._args, self._push = [], self._host.args, False
+        unrotated = copy.copy(self._host.args)
+        unrotated.save_total_limit = None
+        try:
+            with _trl.config_replaced(self._host, unrotated):
+                problem = self._write(folder, rest)
+        finally:
+            self._problems = None
+        if problem is None:
+            self._written(folder)
+        else:
+            self._host.state.best_model_checkpoint = best
+            self._not_written(folder, problem)
+
+    def _write(self, folder: Path, rest: Callable[[], None]) -> FailedWrite | None:
+        args = self._args
+        with self.holding():
+            if args.should_save:
+                _clear(folder)
+        if problem := self._agreed():  # before any process writes into the folder
+            return problem
+        with self.holding():
+            state.save(self._hooks, folder, rank=args.process_index, write=args.should_save)
+        with self.holding():
+            rest()
+        return self._agreed()
+
+    def _agreed(self) -> FailedWrite | None:
+        """The first problem of all processes; each has written what it had to when this returns."""
+        mine = next(iter(self._problems or []), None)
+        return next((problem for problem in _trl.gather_objects([mine]) if problem is not None), None)
+
+    def _written(self, folder: Path) -> None:
+        if self._in_a_row:
+            logger.warning("%s is written, after %d that could not be.", folder.name, self._in_a_row)
+        self.failed, self._in_a_row = None, 0
+        if self._push:
+            try:
+                _trl.push_checkpoint(self._host, folder)
+            except Exception as error:  # noqa: BLE001 - a network that is down concerns the Hub's copy only
+                told = redact_text(f"{type(error).__name__}: {error}")
+                logger.warning("%s was not pushed to the Hub, training goes on: %s", folder.name, told)
+        if self._host.args.should_save:
+            _trl.rotate(self._host, folder.parent)
+
+    def _not_written(self, folder: Path, problem: FailedWrite) -> None:
+        same = self.failed is not None and self.failed.number == problem.number
+        self.failed, self._in_a_row = problem, self._in_a_row + 1
+        if self._host.args.local_process_index == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not self._host.is_world_process_zero():
+            return
+        then = f"Training goes on; the next try is {_next_try(self._host)}."
+        if same:
+            logger.warning("%s was not written either: %s. %s", folder.name, problem, then)
+            return
+        last = last_checkpoint(folder.parent)
+        whole = f"The last whole checkpoint is {last.name}." if last else "There is no whole checkpoint yet."
+        rest = " Its remains cannot be removed." if folder.is_dir() else ""
+        logger.warning("%s was not written: %s.%s %s %s", folder.name, problem, rest, whole, then)
+
+
+def _clear(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _next_try(host: Host) -> str:
+    """When the next checkpoint is due."""
+    at, args = host.state, host.args
+    strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
+    if at.global_step >= at.max_steps or host.control.should_training_stop:
+        return "at the end of training"
+    if strategy == "steps" and at.save_steps > 0:
+        return f"at step {min(at.max_steps, (at.global_step // at.save_steps + 1) * int(at.save_steps))}"
+    return {"epoch": "at the end of the next epoch", "best": "after the next best evaluation"}.get(
+        strategy, "at the next save"
+    )
