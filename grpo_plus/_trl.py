@@ -93,6 +93,7 @@ class Host(Loop, Card, Protocol):
     num_generations: int
     num_generations_eval: int
     num_iterations: int
+    ref_model: "nn.Module | None"
     off_policy_mask_threshold: float | None
     reward_func_names: list[str]
     reward_funcs: list[Any]
@@ -521,6 +522,11 @@ def set_last_entropy(host: Host, entropy: float) -> None:
 def step_of(host: Host) -> int:
     """Micro-batches that TRL has trained on since the trainer was made."""
     return int(host._step)
+
+
+def buffer(host: Host) -> list[dict[str, Any]] | None:
+    """The micro-batches of the present generation batch; None: the next one draws them."""
+    return host._buffered_inputs
 
 
 def pass_over_step(host: Host) -> None:

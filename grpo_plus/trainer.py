@@ -25,6 +25,7 @@ from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.loss import ObjectiveLoss
+from grpo_plus.training.model_reference import ModelReference
 from grpo_plus.training.reference import AdapterReference
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
@@ -89,7 +90,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
-        updating = [AdapterReference(), self._engine, self.rollouts, self.guard, self.update]
+        updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
         self.hooks += [hook for hook in (*scoring, *updating) if hook is not None]
 
     @property

@@ -41,6 +41,7 @@ class Engine:
         metrics: of the last pass that a loss was computed on: the part of TRL's tokens that did not run, the part of
             the rows that were skipped, and the layout of the others (0 stock, 1 trimmed, 2 packed).
         unbounded: why `tokens_per_pass` does not bound the last pass, in words; None where it does.
+        last_entropy: what is logged for a pass of which no row ran, where other ranks wait for a number.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Engine:
         self._models = Models(unwrap, autocast, self._notes)
         self._inputs: Mapping[str, Any] | None = None
         self._arranged: Any = None
-        self._last_entropy = 0.0
+        self.last_entropy = 0.0
 
     def check(self, model: Any) -> None:
         """Refuse at once what was asked for and cannot be had for the model to train.
@@ -135,6 +136,10 @@ class Engine:
             sizes = [size for batch in part for size in batch["completion_mask"].sum(1).tolist()]
             live = [not idle for batch in part for idle in self._idle(batch, facts).tolist()]
             buffer[start : start + facts.block] = reorder(part, arrange(keys, sizes, live, count))
+
+    def accept(self, buffer: Any) -> None:
+        """Leave a buffer in the order that it has."""
+        self._arranged = buffer
 
     @contextmanager
     def loss_on(self, inputs: Mapping[str, Any]) -> Iterator[None]:
@@ -279,10 +284,10 @@ class Engine:
     ) -> torch.Tensor:
         self._notes.say("the metric 'entropy' covers the tokens that ran; rows without work are left out of it")
         # TRL leaves a NaN out of what it logs, but a NaN of one rank would spread over all.
-        nothing = float("nan") if facts.kind == SINGLE else self._last_entropy
+        nothing = float("nan") if facts.kind == SINGLE else self.last_entropy
         filled_BC = fill_entropy(entropies_BC, idle_B, _trainable(inputs), nothing=nothing)
         if facts.kind != SINGLE:
-            self._last_entropy = float(filled_BC[idle_B][0, 0])
+            self.last_entropy = float(filled_BC[idle_B][0, 0])
         return filled_BC
 
     def _measure(self, inputs: Any, layout: str | None, job: Job, tokens: int, idle: int) -> None:

@@ -21,14 +21,14 @@ class Scoring:
     """Makes the passes without gradient of a trainer.
 
     ``noted`` notes the random state that a pass starts from, ``advice`` says what to change in the config, and
-    ``count`` is told how often a pass ran again.
+    ``count`` is told how often a pass ran again. ``most_rows`` are the rows of a pass at most, once memory has run out.
     """
 
     def __init__(self, *, noted: Callable[[], Undo], advice: Callable[[], str], count: Callable[[int], None]) -> None:
         self._noted = noted
         self._advice = advice
         self._count = count
-        self._most_rows: int | None = None
+        self.most_rows: int | None = None
 
     def run(
         self,
@@ -48,8 +48,8 @@ class Scoring:
         rewind = self._noted()
         failures = 0
         size = batch_size
-        if self._most_rows is not None:
-            size = min(batch_size or rows, self._most_rows)
+        if self.most_rows is not None:
+            size = min(batch_size or rows, self.most_rows)
         scores, failure = attempt(partial(score, size))
         while failure is not None:
             failures += 1
@@ -72,12 +72,12 @@ class Scoring:
             raise StepTooLargeError(
                 f"out of memory in a pass without gradient, with one completion at a time: {failure}. {self._advice()}"
             )
-        self._most_rows = size // 2
+        self.most_rows = size // 2
         logger.warning(
             "Out of memory in a pass without gradient (%s). It runs again with at most %d completions at a time, and "
             "so do the next ones: the same log-probabilities up to rounding (dropout, where there is any, draws other "
             "masks).",
             failure,
-            self._most_rows,
+            self.most_rows,
         )
-        return self._most_rows
+        return self.most_rows

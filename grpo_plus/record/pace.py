@@ -6,21 +6,28 @@ import time
 from collections.abc import Iterator
 
 BYTES = 48 * 2**20
-"""Of all sampled groups of a run."""
+"""Of all sampled groups of a run; twice as many with those that resumed runs took back."""
 SHARE_OF_TIME = 0.02
 """Largest share of the time for recording groups, after the first half second; as much again for reports."""
 
 
 class Budget:
-    """Time and bytes for the sampled groups of a run, released in proportion to its progress."""
+    """Time and bytes for the sampled groups of a run, released in proportion to its progress.
+
+    ``counted`` are the bytes of the run so far, which a resumed one goes on from; None: those of the file. Where time
+    runs out first, what is sampled depends on the machine: no two runs need to agree.
+    """
 
     def __init__(self) -> None:
+        self.counted: int | None = None
         self._began = self._since = self._spent = 0.0
-        self._bytes = 0
+        self._taken_back = 0
 
     def begin(self, size: int) -> None:
         """Start or resume a run whose file has this size."""
-        self._began, self._spent, self._bytes = time.monotonic(), 0.0, size
+        self._began, self._spent = time.monotonic(), 0.0
+        self.counted = size if self.counted is None else self.counted
+        self._taken_back = size - self.counted
 
     @contextlib.contextmanager
     def spending(self) -> Iterator[None]:
@@ -33,14 +40,15 @@ class Budget:
 
     def wrote(self, size: int) -> None:
         """Count bytes."""
-        self._bytes += size
+        self.counted = (self.counted or 0) + size
 
     def used_up(self, done: float) -> bool:
         """True if a run that has done this share of its steps has used its budget; call it inside `spending`."""
         now = time.monotonic()
         spent = self._spent + now - self._since
         too_long = spent > 0.5 + SHARE_OF_TIME * (now - self._began)
-        return too_long or self._bytes > BYTES * min(1.0, 0.05 + done)
+        counted = self.counted or 0
+        return too_long or counted > BYTES * min(1.0, 0.05 + done) or counted + self._taken_back > 2 * BYTES
 
 
 class Pace:

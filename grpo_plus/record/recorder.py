@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Recorder(Hook):
     batches so far; what the first rank then makes of it (a full disk, too little time) concerns no other rank.
     """
 
+    name = "record"
     host: Run
 
     def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:
@@ -103,6 +104,7 @@ class Recorder(Hook):
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """The run ends as training does."""
+        self._batches, self._evaluated, self._budget.counted = 0, -1, None
         try:
             yield
         except KeyboardInterrupt as error:
@@ -246,6 +248,16 @@ class Recorder(Hook):
         stride = max(1, math.ceil(self._max_steps() / per_batch / BATCHES))
         self._batches += 1
         return bool((self._batches - 1) % stride == 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Batches and evaluations so far, which decide what is sampled next, and the bytes of the groups."""
+        state = {"batches": self._batches, "evaluated": self._evaluated, "bytes": self._budget.counted}
+        return state if self._batches or self._evaluated >= 0 else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from there."""
+        self._batches, self._evaluated = int(state["batches"]), int(state["evaluated"])
+        self._budget.counted = None if state["bytes"] is None else int(state["bytes"])
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

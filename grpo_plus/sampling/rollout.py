@@ -34,20 +34,16 @@ SHARE = 0.7
 class Rollout:
     """Makes a model's ``generate`` leaner for the length of a block.
 
-    At most ``most_rows`` rows are in flight; None for what the memory allows. ``report`` is told what each generation
-    cost. ``stock`` says why the model's own ``generate`` drew last; None where it did not.
+    At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
+    run out. ``report`` is told what each generation cost. ``stock`` says why the model's own ``generate`` drew last;
+    None where it did not.
     """
 
     def __init__(self, most_rows: int | None, report: Callable[[Decoded], None]) -> None:
-        self._most_rows = most_rows
+        self.most_rows = most_rows
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
-
-    @property
-    def most_rows(self) -> int | None:
-        """Rows in flight, at most; fewer than were asked for once memory has run out."""
-        return self._most_rows
 
     @contextmanager
     def applied(self, model: Any) -> Iterator[None]:
@@ -85,13 +81,13 @@ class Rollout:
         if not all(prompts):
             self._say("a prompt is empty")
             return None
-        rows = self._most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
+        rows = self.most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
         # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
         decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device)
         if decoded.places < min(rows or len(prompts), len(prompts)):
-            self._most_rows = decoded.places
+            self.most_rows = decoded.places
             logger.warning(
                 "Out of memory while drawing completions; the rows in flight were read again, and from now on at most "
                 "%d are drawn at once. To start that way, set rollout_rows: %d.",

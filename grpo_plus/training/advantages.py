@@ -37,6 +37,8 @@ class Advantages(Hook):
     those of all ranks.
     """
 
+    name = "advantages"
+
     def __init__(
         self, recipe: Recipe, verification: Verification, step_scorer: StepScorer | None, loss: ObjectiveLoss | None
     ) -> None:
@@ -48,7 +50,7 @@ class Advantages(Hook):
         self._step_scorer = step_scorer
         self._loss = loss
         self._source = StepSource(recipe.step_source, verification.step_givers)
-        self._outcome_settled = False
+        self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
         self._functions: list[str] = []
         self._lengths_N: torch.Tensor | None = None
         self._truncated_N: torch.Tensor | None = None
@@ -107,14 +109,28 @@ class Advantages(Hook):
 
     def _settle_outcome(self, labels: Sequence[str]) -> None:
         """The weight of the outcome beside the steps, once the verifier that gives them is known."""
-        if self._outcome_settled or len(labels) != 1:
+        if self._settled is not None or len(labels) != 1:
             return
-        self._outcome_settled = True
+        self._settled = labels[0]
         givers = dict.fromkeys(self._verification.labels, False) | {labels[0]: True}
         chosen, ignored = running_advantage(self._recipe, givers, self._functions)
         raise_all(ignored)
         if chosen != self.estimator:
             self.estimator = chosen
+
+    def state_dict(self) -> dict[str, Any]:
+        """Sources of unusable scores, evidence of steps, and the verifier that gives them; empty at the start."""
+        steps, unusable = self._source.state_dict(), sorted(self._unusable.sources)
+        state = {"steps": steps, "settled": self._settled, "unusable": unusable}
+        return state if any(state.values()) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from them."""
+        self._unusable.sources |= set(state["unusable"])
+        if state["steps"]:
+            self._source.load_state_dict(state["steps"])
+        if state["settled"] is not None:
+            self._settle_outcome([state["settled"]])
 
     def _logged(self, result: tuple[Any, Mapping[str, float]]) -> Any:
         """The first of the two; the metrics beside it are logged."""

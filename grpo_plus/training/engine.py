@@ -1,6 +1,6 @@
 """The update engine in a trainer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ from grpo_plus.training.hooks import Hook, Prepare
 class UpdateEngine(Hook):
     """Runs the log-probability passes of a trainer through the engine, which is there once the trainer is loaded."""
 
+    name = "engine"
+    rank_local = True
     engine: Engine
 
     def __init__(self, recipe: Recipe) -> None:
@@ -33,6 +35,10 @@ class UpdateEngine(Hook):
         )
         self.engine.check(host.model)
 
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """A generation batch that is there already, as after a resume, is laid out."""
+        self.engine.accept(_trl.buffer(self.host))
+
     def inputs(self, prepare: Prepare) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""
         return _trl.arranged(self.host, prepare(), self.engine.arrange)
@@ -49,3 +55,18 @@ class UpdateEngine(Hook):
             loss = compute(model, inputs)
         _trl.log(self.host, self.engine.metrics)
         return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """The bound on a pass that running out of memory has left, and the entropy that other ranks may wait for."""
+        learnt, asked = self.engine.tokens_per_pass, self._recipe.engine_tokens_per_pass
+        state: dict[str, Any] = {} if learnt == asked else {"tokens_per_pass": learnt, "asked": asked}
+        return state | ({"last_entropy": entropy} if (entropy := self.engine.last_entropy) else {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the bound, unless the config has another one by now."""
+        if "tokens_per_pass" in state and state["asked"] == self._recipe.engine_tokens_per_pass:
+            self.engine.tokens_per_pass = int(state["tokens_per_pass"])
+        self.engine.last_entropy = float(state.get("last_entropy", 0.0))
+
+    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Another number of processes has other passes."""

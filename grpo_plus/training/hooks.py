@@ -4,6 +4,7 @@
 ``logps``, a context) has the first hook outermost.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -54,8 +55,11 @@ class Hook(TrainerCallback):
 
     A hook is a `TrainerCallback` as well: ``on_step_end`` and the like are called by the training loop.
 
+    What a resumed run needs goes through `state_dict`, and its tensors through `tensors`; each has a counterpart that
+    loads it. A hook without any at the start is found all the same where a checkpoint has some.
+
     Attributes:
-        name: key of the state in checkpoints, unique in a run.
+        name: key of the state in checkpoints and part of a file name, unique in a run.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
         host: the trainer, once it is loaded.
@@ -176,8 +180,8 @@ class Hooks(list[Hook]):
     """The hooks of a run, outermost first, called as one."""
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Of all hooks."""
-        return [problem for hook in self for problem in hook.problems(setup)]
+        """Of all hooks, and of their names."""
+        return [*name_problems(self), *(problem for hook in self for problem in hook.problems(setup))]
 
     def before_loading(self, setup: Setup) -> None:
         """In order."""
@@ -271,6 +275,28 @@ def checked(hooks: Iterable[Hook]) -> list[Hook]:
         expected = "a list of objects whose classes are derived from grpo_plus.training.hooks.Hook"
         raise TypeError(f"hooks has {wrong[0]!r}, expected {expected}.")
     return listed
+
+
+def name_problems(hooks: Iterable[Hook]) -> list[str]:
+    """Hooks whose state no checkpoint could tell apart from another's."""
+    problems: list[str] = []
+    named: dict[str, str] = {}
+    for hook in hooks:
+        kind, keeps = type(hook).__name__, {"state_dict", "tensors"} & _overridden(type(hook))
+        if not hook.name and keeps:
+            problems.append(f"the hook {kind} has state to save, but it has no name: set its name.")
+        elif hook.name and not re.fullmatch(r"\w[\w.-]*", hook.name):
+            problems.append(f"the hook {kind} is named {hook.name!r}, expected letters, digits, '_', '-' and '.'.")
+        elif hook.name in named:
+            problems.append(f"the hooks {named[hook.name]} and {kind} are both named {hook.name!r}: set another name.")
+        if hook.name:
+            named.setdefault(hook.name, kind)
+    return problems
+
+
+def _overridden(kind: type) -> set[str]:
+    """Names of a hook's class that are not `Hook`'s own."""
+    return {name for name in vars(Hook) if getattr(kind, name, None) is not getattr(Hook, name)}
 
 
 @contextmanager

@@ -24,7 +24,7 @@ class InnerIterations(Hook):
     A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
     ``share`` of the pulled tokens must have settled; None never stops. ``passed`` counts the optimizer steps skipped so
-    far, and checkpoints keep it.
+    far. Checkpoints keep it, and what is known of the block that they stand in.
     """
 
     name = "inner_iterations"
@@ -46,7 +46,7 @@ class InnerIterations(Hook):
 
     def training(self) -> AbstractContextManager[None]:
         """No step of this run is skipped yet."""
-        self.passed = 0
+        self.passed, self._counts, self._stopped = 0, None, False
         return nullcontext()
 
     def iteration(self, step: int) -> int:
@@ -68,7 +68,7 @@ class InnerIterations(Hook):
 
     def skips(self, step: int) -> bool:
         """Skip this step: no forward and no backward."""
-        if step % (self.steps * self.iterations) == 0:
+        if step % (self.steps * self.iterations) == 0 or _trl.buffer(self.host) is None:
             self._stopped, self._counts = False, None
         self._skipped = self._stopped
         return self._skipped
@@ -104,14 +104,21 @@ class InnerIterations(Hook):
             _trl.mark_step(optimizer, skipped=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of skipped steps, where any can be."""
-        return {} if self.share is None else {"passed": self.passed}
+        """The count of skipped steps, where any can be; of the present block, its end and the tokens of all ranks."""
+        if self.share is None:
+            return {}
+        counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
+        return {"passed": self.passed, "stopped": self._stopped, "counts": counts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's count, where any step can be skipped."""
+        """Go on from a checkpoint's counts, where any step can be skipped; one rank has the tokens of all."""
         if self.share is None:
             raise ValueError("no step is skipped without stop_fraction")
-        self.passed = int(state["passed"])
+        self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))
+        counts, accelerator = state.get("counts"), self.host.accelerator
+        if counts is not None:
+            whole = torch.tensor(counts, dtype=torch.float32, device=accelerator.device)
+            self._counts = whole if accelerator.is_main_process else torch.zeros_like(whole)
 
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
         """The count among the states of callbacks."""

@@ -63,6 +63,17 @@ class LiveVerifier:
         self._failures = 0
         self._pending: tuple[list[int], int, Pending | Exception] | None = None
 
+    def state_dict(self) -> dict[str, Any]:
+        """Failures in a row, as this class and the verifier count them; empty at the start."""
+        state = {"failures": self._failures, "verifier": self.verifier.state_dict()}
+        return state if any(state.values()) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from there."""
+        self._failures = int(state["failures"])
+        if state["verifier"]:
+            self.verifier.load_state_dict(state["verifier"])
+
     def start(
         self,
         prompts: Any,

@@ -1,6 +1,6 @@
 """A trainer that runs out of memory: it goes on in smaller parts, or ends with what to change."""
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -28,6 +28,9 @@ class Retry(Hook):
     The engine bounds the passes of an update; the hooks of the run say what a pass changes.
     """
 
+    name = "retry"
+    rank_local = True
+
     def __init__(self, engine: UpdateEngine, hooks: Hooks) -> None:
         self.count = 0
         self._engine = engine
@@ -43,6 +46,18 @@ class Retry(Hook):
             advice=self._advice,
             count=self._count,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows of a pass without gradient, once memory has run out."""
+        return {} if self._scoring.most_rows is None else {"most_rows": self._scoring.most_rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with as many rows at most."""
+        self._scoring.most_rows = int(state["most_rows"])
+
+    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Go on with the fewest of any rank."""
+        self._scoring.most_rows = min(int(state["most_rows"]) for state in states if state)
 
     def _advice(self) -> str:
         return advice_for(self.host)

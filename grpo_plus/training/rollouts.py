@@ -1,7 +1,8 @@
 """Leaner rollouts in a trainer whose recipe asks for them."""
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
@@ -22,6 +23,9 @@ class Rollouts(Hook):
 
     ``retry`` counts rows that were drawn again, and words the end of a run.
     """
+
+    name = "rollouts"
+    rank_local = True
 
     def __init__(self, recipe: Recipe, retry: Retry) -> None:
         self._recipe = recipe
@@ -45,6 +49,20 @@ class Rollouts(Hook):
                 "rollout is 'auto', but the parameters are sharded (FSDP or DeepSpeed): TRL draws the completions, all "
                 "rows at once."
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows drawn at once, where memory has run out."""
+        learnt, asked = self.most_rows, self._recipe.rollout_rows
+        return {} if self._rollout is None or learnt == asked else {"most_rows": learnt, "asked": asked}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with as many rows at most, unless the config asks for another number by now."""
+        if self._rollout is not None and state["asked"] == self._recipe.rollout_rows:
+            self._rollout.most_rows = int(state["most_rows"])
+
+    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Go on with the fewest of any rank."""
+        self.load_state_dict(min((state for state in states if state), key=lambda state: int(state["most_rows"])))
 
     @property
     def most_rows(self) -> int | None:

@@ -35,7 +35,7 @@ def save(hooks: Sequence[Hook], folder: Path, *, rank: int, write: bool) -> None
     The JSON file is the first of a checkpoint to be written.
 
     Raises:
-        StateError: a state holds something else than JSON values, or two hooks have one name.
+        StateError: a state holds something else than JSON values.
     """
     parts: dict[str, dict[str, Any]] = {}
     tensors: dict[str, dict[str, Tensor]] = {}
@@ -45,9 +45,6 @@ def save(hooks: Sequence[Hook], folder: Path, *, rank: int, write: bool) -> None
         ranks = _trl.gather_objects(mine) if hook.rank_local else mine
         if not any(one["state"] or one["tensors"] for one in ranks):
             continue
-        if not hook.name or hook.name in parts:
-            other = f"another hook is named {hook.name!r}, too" if hook.name else "it has no name"
-            raise StateError([f"the hook {type(hook).__name__} has state to save, but {other}: set its name."])
         part: dict[str, Any] = {"version": hook.state_version, "identity": hook.identity}
         part |= {"ranks": [one["state"] for one in ranks]} if hook.rank_local else {"state": state}
         if any(one["tensors"] for one in ranks):

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.verdict import Status, Verdict
@@ -76,6 +77,17 @@ class StepSource:
 
     def __post_init__(self) -> None:
         self._giving |= {label for label, gives in self.givers.items() if gives}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The evidence so far, as JSON values; empty while running has shown nothing."""
+        known = {label for label, gives in self.givers.items() if gives}
+        state = {"giving": sorted(self._giving - known), "without": dict(self._without), "examples": self._examples}
+        return state if any(state.values()) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self._giving |= set(state["giving"])
+        self._without, self._examples = Counter(state["without"]), dict(state["examples"])
 
     def labels(self, ranks: Sequence[Mapping[str, StepsSeen]], *, training: bool) -> list[str]:
         """The one verifier to read steps from, given what every rank's verdicts show; empty while none is known.

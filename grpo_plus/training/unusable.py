@@ -19,11 +19,14 @@ Steps = list[list[tuple[int, int, float]]]
 
 
 class Unusable:
-    """Replaces unusable scores by 0, counts them and warns once for each source, in the main process."""
+    """Replaces unusable scores by 0, counts them and warns once for each source, in the main process.
+
+    ``sources`` are those that have given one.
+    """
 
     def __init__(self, *, main: bool) -> None:
         self._main = main
-        self._sources: set[str] = set()
+        self.sources: set[str] = set()
 
     def rewards(self, rewards_NK: Tensor, names: Sequence[str]) -> tuple[Tensor, dict[str, float]]:
         """The rewards of all ranks' completions, and ``rewards/NAME/unusable`` (share) of every source seen so far."""
@@ -44,8 +47,8 @@ class Unusable:
 
     def _told(self, source: str, count: int, total: int) -> float | None:
         """The share, once a source has given an unusable score."""
-        if count and source not in self._sources:
-            self._sources.add(source)
+        if count and source not in self.sources:
+            self.sources.add(source)
             if self._main:
                 logger.warning(
                     "%s gave an infinite score, or one beyond %.2g, %d times in %d: such a score counts as 0. Bound "
@@ -55,4 +58,4 @@ class Unusable:
                     count,
                     total,
                 )
-        return count / max(1, total) if source in self._sources else None
+        return count / max(1, total) if source in self.sources else None

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     import torch
 
 _ROW_KEYS = {"prompt", "completion", "completion_ids"}
+_KINDS = {"training": True, "evaluation": False}
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
 
 class Verification(Hook):
     """All verifiers of one run, as a hook of its trainer."""
+
+    name = "verification"
+    rank_local = True
 
     def __init__(
         self,
@@ -116,6 +120,25 @@ class Verification(Hook):
             self.log_evaluation(_trl.metric_logger(self.host))
         finally:
             self.settle()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The failures in a row of each verifier, and the kinds of rows that were looked at."""
+        states = {live.verifier.label: live.state_dict() for live in self.at_work(training=False)}
+        failing = {label: state for label, state in states.items() if state}
+        checked = [name for name, training in _KINDS.items() if training in self._rows_checked]
+        return ({"failing": failing} if failing else {}) | ({"rows_checked": checked} if checked else {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from there; a verifier that is new starts afresh."""
+        self._rows_checked = {_KINDS[name] for name in state.get("rows_checked", ())}
+        for live in self.at_work(training=False):
+            if own := state.get("failing", {}).get(live.verifier.label):
+                live.load_state_dict(own)
+
+    def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Each process goes on from one of them."""
+        if own := states[self.host.accelerator.process_index % len(states)]:
+            self.load_state_dict(own)
 
     # -- its parts --------------------------------------------------------------------------------------------------
 

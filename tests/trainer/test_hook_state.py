@@ -10,6 +10,7 @@ import torch
 from grpo_plus.training.checkpoints import is_whole
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.state import FILE, StateError
+from grpo_verifiers.errors import ConfigError
 
 ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
 KL = {"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}
@@ -387,19 +388,36 @@ def test_a_key_that_json_would_turn_into_a_text_is_refused(build):
         build(trainer={"hooks": [Rows()]}, save_strategy="steps", save_steps=1).train()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "words"), [("", "it has no name"), ("clock", "another hook is named 'clock', too")])
-def test_state_needs_a_name_of_its_own(build, name, words):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "the hook Counter has state to save, but it has no name: set its name"),
+        ("clock", "the hooks StepClock and Counter are both named 'clock': set another name"),
+        ("a/b", "the hook Counter is named 'a/b', expected letters, digits"),
+    ],
+)
+def test_state_needs_a_name_of_its_own_before_anything_loads(build, name, words):
     hook = Counter()
     hook.name = name
-    with pytest.raises(StateError, match=f"the hook Counter has state to save, but {words}: set its name"):
-        build(trainer={"hooks": [hook]}, save_strategy="steps", save_steps=1).train()
+    with pytest.raises(ConfigError, match=words):
+        build(trainer={"hooks": [hook], "model": "nowhere"})
+
+
+def test_two_hooks_of_a_user_have_two_names(build):
+    table = Table()
+    table.name = "counter"
+    with pytest.raises(ConfigError, match="the hooks Counter and Table are both named 'counter'"):
+        build(trainer={"hooks": [Counter(), table], "model": "nowhere"})
+
+
+def test_hooks_without_state_need_no_name(build):
+    assert len(build(trainer={"hooks": [Begin(), Begin()]}).hooks) > 2
 
 
 @pytest.mark.slow
 def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path):
     hook = Counter()
-    hook.name = ""
+    hook.count = torch.zeros(1)
     with pytest.raises(StateError):
         build(trainer={"hooks": [hook]}, save_strategy="steps", save_steps=1).train()
     assert not is_whole(tmp_path / "out" / "checkpoint-1")

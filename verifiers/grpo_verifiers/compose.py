@@ -132,6 +132,17 @@ class Composite(Verifier):
         """Its settings, for people."""
         return {"label": self.label, "kind": self.kind, "parts": [part.describe() for part in self.parts]}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Of its parts, where any has some."""
+        states = [part.state_dict() for part in self.parts]
+        return {"parts": states} if any(states) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give each part its own."""
+        for part, own in zip(self.parts, state["parts"], strict=True):
+            if own:
+                part.load_state_dict(own)
+
     def check_golds(self, rows: Any) -> GoldReports | None:
         """The reports of the parts that have gold answers to check; None where none has."""
         reports = [(part.label, part.check_golds(rows)) for part in self.parts]

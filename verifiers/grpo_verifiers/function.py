@@ -168,6 +168,15 @@ class FunctionVerifier(Verifier):
             traits=self.traits,
         )
 
+    def state_dict(self) -> dict[str, Any]:
+        """How often in a row it has failed, and was too late."""
+        counts = {"failures": self._policy.failures, "late": self._policy.late}
+        return counts if any(counts.values()) else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from there."""
+        self._policy.failures, self._policy.late = int(state["failures"]), int(state["late"])
+
     def check(self) -> list[str]:
         """The problems with its settings, options and columns; empty when there are none."""
         form, what = self.form, f"verifier {self.label!r}"

@@ -114,6 +114,13 @@ class Verifier(ABC):
     def warm(self) -> None:  # noqa: B027 - most have nothing to start
         """Start what it runs in, without waiting; before the first generation, say."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Counts that carry over from batch to batch, as JSON values; empty at the start. Checkpoints keep them."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most have none
+        """Go on from what `state_dict` returned."""
+
     def check_golds(self, rows: Any) -> GoldReport | None:  # noqa: ARG002 - for those that have golds
         """Check the gold answers of a dataset, or a mapping of column to values, before a run relies on them.
 

@@ -27,6 +27,8 @@ class Policy:
         fn: the check, for messages; None: one of this package, whose source says nothing to users.
         on_error: as its user set it; None: score 0, but stop where the check does nothing but fail.
         batch: one call judges many completions.
+        failures: failures in a row so far, as `HOPELESS` counts them.
+        late: completions in a row that it was too late on.
     """
 
     label: str
@@ -34,8 +36,8 @@ class Policy:
     on_error: Literal["null", "zero", "raise"] | None
     timeout: float | None
     batch: bool
-    _failures: int = 0
-    _late: int = 0
+    failures: int = 0
+    late: int = 0
     _warned: set[str] = field(default_factory=set)
 
     def verdicts(self, outcome: Outcome, rows: int) -> list[Verdict]:
@@ -45,7 +47,7 @@ class Policy:
             VerifierFailedError: the check cannot work, does nothing but fail, or ``on_error`` is ``"raise"``.
         """
         if outcome.kind == "value":
-            self._failures = self._late = 0
+            self.failures = self.late = 0
             return [self._row(verdict) for verdict in outcome.verdicts]
         if outcome.kind == "timeout":
             return self._timeouts(outcome, rows)
@@ -54,9 +56,9 @@ class Policy:
         self._warn(outcome)
         if outcome.kind != "died" and self.on_error == "raise":
             raise VerifierFailedError(self._story("failed, and on_error is 'raise'", outcome))
-        self._failures += min(rows, BATCH_FAILURE) if self.batch else 1
-        if self._failures >= HOPELESS and self.on_error != "zero":
-            counted, self._failures = self._failures, 0
+        self.failures += min(rows, BATCH_FAILURE) if self.batch else 1
+        if self.failures >= HOPELESS and self.on_error != "zero":
+            counted, self.failures = self.failures, 0
             what = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
             raise VerifierFailedError(self._story(what, outcome))
         if FAULTS[outcome.kind] is Fault.OUTSIDE:
@@ -76,14 +78,14 @@ class Policy:
             _log.warning("verifier %r: stated %s; expected a text or None. Such samples have no vote.", self.label, why)
 
     def _timeouts(self, outcome: Outcome, rows: int) -> list[Verdict]:
-        self._late += rows
-        if self._late >= HOPELESS and "late" not in self._warned:
+        self.late += rows
+        if self.late >= HOPELESS and "late" not in self._warned:
             self._warned.add("late")
             _log.warning(
                 "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, "
                 "or the timeout too short?",
                 self.label,
-                self._late,
+                self.late,
                 self.timeout,
             )
         return [blamed(outcome.message, Status.TIMEOUT)] * rows

@@ -1,0 +1,98 @@
+"""The reference policy of a full model in checkpoints, once `sync_ref_model` has moved it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus._trl import Host
+from grpo_plus.training.checkpoints import trainer_state
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+
+class ModelReference(Hook):
+    """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
+
+    A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP has sharded is
+    kept rank by rank.
+    """
+
+    name = "reference_model"
+
+    def __init__(self) -> None:
+        self.refreshed = 0
+        self._active = False
+        self._apart = False  # DeepSpeed ZeRO-3 holds the weights where nobody finds them
+
+    def after_loading(self, host: Host) -> None:
+        """Look for a second model, and at how it is held."""
+        super().after_loading(host)
+        if host.ref_model is None or not host.args.sync_ref_model:
+            return
+        self._active = True
+        self.rank_local = host.is_fsdp_enabled
+        self._apart = any(hasattr(weight, "ds_id") for weight in host.ref_model.parameters())
+        if self._apart and host.accelerator.is_main_process:
+            logger.warning(
+                "sync_ref_model: DeepSpeed ZeRO-3 has taken the reference model apart, so checkpoints cannot hold it. "
+                "A resumed run starts with the reference as it was loaded, until the next refresh; FSDP, ZeRO-2 and "
+                "LoRA keep it."
+            )
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Note a refresh: TRL's callback makes it after the same step."""
+        step = int(self.host.state.global_step)
+        if self._active and step % self.host.args.ref_model_sync_steps == 0:
+            self.refreshed = step
+
+    def _weights(self) -> dict[str, Tensor]:
+        """The weights of the reference by name, this rank's part where they are sharded."""
+        assert self.host.ref_model is not None
+        named = self.host.ref_model.named_parameters()
+        return {name: weight.to_local() if hasattr(weight, "to_local") else weight.data for name, weight in named}
+
+    @property
+    def _kept(self) -> bool:
+        return self._active and self.refreshed > 0 and not self._apart and not self.host.args.save_only_model
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights, where they have moved."""
+        return self._weights() if self._kept else {}
+
+    @torch.no_grad()
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these weights."""
+        weights = self._weights()
+        if weights.keys() != tensors.keys():
+            raise ValueError("it is that of another model")
+        for name, weight in weights.items():
+            told, expected = ((tuple(one.shape), one.dtype) for one in (tensors[name], weight))
+            if told != expected:
+                raise ValueError(f"{name} is {told[0]} of {told[1]}, expected {expected[0]} of {expected[1]}")
+            weight.copy_(tensors[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the last refresh, where there is any; are the weights beside it?"""
+        return {"refreshed": self.refreshed, "kept": self._kept} if self._active else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; one line where the checkpoint lacks the weights."""
+        if not self._active:
+            raise ValueError("no second model is refreshed without sync_ref_model, or with an adapter")
+        moved, self.refreshed = self.refreshed, int(state["refreshed"])
+        if (moved or self.refreshed) and not state["kept"] and self.host.accelerator.is_main_process:
+            logger.warning(
+                "sync_ref_model: the checkpoint does not hold the reference of step %d, so the run goes on with the "
+                "one that is loaded. The KL term differs until the reference is refreshed.",
+                self.refreshed,
+            )
+
+    def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
+        """Older checkpoints lack the weights; the step follows from the config."""
+        step, every = int(trainer_state(checkpoint).get("global_step", 0)), self.host.args.ref_model_sync_steps
+        return {"refreshed": step // every * every, "kept": False}
