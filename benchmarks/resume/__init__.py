@@ -1,0 +1,1 @@
+"""Runs that are killed anywhere and resumed, compared with the uninterrupted run: `python -m benchmarks.resume`."""
