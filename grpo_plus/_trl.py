@@ -562,14 +562,6 @@ def push_checkpoint(host: Host, folder: Path) -> None:
     host._push_from_checkpoint(str(folder))
 
 
-def rotate(host: Host, folder: Path) -> None:
-    """Remove the oldest checkpoints beyond ``save_total_limit``."""
-    from transformers.trainer_utils import rotate_checkpoints
-
-    best, limit = host.state.best_model_checkpoint, host.args.save_total_limit
-    rotate_checkpoints(str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
-
-
 def checkpoint_to_resume(host: Host, resume: "str | bool | None") -> Path | None:
     """The checkpoint that ``train`` will resume from; None where it starts afresh, or will refuse the path itself."""
     from transformers.trainer_utils import get_last_checkpoint

@@ -1,10 +1,30 @@
-"""The checkpoints in a run's folder, whole or not, and small files that may be broken."""
+"""The checkpoints in a run's folder: which of them are whole, in which order they were written, and which go."""
 
+import contextlib
 import json
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.training import manifest, structure
 from grpo_verifiers.files import read_text
+
+STATE_FILE = "grpo_plus_state.json"
+"""The state of hooks, the first file of a checkpoint to be written."""
+_SEALED = 2
+"""The version of the state file since which a manifest is the last file of a checkpoint."""
+_REMOVING = ".removing-"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The newest whole checkpoint, if there is one, and a line on each newer one that is torn."""
+
+    checkpoint: Path | None
+    passed_over: tuple[str, ...]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -17,25 +37,147 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoint folders of a run by step, complete or not."""
+    """The checkpoint folders of a run by step, whole or not."""
     found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and _step(path) is not None]
     return sorted(found, key=lambda path: _step(path) or 0)
 
 
-def is_whole(checkpoint: Path) -> bool:
-    """True if a checkpoint is complete: the trainer's state is written last."""
-    return "global_step" in trainer_state(checkpoint)
+def in_order(folder: Path) -> list[Path]:
+    """The checkpoint folders of a run, whole or not, the one written last at the end.
+
+    After resuming from an older checkpoint the new ones come last, whatever their steps. Checkpoints of releases that
+    wrote no manifest are in the order of their steps: a copy of a folder has new times in any order.
+    """
+    times: dict[Path, float] = {}
+    latest = 0.0
+    for path in checkpoints(folder):
+        try:
+            times[path] = manifest.read(path).time
+        except manifest.ManifestError:
+            times[path] = _changed(path)
+            if not _is_sealed(path):
+                latest = times[path] = max(latest, times[path])
+    return sorted(times, key=lambda path: (times[path], _step(path)))
+
+
+def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
+    """The first file of a checkpoint that is not as it was written, in words; None for a whole checkpoint.
+
+    Without ``hashes`` only the sizes of files are compared: for lists, not for what a run goes on from.
+    """
+    if _is_sealed(checkpoint):
+        return manifest.problem(checkpoint, hashes=hashes)
+    return structure.problem(checkpoint)
+
+
+def is_whole(checkpoint: Path, *, hashes: bool = True) -> bool:
+    """Whether every file of a checkpoint is as it was written."""
+    return problem(checkpoint, hashes=hashes) is None
 
 
 def trainer_state(checkpoint: Path) -> dict[str, Any]:
     """The host's own state in a checkpoint, with the states of callbacks; little is in it where it is broken."""
-    state = read_json(checkpoint / "trainer_state.json")
+    state = read_json(checkpoint / structure.TRAINER_STATE)
     return state | {"stateful_callbacks": state.get("stateful_callbacks") or {}}
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint."""
-    return next((path for path in reversed(checkpoints(folder)) if is_whole(path)), None)
+def choose(folder: Path, *, hashes: bool = True) -> Choice:
+    """The newest whole checkpoint of a run's folder."""
+    passed_over: list[str] = []
+    for path in reversed(in_order(folder)):
+        found = problem(path, hashes=hashes)
+        if found is None:
+            return Choice(path, tuple(passed_over))
+        passed_over.append(f"{path.name} is passed over: {found}")
+    return Choice(None, tuple(passed_over))
+
+
+def last_checkpoint(folder: Path, *, hashes: bool = True) -> Path | None:
+    """The newest whole checkpoint."""
+    return choose(folder, hashes=hashes).checkpoint
+
+
+def finish(checkpoint: Path, step: int) -> None:
+    """Write the manifest of a checkpoint, which every process has written to its end.
+
+    Raises:
+        OSError: it cannot be written; the checkpoint is torn then.
+    """
+    others = [path for path in checkpoints(checkpoint.parent) if path.name != checkpoint.name]
+    manifest.write(checkpoint, step, after=max(_times(others), default=0.0))
+
+
+def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> list[str]:
+    """Remove checkpoints above a limit: torn ones, then the oldest, but neither the newest whole one nor the best.
+
+    Returns a line on each that could not be removed.
+    """
+    clean(folder)
+    ordered = in_order(folder)
+    whole = [path for path in ordered if is_whole(path, hashes=False)]
+    if not limit or limit < 1 or not whole:
+        return []
+    kept = {whole[-1], *(path for path in ordered if best is not None and path.resolve() == Path(best).resolve())}
+    known = ordered[: ordered.index(whole[-1]) + 1]  # behind it may be one that is being written
+    goes = sorted((path for path in known if path not in kept), key=lambda path: path in whole)
+    problems = []
+    for path in goes[: max(0, len(known) - max(limit, len(kept)))]:
+        try:
+            remove(path)
+        except OSError as error:
+            problems.append(f"{path} cannot be removed (save_total_limit): {error.strerror}")
+    return problems
+
+
+def remove(checkpoint: Path) -> None:
+    """Remove a checkpoint, which no reader ever sees by half: it goes under another name first.
+
+    Raises:
+        OSError: it cannot be renamed. What cannot be removed after that is left for `clean`.
+    """
+    aside = checkpoint.with_name(f"{_REMOVING}{checkpoint.name}-{secrets.token_hex(4)}")
+    checkpoint.rename(aside)
+    _remove(aside)
+
+
+def clean(folder: Path) -> None:
+    """Remove what was left of removals that were killed."""
+    for path in folder.glob(f"{_REMOVING}checkpoint-*"):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():  # what it leads to is not ours
+        with contextlib.suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_sealed(checkpoint: Path) -> bool:
+    """Whether a checkpoint is of a release that writes manifests; a state file that is broken was never finished."""
+    if (checkpoint / manifest.FILE).exists():
+        return True
+    version = read_json(checkpoint / STATE_FILE).get("version", _SEALED)
+    return (checkpoint / STATE_FILE).exists() and not (isinstance(version, int) and version < _SEALED)
+
+
+def _times(paths: list[Path]) -> Iterator[float]:
+    for path in paths:
+        try:
+            yield manifest.read(path).time
+        except manifest.ManifestError:
+            continue
+
+
+def _changed(checkpoint: Path) -> float:
+    """The time of the host's state file, or of the folder."""
+    for path in (checkpoint / structure.TRAINER_STATE, checkpoint):
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            continue
+    return 0.0
 
 
 def _step(path: Path) -> int | None:

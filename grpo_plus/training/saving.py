@@ -1,16 +1,14 @@
 """Checkpoints from their first file to their last; one that cannot be written costs itself, not the run."""
 
+import contextlib
 import copy
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.training import state
-from grpo_plus.training.checkpoints import last_checkpoint
+from grpo_plus.training import checkpoints, state
 from grpo_plus.training.disk import FailedWrite, failed_write
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -42,7 +40,7 @@ class Saving:
         """The config as it is to be written down."""
         return self._host.args if self._problems is None else self._args
 
-    @contextmanager
+    @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
         """Keep a failed write of this process until all can be told; outside of checkpoints it is raised at once."""
         try:
@@ -81,14 +79,19 @@ class Saving:
     def _write(self, folder: Path, rest: Callable[[], None]) -> FailedWrite | None:
         args = self._args
         with self.holding():
-            if args.should_save:
-                _clear(folder)
+            if args.should_save and folder.is_dir():  # torn, or of a branch that was left
+                checkpoints.remove(folder)
         if problem := self._agreed():  # before any process writes into the folder
             return problem
         with self.holding():
             state.save(self._hooks, folder, rank=args.process_index, write=args.should_save)
         with self.holding():
             rest()
+        if problem := self._agreed():
+            return problem
+        with self.holding():
+            if args.should_save:
+                checkpoints.finish(folder, self._host.state.global_step)
         return self._agreed()
 
     def _agreed(self) -> FailedWrite | None:
@@ -107,28 +110,26 @@ class Saving:
                 told = redact_text(f"{type(error).__name__}: {error}")
                 logger.warning("%s was not pushed to the Hub, training goes on: %s", folder.name, told)
         if self._host.args.should_save:
-            _trl.rotate(self._host, folder.parent)
+            best, limit = self._host.state.best_model_checkpoint, self._host.args.save_total_limit
+            for line in checkpoints.rotate(folder.parent, limit, best):
+                logger.warning("%s", line)
 
     def _not_written(self, folder: Path, problem: FailedWrite) -> None:
         same = self.failed is not None and self.failed.number == problem.number
         self.failed, self._in_a_row = problem, self._in_a_row + 1
         if self._host.args.local_process_index == 0:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                checkpoints.remove(folder)
         if not self._host.is_world_process_zero():
             return
         then = f"Training goes on; the next try is {_next_try(self._host)}."
         if same:
             logger.warning("%s was not written either: %s. %s", folder.name, problem, then)
             return
-        last = last_checkpoint(folder.parent)
+        last = checkpoints.last_checkpoint(folder.parent, hashes=False)
         whole = f"The last whole checkpoint is {last.name}." if last else "There is no whole checkpoint yet."
         rest = " Its remains cannot be removed." if folder.is_dir() else ""
         logger.warning("%s was not written: %s.%s %s %s", folder.name, problem, rest, whole, then)
-
-
-def _clear(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 def _next_try(host: Host) -> str:

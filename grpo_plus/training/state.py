@@ -10,11 +10,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grpo_plus import _trl
+from grpo_plus.training.checkpoints import STATE_FILE
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole
 
-FILE = "grpo_plus_state.json"
+FILE = STATE_FILE
 VERSION = 2
 """2: tensors beside the file, and a manifest that is written last; without one the checkpoint was never finished."""
 _READ = (1, VERSION)

@@ -208,6 +208,7 @@ def end(status, code):
 def stop(*_):
     (folder / "checkpoint-2").mkdir()
     (folder / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 2}')
+    (folder / "checkpoint-2" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     end("interrupted", 130)
 print("begins", " ".join(word for word in sys.argv if "resume" in word), flush=True)
 """
@@ -435,6 +436,7 @@ def test_a_run_that_was_killed_with_its_sweep_starts_anew_or_goes_on(fake, folde
     for run, text in zip(plan.runs, ('{"global_step": 4}', '{"global_'), strict=True):  # the second one is half written
         (run.folder / "checkpoint-4").mkdir()
         (run.folder / "checkpoint-4" / "trainer_state.json").write_text(text)
+        (run.folder / "checkpoint-4" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     (plan.runs[1].folder / "leftover").touch()
     assert go() == ["finished", "finished"]
     assert "checkpoint-4" in log_tail(plan.runs[0].log)[-1]

@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
+from safetensors.numpy import save_file
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._folder import (
@@ -33,7 +35,7 @@ SAVING = {"save_strategy": "steps", "save_steps": 1}
 def checkpoint(folder, step, *, whole=True):
     made = folder / f"checkpoint-{step}"
     made.mkdir(parents=True)
-    (made / "model.safetensors").write_text("x")
+    save_file({"weight": np.zeros(2)}, made / "model.safetensors")
     (made / "trainer_state.json").write_text(json.dumps({"global_step": step}) if whole else '{"global_')
     return made
 

@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,17 +26,27 @@ def read_text(path: Path) -> str:
         OSError: it cannot be opened, is a pipe or device, or is larger than `MOST_BYTES`.
         UnicodeDecodeError: it is no UTF-8.
     """
-    with open(path, "rb", opener=_no_wait) as file:
+    with open_to_read(path) as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, "The file is too large", str(path))
     return data.decode("utf-8")
 
 
-def write_whole(path: Path, text: str | bytes) -> None:
+def open_to_read(path: Path) -> BufferedReader:
+    """Open a file's bytes.
+
+    Raises:
+        OSError: it is a pipe, device or folder, or cannot be opened.
+    """
+    return open(path, "rb", opener=_no_wait)
+
+
+def write_whole(path: Path, text: str | bytes, *, sync: bool = False) -> None:
     """Replace a file in one go: a reader sees the old or the new one, never half of it.
 
-    A symbolic link at ``path`` is replaced; the file that it points to stays as it is.
+    A symbolic link at ``path`` is replaced; the file that it points to stays as it is. With ``sync`` the bytes are on
+    the disk before they take the name.
 
     Raises:
         OSError: it cannot be written, or is a device, which root would replace for everybody.
@@ -48,6 +59,9 @@ def write_whole(path: Path, text: str | bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode() if isinstance(text, str) else text)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):
