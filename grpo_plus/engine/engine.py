@@ -137,10 +137,6 @@ class Engine:
             live = [not idle for batch in part for idle in self._idle(batch, facts).tolist()]
             buffer[start : start + facts.block] = reorder(part, arrange(keys, sizes, live, count))
 
-    def accept(self, buffer: Any) -> None:
-        """Leave a buffer in the order that it has."""
-        self._arranged = buffer
-
     @contextmanager
     def loss_on(self, inputs: Mapping[str, Any]) -> Iterator[None]:
         """Around the computation of a loss: rows of ``inputs`` that cannot change its gradient need not run."""

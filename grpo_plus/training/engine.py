@@ -35,10 +35,6 @@ class UpdateEngine(Hook):
         )
         self.engine.check(host.model)
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """A generation batch that is there already, as after a resume, is laid out."""
-        self.engine.accept(_trl.buffer(self.host))
-
     def inputs(self, prepare: Prepare) -> Any:
         """The micro-batch, from a generation batch whose rows are laid out for the update."""
         return _trl.arranged(self.host, prepare(), self.engine.arrange)

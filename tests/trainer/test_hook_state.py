@@ -425,7 +425,7 @@ def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path
 
 @pytest.mark.slow
 def test_checkpoints_of_weights_only_hold_the_state_too(checkpoint):
-    assert state_of(checkpoint(save_only_model=True, **KL))["parts"].keys() == {"clock", "objective"}
+    assert state_of(checkpoint(save_only_model=True, **KL))["parts"].keys() == {"clock", "objective", "record"}
 
 
 def test_a_path_that_is_no_checkpoint_is_left_to_the_host(build, tmp_path):

@@ -1,0 +1,77 @@
+"""What a trainer carries from step to step: every attribute of its hooks and of the host, as comparable values."""
+
+import dataclasses
+import enum
+import random
+import types
+from collections import deque
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+import numpy as np
+import torch
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, torch.dtype, torch.device)
+LIVE = (types.FunctionType, types.MethodType, types.ModuleType, type, torch.nn.Module)
+OURS = ("grpo_plus.", "grpo_verifiers.", "transformers.trainer_callback")
+
+
+def carried(trainer):
+    """Path of every attribute that outlives a step, with its value. What is reached twice stands where it is first."""
+    found, seen = {}, {id(one): one for one in (trainer, trainer.args, *trainer.hooks)}  # held: an id is given anew
+    for hook in trainer.hooks:
+        _walk(found, f"{type(hook).__name__}", vars(hook), seen)
+    own = {name: value for name, value in vars(trainer).items() if name not in {"hooks", "callback_handler", "args"}}
+    _walk(found, "host", own, seen)
+    for callback in trainer.callback_handler.callbacks:
+        if id(callback) not in seen:
+            _walk(found, f"{type(callback).__name__}", vars(callback), seen)
+    models = {"model": trainer.accelerator.unwrap_model(trainer.model), "ref_model": trainer.ref_model}
+    for name, model in models.items():
+        if model is not None:
+            _walk(found, name, dict(model.named_parameters()), seen)
+    _walk(found, "optimizer", trainer.optimizer.state_dict(), seen)
+    _walk(found, "scheduler", trainer.lr_scheduler.state_dict(), seen)
+    generators = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    _walk(found, "random", generators, seen)
+    return found
+
+
+def _walk(found, path, value, seen):
+    """Add ``value`` to ``found``: whole where it is plain, part by part where it is made of parts."""
+    if isinstance(value, PLAIN):
+        found[path] = repr(value)
+        return
+    if isinstance(value, torch.Tensor):
+        found[path] = (value.dtype, tuple(value.shape), value.detach().cpu().contiguous().view(-1).tolist())
+        return
+    if isinstance(value, LIVE) or id(value) in seen:
+        return
+    seen[id(value)] = value
+    if isinstance(value, np.ndarray):
+        found[path] = value.tolist()
+    elif isinstance(value, AbstractSet):
+        found[path] = sorted(map(repr, value))
+    elif isinstance(value, Mapping):
+        _parts(found, path, value, seen)
+    elif isinstance(value, Sequence | deque) and all(isinstance(item, PLAIN) for item in value):
+        found[path] = repr(list(value))
+    elif isinstance(value, Sequence | deque):
+        _parts(found, path, dict(enumerate(value)), seen)
+    elif type(value).__module__.startswith(OURS):
+        fields = [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+        _parts(found, path, {name: getattr(value, name) for name in fields} | getattr(value, "__dict__", {}), seen)
+    else:
+        found[path] = type(value).__name__
+
+
+def _parts(found, path, parts, seen):
+    found[path] = sorted(map(str, parts))
+    for key, item in parts.items():
+        _walk(found, f"{path}.{key}", item, seen)
+
+
+def differences(one, other):
+    """Paths whose values differ."""
+    return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))

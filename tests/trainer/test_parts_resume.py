@@ -1,0 +1,293 @@
+"""State of every part in checkpoints: a run that resumes is the uninterrupted one, bit for bit."""
+
+import json
+import re
+
+import pytest
+import torch
+from peft import LoraConfig
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from grpo_plus.record import open_run
+from grpo_plus.record.pace import BYTES, Budget
+from grpo_plus.training import state
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.state import StateError
+from grpo_verifiers import Step, Verdict, all_of, get_verifier, verifier
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.verifying import REGISTRY
+from tests.memory.test_out_of_memory import Card
+from tests.trainer.carried import carried, differences
+
+STEPS, AT = 6, 3
+RUN = {
+    "max_steps": STEPS,
+    "save_strategy": "steps",
+    "save_steps": 1,
+    "max_completion_length": 6,
+    "optim": "adamw_torch",
+    "learning_rate": 1e-2,
+}
+ADAPTIVE = {"kl": {"schedule": {"name": "adaptive", "target": 1e-4, "rate": 0.5}}}
+REFRESHED = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0}
+ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
+INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "gradient_accumulation_steps": 1, "num_generations": 4}
+STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
+
+UNLIKE = {
+    r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
+    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from": "says that the run was resumed",
+    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|verifier(\._place)?$": "caches, made anew",
+    r"_policy\._warned": "said once by each process",
+    r"host\.saving\._args": "of a checkpoint under way",
+    r"(Advantages|Recorder).*\.(rewards_NK|steps|_lengths_N|_truncated_N)|\.verdicts": "of a generation batch, until the next",
+    r"Retry\._update\._window": "of an accumulation window that is over",
+    r"^host\._(logs|buffered_inputs|step$|total_loss)": "of a generation batch that is used up",
+    r"host\._initial_": "where this process began, for its speed",
+}
+"""Attributes that need not be those of the uninterrupted run, and why."""
+
+
+class Look(Hook):
+    """Notes everything that is carried over into the step after so many."""
+
+    def __init__(self, at=AT):
+        self.at = at
+        self.seen = None
+
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == self.at and self.seen is None:
+            self.seen = carried(self.host)
+
+
+@pytest.fixture
+def resumed(build, tmp_path):
+    """Trains a run to its end, and once more from a checkpoint: `resumed({"beta": 0.1}, at=3)` gives both."""
+
+    def resumed(settings, *, at=AT, meet=lambda trainer: None, **trainer):
+        runs = []
+        for checkpoint in (None, str(tmp_path / "out" / f"checkpoint-{at}")):
+            run = build(trainer={**trainer, "hooks": [Look(at)]}, **{**RUN, **settings})
+            if checkpoint is None:
+                meet(run)
+            run.train(resume_from_checkpoint=checkpoint)
+            run.record = record(tmp_path / "out") if run.recorder else None
+            runs.append(run)
+        return runs
+
+    return resumed
+
+
+def record(folder):
+    """The entries and groups of a record, without times."""
+    run = open_run(folder)
+    entries = [entry for entry in run.entries if "train_runtime" not in entry["values"]]
+    for entry in entries:
+        entry["values"] = {
+            name: value for name, value in entry["values"].items() if not re.search("time|latency|_per_", name)
+        }
+    return [{**one, "time": None} for one in (*entries, *run.groups())]
+
+
+def weights(trainer, model="model"):
+    named = getattr(trainer, model).named_parameters()
+    return {name: weight.detach().clone() for name, weight in named}
+
+
+def assert_same(one, other, model="model"):
+    found, expected = weights(other, model), weights(one, model)
+    assert found.keys() == expected.keys()
+    wrong = [name for name in expected if not torch.equal(found[name], expected[name])]
+    assert not wrong, f"{model}: {len(wrong)} of {len(expected)} weights differ, the first is {wrong[0]}"
+
+
+@pytest.fixture
+def checks():
+    """Verifiers that only running tells about: one gives steps to some completions, one fails wherever it can."""
+
+    @verifier("some_steps", isolation="inline")
+    def some_steps(completion: str, completion_text: str) -> Verdict:
+        del completion
+        middle = len(completion_text) // 2
+        steps = (Step(0, middle, 1.0), Step(middle, len(completion_text), 0.5))
+        return Verdict(0.5, steps=steps if middle % 2 == 0 else ())
+
+    @verifier("fails", isolation="inline")
+    def fails(completion: str) -> float:
+        raise ValueError("never works")
+
+    yield
+    for name in ("some_steps", "fails"):
+        REGISTRY.unregister(name)
+
+
+def lora():
+    return LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])
+
+
+FAILING = {"verifiers": [{"name": "fails", "on_error": "zero"}], "advantage": "center"}
+PROCESS = {"advantage": "process", "verifiers": ["some_steps"], "advantage_kwargs": {"outcome_weight": 1.0}}
+PARTS = {
+    "TRL's own loss": ({}, {}),
+    "the KL coefficient": ({"objective": "grpo", "beta": 0.05, "objective_kwargs": ADAPTIVE}, {}),
+    "the entropy bonus": ({"objective": "grpo", **ENTROPY}, {}),
+    "TRL's entropy bonus": (ENTROPY, {}),
+    "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
+    "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
+    "the source of steps": (PROCESS, {"reward_funcs": None}),
+    "failures of a verifier": (FAILING, {}),
+}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", PARTS)
+def test_nothing_that_is_carried_over_a_step_is_lost(resumed, checks, name):
+    settings, trainer = PARTS[name]
+    whole, again = resumed(settings, **trainer)
+    one, other = (run.hooks[-1].seen for run in (whole, again))
+    unlike = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
+    assert not unlike, "\n".join(f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in unlike)
+    assert_same(whole, again)
+    for before, after in zip(whole.record or [], again.record or [], strict=True):
+        assert after == before
+
+
+def test_the_reference_of_a_full_model_is_kept_once_it_has_moved(resumed, tiny_model, tmp_path):
+    whole, again = resumed(REFRESHED, at=3)
+    assert_same(whole, again, "ref_model")
+    assert_same(whole, again)
+    start = dict(AutoModelForCausalLM.from_pretrained(tiny_model).named_parameters())
+    moved = tmp_path / "out" / "checkpoint-2" / "grpo_plus_reference_model.safetensors"
+    kept = load_file(moved)
+    assert kept.keys() == start.keys()
+    assert all(kept[name].dtype == weight.dtype for name, weight in weights(whole, "ref_model").items())
+    assert any(not torch.equal(kept[name], start[name]) for name in start)
+    assert not moved.parent.with_name("checkpoint-1").joinpath(moved.name).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("older", [True, False], ids=["older", "save_only_model"])
+def test_a_checkpoint_without_the_reference_says_so(build, tmp_path, caplog, older):
+    settings = {**RUN, **REFRESHED, "max_steps": 3, "save_only_model": not older}
+    build(**settings).train()
+    folder = tmp_path / "out" / "checkpoint-3"
+    name = "grpo_plus_reference_model.safetensors"
+    assert (folder / name).exists() is older
+    if older:
+        for path in folder.glob("grpo_plus_*"):
+            path.unlink()
+    again = build(**{**settings, "max_steps": 4})
+    again.train(resume_from_checkpoint=str(folder))
+    assert "the checkpoint does not hold the reference of step 2, so the run goes on with the one" in caplog.text
+
+
+@pytest.mark.slow
+def test_the_reference_of_another_dtype_is_refused(build, tmp_path):
+    build(**{**RUN, **REFRESHED, "max_steps": 2}).train()
+    path = tmp_path / "out" / "checkpoint-2" / "grpo_plus_reference_model.safetensors"
+    save_file({name: weight.bfloat16() for name, weight in load_file(path).items()}, path)
+    for manifest in path.parent.glob("grpo_plus_manifest.json"):
+        manifest.unlink()
+    again = build(**RUN, **REFRESHED)
+    with pytest.raises(StateError, match=r"of torch\.bfloat16, expected \(.*\) of torch\.float32"):
+        state.load(again.hooks, path.parent, rank=0, processes=1)
+
+
+BOUNDS = {
+    "the update": ("backward", {}, lambda run: run.engine.tokens_per_pass),
+    "passes without gradient": (
+        "scoring",
+        {"objective": "target", "num_iterations": 2},
+        lambda run: run.retry._scoring.most_rows,
+    ),
+    "completions in flight": ("drawing", {"rollout": "auto"}, lambda run: run.rollouts.most_rows),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_that_memory_has_set_are_kept(resumed, name):
+    where, settings, bound = BOUNDS[name]
+    cards = []
+    settings = {**settings, "engine": "trimmed"}
+    whole, again = resumed(settings, at=4, meet=lambda run: cards.append(Card(run, where, 10, times=1)))
+    assert [card.failures for card in cards] == [1]
+    assert bound(whole) is not None
+    assert bound(again) == bound(whole)
+    assert_same(whole, again)
+
+
+@pytest.mark.slow
+def test_a_bound_that_the_config_sets_anew_wins(build, tmp_path):
+    first = build(**RUN, rollout="auto")
+    Card(first, "drawing", 10, times=1)
+    Card(first, "backward", 40, times=1)
+    first.train()
+    assert None not in (first.rollouts.most_rows, first.engine.tokens_per_pass)
+    again = build(**RUN, rollout="auto", rollout_rows=7, engine_tokens_per_pass=1000)
+    state.load(again.hooks, tmp_path / "out" / "checkpoint-6", rank=0, processes=1)
+    assert (again.rollouts.most_rows, again.engine.tokens_per_pass) == (7, 1000)
+
+
+@pytest.mark.slow
+def test_a_verifier_that_only_fails_ends_a_resumed_run_where_it_ends_the_whole_one(build, checks):
+    def ends(checkpoint):
+        failing = {"verifiers": ["fails"], "advantage": "center", "save_total_limit": 1}
+        run = build(trainer={"reward_funcs": None}, **{**RUN, **failing})
+        with pytest.raises(VerifierFailedError, match="failed on all of the last 32 completions"):
+            run.train(resume_from_checkpoint=checkpoint)
+        return run.state.global_step
+
+    whole = ends(None)
+    assert whole > 1
+    assert ends(True) == whole
+
+
+@pytest.mark.slow
+def test_a_source_without_steps_ends_a_resumed_run_where_it_ends_the_whole_one(build):
+    def ends(checkpoint):
+        settings = {"advantage": "process", "verifiers": ["plainly"], "advantage_kwargs": {"outcome_weight": 1.0}}
+        run = build(trainer={"reward_funcs": None}, **{**RUN, **settings})
+        with pytest.raises(ValueError, match="no verifier gave any"):
+            run.train(resume_from_checkpoint=checkpoint)
+        return run.state.global_step
+
+    @verifier("plainly", isolation="inline")
+    def plainly(completion: str) -> float:
+        return len(completion) / 10
+
+    try:
+        whole = ends(None)
+        assert whole > 1
+        assert ends(True) == whole
+    finally:
+        REGISTRY.unregister("plainly")
+
+
+def test_counts_of_a_composed_verifier_are_those_of_its_parts():
+    def build_parts():
+        return all_of(get_verifier("exact"), get_verifier("numeric"))
+
+    one, other = build_parts(), build_parts()
+    assert one.state_dict() == {}
+    one.parts[1]._policy.failures = 3
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert [part.state_dict() for part in other.parts] == [{}, {"failures": 3, "late": 0}]
+
+
+def test_the_bytes_of_a_resumed_record_are_those_of_the_run():
+    budget, done = Budget(), 0.5
+    budget.counted = 1000
+    budget.begin(BYTES)  # of which the run takes back all but 1000
+    with budget.spending():
+        assert not budget.used_up(done)
+        budget.wrote(BYTES // 2)
+        assert not budget.used_up(done)
+        budget.wrote(BYTES // 2)
+        assert budget.used_up(done)
+    budget = Budget()
+    budget.counted = 1000
+    budget.begin(3 * BYTES)
+    with budget.spending():
+        assert budget.used_up(1.0)
