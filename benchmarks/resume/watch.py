@@ -102,6 +102,10 @@ def watching(trace: Trace, places: Places) -> Callable[[type], type]:
                 trace.add(f"{name}completions", step, index, digest(output["completion_ids"]))
                 return output
 
+            def evaluation_loop(self, *given: Any, **keywords: Any) -> Any:
+                self._evaluations = 0
+                return super().evaluation_loop(*given, **keywords)
+
             def _generate_single_turn(self, *given: Any, **keywords: Any) -> Any:
                 forwards = 0
 
