@@ -168,7 +168,7 @@ def test_items_of_several_batches_and_threads_do_not_mix(runner):
 @pytest.mark.slow
 def test_workers_killed_from_outside_lose_nothing(runner, tmp_path):
     def work(completion, folder):
-        with (Path(folder) / str(os.getpid())).open("a") as file:
+        with (Path(folder) / f"{os.getppid()} {os.getpid()}").open("a") as file:
             file.write("x")
         time.sleep(0.02)
         return float(completion)
@@ -179,10 +179,11 @@ def test_workers_killed_from_outside_lose_nothing(runner, tmp_path):
     while not batch.done() and len(killed) < 4:
         time.sleep(0.1)
         # An item that was lost comes first on its next worker, and is given up if that is lost as well.
-        past = {int(path.name) for path in tmp_path.iterdir() if path.stat().st_size > 1}
-        for pid in sorted(past.intersection(runner.pids()) - killed)[:1]:
-            os.kill(pid, signal.SIGKILL)
-            killed.add(pid)
+        past = {tuple(map(int, path.name.split())) for path in tmp_path.iterdir() if path.stat().st_size > 1}
+        alive = set(runner.pids())
+        for pids in sorted(pids for pids in past - killed if pids[0] in alive)[:1]:
+            os.kill(pids[len(killed) % 2], signal.SIGKILL)  # the keeper, or the worker itself
+            killed.add(pids)
     found = batch.wait(WAIT)
     assert len(killed) >= 3
     assert scores(found) == list(range(300))
@@ -439,7 +440,7 @@ def test_closing_leaves_no_process_no_zombie_no_descriptor_and_answers_everyone(
 
 def test_workers_are_kept_from_step_to_step(runner):
     def pid(completion):
-        return os.getpid()
+        return os.getppid()  # of the worker's keeper
 
     first = set(scores(ask(runner, pid, ["x"] * 50)))
     second = set(scores(ask(runner, pid, ["x"] * 50)))

@@ -18,7 +18,8 @@ from typing import Any
 
 from grpo_verifiers.code.box_set import BoxSet
 from grpo_verifiers.exec.wire import pack_reply, read_exactly
-from grpo_verifiers.sandbox.inside.kernel import no_core_dumps
+from grpo_verifiers.sandbox import confine, leftovers
+from grpo_verifiers.sandbox.inside import proc
 
 _MEMORY = 4 << 30
 """Bytes of address space: of the question, and of one answer at a time."""
@@ -35,7 +36,8 @@ class _GoneError(BaseException):
 
 def main(connection_fd: int, trainer_fd: int) -> None:
     """Serve until the trainer closes the connection, or ends without."""
-    no_core_dumps()
+    confine.limit(None)
+    confine.adopt_orphans()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     # What is started here lifts it again: boxes have bounds of their own.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard), hard))
@@ -50,6 +52,9 @@ def main(connection_fd: int, trainer_fd: int) -> None:
             threading.Thread(target=_watch, args=(connection_fd, trainer_fd), daemon=True).start()
             _serve(connection, boxes)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    boxes.end()
+    # What a zygote left behind that somebody killed is ours now; the boxes' folders go when nothing writes there.
+    proc.end_descendants(os.getpid(), keep=leftovers.cleaners())
     boxes.close()
     os._exit(0)
 

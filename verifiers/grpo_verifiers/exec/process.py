@@ -50,8 +50,9 @@ def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
     kept = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
     env = confine.clean_environment(os.environ, () if kind.confined else kept)
     env[MARK] = mark
-    if folder:
-        env.update(TMPDIR=folder, HOME=env.get("HOME", folder))
+    env["TMPDIR"] = folder
+    if kind.confined:
+        env.setdefault("HOME", folder)
     packages = {str(Path(path).resolve()) for path in [*site.getsitepackages(), site.getusersitepackages()]}
     if _PACKAGE_PARENT not in packages:  # a site folder on PYTHONPATH would come before the standard library
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_PARENT, env.get("PYTHONPATH", ""))))
@@ -72,8 +73,8 @@ class WorkerProcess:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
         self.kind = kind
         self.mark = f"{MARK}-{uuid.uuid4().hex}"
-        self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.") if kind.confined else None
-        self.folder = self._own.path if self._own else ""
+        self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.")
+        self.folder = self._own.path
         self._replies = ReplyBuffer()
         self._out = memoryview(b"")
         self._boot_log: IO[bytes] | None = None
@@ -99,7 +100,7 @@ class WorkerProcess:
             theirs.close()
         self.pid = self._process.pid
         self.death_fd = _pidfd(self.pid)
-        stage = {"memory": kind.memory, "folder": self.folder, "path": search_path()}
+        stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
         with contextlib.suppress(WorkerGone):  # dead already: the scheduler hears of it as of any death
             self.send(("boot", 0, "", stage))
 
@@ -198,9 +199,8 @@ class WorkerProcess:
         if self._boot_log is not None:
             self._boot_log.close()
             self._boot_log = None
-        if self._own:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._own.release()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._own.release()
 
 
 def _pidfd(pid: int) -> int | None:

@@ -100,7 +100,7 @@ class Runner:
         return dict(self._scheduler.confinement) if self._scheduler else {}
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive now."""
+        """Process ids of the workers alive now: of the processes that were started, each of which keeps one."""
         return self._scheduler.pids() if self._scheduler else []
 
     def close(self) -> None:

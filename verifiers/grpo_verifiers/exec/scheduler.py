@@ -97,7 +97,7 @@ class Scheduler:
             self._thread.join(30)
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive."""
+        """Process ids of the workers alive, or of their keepers."""
         return [worker.process.pid for pool in list(self._pools.values()) for worker in list(pool.workers)]
 
     def abandon(self) -> None:
@@ -390,7 +390,7 @@ class Scheduler:
             return
         log = worker.process.boot_log()
         state = worker.state
-        how = self._bury(worker, grace=0.1)
+        how = self._bury(worker, grace=0.5)
         why = how or why
         if state == "booting":
             self._no_worker(pool, f"{why}. It printed: {log}" if log else why, item)

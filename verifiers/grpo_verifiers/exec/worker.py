@@ -8,12 +8,13 @@ import contextlib
 import importlib
 import os
 import pickle
+import select
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from grpo_verifiers.exec.failure import error_fields, result
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
@@ -80,9 +81,51 @@ def _serve(sock: socket.socket) -> None:
         sock.sendall(pack_reply(reply))
 
 
+def _keep(worker: int, trainer: int) -> NoReturn:
+    """Wait for the end of the worker or of the trainer, then end everything below; end as the worker did.
+
+    The arguments are a process id and a pidfd. No check runs here, so nothing that one does holds this process up.
+    """
+    confine.adopt_orphans()
+    watch = select.poll()
+    ended = os.pidfd_open(worker)
+    for fd in (ended, trainer):
+        watch.register(fd, select.POLLIN)
+    status = os.waitpid(worker, 0)[1] if ended in {fd for fd, _ in watch.poll()} else 0
+    proc.end_descendants(os.getpid(), last=proc.is_tracker)
+    if os.WIFSIGNALED(status):
+        with contextlib.suppress(OSError):  # SIGKILL
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _fork_keeper(parent: int) -> int:
+    """Go on in a child, with this process as its keeper; returns the process id of the worker's parent.
+
+    Where the system tells nobody of a process's end, there is no keeper.
+    """
+    try:
+        trainer = os.pidfd_open(parent)
+    except (AttributeError, OSError):
+        return parent
+    keeper = os.getpid()
+    if os.getppid() != parent:  # it died, and its number may be another's by now
+        os._exit(0)
+    confine.limit(None)
+    worker = os.fork()
+    if worker:
+        os.closerange(3, trainer)
+        os.closerange(trainer + 1, 1 << 16)
+        _silence()
+        _keep(worker, trainer)
+    os.close(trainer)
+    return keeper
+
+
 def main(fd: int, parent: int) -> None:
     """Set the stage as the first message says, then serve."""
-    confine.die_with(parent)
+    confine.die_with(_fork_keeper(parent))
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     boot = read_call(sock)

@@ -228,12 +228,16 @@ class Box:
         """True if the kernel killed a process of the last program for memory; False without a cgroup."""
         return self.cgroup is not None and self.cgroup.overflowed()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the zygote with everything below it, and reap it. Safe to repeat."""
         self.control.close()
         if self._process is not None:
             end_process(self._process, 0.5)  # it sees the connection end, and ends its program first
             self._process = None
+
+    def close(self) -> None:
+        """The same, and remove its folders. Safe to repeat."""
+        self.end()
         if self.cgroup is not None:
             self.cgroup.close()
             self.cgroup = None

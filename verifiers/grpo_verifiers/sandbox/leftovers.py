@@ -117,8 +117,18 @@ class _Cleaner:
             if self._process.stdin is not None:
                 self._process.stdin.close()
 
+    def pids(self) -> list[int]:
+        """The process id of the process, if it runs."""
+        with self._lock:
+            return [] if self._process is None else [self._process.pid]
+
 
 _waiting = _Cleaner()
+
+
+def cleaners() -> list[int]:
+    """Process ids of what waits for the end of this process."""
+    return _waiting.pids()
 
 
 def _after_fork() -> None:

@@ -1,0 +1,240 @@
+"""After a SIGKILL, whoever it hits, no process, folder or shared memory of the dead stays; looked at from outside."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
+
+SECONDS = 20
+"""Enough for a busy machine; on an idle one everything has gone within one."""
+SUBREAPER = 36
+SHARED = Path("/dev/shm")
+
+DAEMONS = """
+import os, signal, time
+held = os.pipe()
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open("daemon", "wb").write(b"x" * 100_000)
+        time.sleep(1000)
+    os._exit(0)
+os.makedirs("a/b/c")
+open("a/b/c/d", "w").write("x")
+os.chmod("a/b", 0)
+"""
+"""What hides from its parent: in a session of its own, deaf to signals, with files, and held pipes."""
+
+PROGRAM = f"{DAEMONS}\ndef f():\n    time.sleep(1000)"
+
+CHECKS = f"""
+import os, subprocess, sys, tempfile, time
+from multiprocessing import shared_memory
+
+DAEMONS = {DAEMONS!r}
+
+def hides(completion, told, stuck):
+    folder = tempfile.mkdtemp()
+    subprocess.Popen(["sleep", "1000"])
+    subprocess.Popen([sys.executable, "-c", DAEMONS], start_new_session=True, env={{}}, cwd=folder)
+    kept = shared_memory.SharedMemory(create=True, size=1000)
+    while not os.path.exists(folder + "/daemon"):
+        time.sleep(0.01)
+    with open(told + "-", "w") as file:
+        file.write(f"/dev/shm/{{kept.name}}")
+    os.rename(told + "-", told)
+    if stuck:
+        sum(range(10**13))  # one call of C, which looks at no signal
+    time.sleep(1000)
+"""
+
+TRAINER = """
+import os, sys, threading, time
+sys.path.insert(0, os.getcwd())
+from grpo_verifiers import get_verifier
+kind, told, program = sys.argv[1:]
+if kind in ("check", "stuck check"):
+    import checks
+    check = get_verifier(checks.hides, isolation="process", timeout=900.0)
+    check.verify("x", told=told, stuck=kind == "stuck check")
+elif kind == "maths":
+    print(get_verifier("math", isolation="process").verify("\\\\boxed{\\\\sin x + \\\\cos x}", answer="\\\\cos x").score)
+    open(told, "w").close()
+    time.sleep(1000)
+else:
+    code = get_verifier("code", level=kind, highest=kind, timeout=900.0)
+    code.verify(f"```python\\n{program}\\n```", tests=[{"function": "f", "expected": 1}])
+    time.sleep(1000)
+"""
+
+WORK = ("maths", "check", "stuck check", "full", "process", "none")
+
+
+class Trainer:
+    """A trainer in a session of its own, and everything that it has started, orphans too: they become ours."""
+
+    def __init__(self, kind, place):
+        self.kind, self.told, self.temporary = kind, place / "told", place / "temporary"
+        self.temporary.mkdir()
+        place.chmod(0o755)
+        (place / "checks.py").write_text(CHECKS)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, kind, str(self.told), PROGRAM],
+            env={**os.environ, "TMPDIR": str(self.temporary), "GRPO_VERIFIERS_WORKERS": "1"},
+            cwd=place,
+            start_new_session=True,
+        )
+
+    def processes(self):
+        """Everything of it that lives."""
+        found = []
+        for each in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if each.status() != psutil.STATUS_ZOMBIE:
+                    found.append((each, " ".join(each.cmdline())))
+                elif each.ppid() == os.getpid() and each.pid != self.process.pid:
+                    os.waitpid(each.pid, 0)
+        return found
+
+    def of(self, words):
+        """The processes of that command, whose parent has another one, without bubblewrap's."""
+        named = {each.pid: each for each, command in self.processes() if words in command and "bwrap " not in command}
+        return [each for each in named.values() if each.ppid() not in named]
+
+    def busy(self):
+        """Whether the check, or the program with its daemon, runs."""
+        if self.kind == "full":  # its folder is seen by nobody: count the daemon, its parent, and three above them
+            return sum("inside.zygote" in command for _, command in self.processes()) == 5
+        if self.kind in ("process", "none"):
+            return any(self.temporary.rglob("daemon"))
+        return self.told.exists()
+
+    def files(self):
+        """What it has in the temporary folder and in shared memory."""
+        shared = self.told.read_text() if self.told.exists() else ""
+        return [*self.temporary.iterdir(), *([Path(shared)] if shared and Path(shared).exists() else [])]
+
+
+def comes(condition, seconds=90):
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a trainer at a kind of work; whatever is left of it ends with the test."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)
+    started = []
+
+    def start(kind):
+        started.append(Trainer(kind, tmp_path))
+        return started[-1]
+
+    yield start
+    for trainer in started:
+        while left := trainer.processes():
+            for each, _ in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            trainer.process.wait()
+        for path in trainer.files():
+            if path.parent == SHARED:
+                path.unlink()
+    libc.prctl(SUBREAPER, 0, 0, 0, 0)
+
+
+def assert_gone(trainer):
+    trainer.process.wait()
+    comes(lambda: not trainer.processes() and not trainer.files(), SECONDS)
+    assert trainer.processes() == []
+    assert trainer.files() == []
+
+
+@pytest.mark.needs("bwrap")
+@pytest.mark.parametrize("whole_group", [False, True])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "check" else pytest.mark.slow) for kind in WORK]
+)
+def test_a_killed_trainer_leaves_nothing(kind, whole_group, start):
+    trainer = start(kind)
+    assert comes(trainer.busy)
+    if whole_group:
+        os.killpg(trainer.process.pid, signal.SIGKILL)
+    else:
+        trainer.process.kill()
+    assert_gone(trainer)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("bwrap")
+@pytest.mark.parametrize("words", ["exec.worker", "_referee_process", "inside.zygote", "cleaner.main"])
+@pytest.mark.parametrize("kind", ["check", "full", "process"])
+def test_a_trainer_that_is_killed_while_its_processes_start_leaves_nothing(kind, words, start):
+    if (words == "exec.worker") != (kind == "check") and words != "cleaner.main":
+        pytest.skip("another kind of work starts it")
+    trainer = start(kind)
+    assert comes(lambda: trainer.of(words))
+    trainer.process.kill()
+    assert_gone(trainer)
+
+
+def victims(trainer, who):
+    """The processes to kill: the keeper of a worker, the worker itself, a referee, or what forks programs."""
+    if who != "worker":
+        return trainer.of({"keeper": "exec.worker"}.get(who, who))
+    return [each for keeper in trainer.of("exec.worker") for each in keeper.children()]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("bwrap")
+@pytest.mark.parametrize(
+    ("kind", "who"),
+    [
+        ("check", "worker"),
+        ("stuck check", "worker"),
+        ("full", "_referee_process"),
+        ("process", "_referee_process"),
+        ("none", "_referee_process"),
+        ("full", "inside.zygote"),
+        ("process", "inside.zygote"),
+        ("none", "inside.zygote"),
+    ],
+)
+@pytest.mark.parametrize("cgroup", ["", "off"])
+def test_one_that_is_killed_alone_leaves_nothing_while_the_trainer_goes_on(kind, who, cgroup, start, monkeypatch):
+    monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", cgroup)
+    trainer = start(kind)
+    assert comes(trainer.busy)
+    killed = victims(trainer, who)
+    below = {child for each in killed for child in each.children(recursive=True)}
+    assert len(below) >= 2
+    for each in killed:
+        each.kill()
+
+    def left():
+        return [each for each, _ in trainer.processes() if each in below]
+
+    comes(lambda: not left(), SECONDS)
+    assert left() == []
+    assert trainer.process.poll() is None
+    trainer.process.kill()
+    assert_gone(trainer)
