@@ -8,6 +8,7 @@ import ast
 import importlib.metadata
 import importlib.util
 import inspect
+import json
 import os
 import sys
 import warnings
@@ -39,6 +40,9 @@ OVERRIDE = "GRPO_PLUS_ANY_TRL"
 class Loop(Protocol):
     """The training loop of transformers: attributes and methods of ``Trainer`` in use."""
 
+    _globalstep_last_logged: int
+    _total_loss_scalar: float
+    _tr_loss: "torch.Tensor"
     accelerator: "Accelerator"
     args: "GRPOConfig"
     callback_handler: "CallbackHandler"
@@ -51,7 +55,19 @@ class Loop(Protocol):
     processing_class: "PreTrainedTokenizerBase"
     state: "TrainerState"
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool: ...
+    def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]: ...
     def _get_output_dir(self, trial: Any) -> str: ...
+    def _init_training_state(
+        self,
+        max_steps: int,
+        num_update_steps_per_epoch: int,
+        num_train_epochs: int,
+        resume_from_checkpoint: str | None,
+        trial: Any,
+    ) -> tuple[int, int]: ...
+    def _load_rng_state(self, checkpoint: str | None) -> None: ...
+    def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *further: Any, **keywords: Any) -> None: ...
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None: ...
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None: ...
@@ -120,6 +136,7 @@ class Host(Loop, Card, Protocol):
         **further: Any,
     ) -> Any: ...
     def _log_metric(self, name: str, value: float) -> None: ...
+    def _get_train_sampler(self, dataset: Any = None) -> Any: ...
     def _prepare_inputs(self, generation_batch: Any) -> Any: ...
     def _save_checkpoint(self, model: Any, trial: Any) -> None: ...
     def get_high_entropy_mask(
@@ -532,6 +549,104 @@ def buffer(host: Host) -> list[dict[str, Any]] | None:
 def pass_over_step(host: Host) -> None:
     """Count a micro-batch that is not trained on, so that generation stays in phase."""
     host._step += 1
+
+
+def open_batch(host: Host) -> "list[dict[str, Any]] | None":
+    """The micro-batches of a generation batch that is not used up yet; None between two of them."""
+    block = host.args.steps_per_generation * host.num_iterations
+    return host._buffered_inputs if host._step % block else None
+
+
+def set_batch(host: Host, step: int, batch: "list[dict[str, Any]] | None") -> None:
+    """Set the count of micro-batches, and those of the present generation batch."""
+    host._step, host._buffered_inputs = step, batch
+    host._current_train_step_time = 0.0
+
+
+def between_logs(host: Host) -> "tuple[dict[str, Any], dict[str, torch.Tensor]]":
+    """What the next log of training will say of the steps so far: JSON values, and tensors by name."""
+    import torch
+
+    logs, lists = host._logs, host._metrics["train"]
+    state: dict[str, Any] = {"time": host._current_train_step_time} if host._current_train_step_time else {}
+    tensors = {f"metrics/{name}": torch.tensor(values, dtype=torch.float64) for name, values in lists.items() if values}
+    if host._globalstep_last_logged != host.state.global_step:
+        state["logged"] = host._globalstep_last_logged
+        tensors["loss"] = host._tr_loss
+    if host.args.log_completions and host.accelerator.is_main_process and len(logs["prompt"]):
+        state["table"] = {name: _listed(logs[name]) for name in _TABLE}
+    return state, tensors
+
+
+_TABLE = ("prompt", "completion", "rewards", "advantages", "extra")
+"""TRL's table of completions, without images: columns, and mappings of further columns."""
+
+
+def _listed(column: Any) -> Any:
+    """A column, or a mapping of columns, as JSON values; images and the like are left out."""
+    if isinstance(column, dict):
+        return {name: _listed(values) for name, values in column.items()}
+    return json.loads(json.dumps(list(column), default=lambda _: None))
+
+
+def set_between_logs(host: Host, state: "Mapping[str, Any]", tensors: "Mapping[str, torch.Tensor]") -> None:
+    """Go on from what `between_logs` returned."""
+    lists = host._metrics["train"]
+    lists.clear()
+    for name, values in tensors.items():
+        if name.startswith("metrics/"):
+            lists[name.removeprefix("metrics/")].extend(values.tolist())
+    host._current_train_step_time = float(state.get("time", 0.0))
+    if "logged" in state:
+        host._globalstep_last_logged = int(state["logged"])
+        host._tr_loss += tensors["loss"].to(host._tr_loss.device)
+        host._total_loss_scalar -= float(host._tr_loss)  # the mean at the end is that of this call's steps
+    for name, values in state.get("table", {}).items():
+        _refill(host._logs[name], values)
+
+
+def _refill(column: Any, values: Any) -> None:
+    if isinstance(column, dict):
+        column.clear()
+        for name, inner in values.items():
+            column[name].extend(inner)
+    else:
+        column.clear()
+        column.extend(values)
+
+
+def noted_logs(host: Host) -> "Callable[[], None]":
+    """Note TRL's table and the history of logs; gives what puts them back."""
+    table = {name: _copied(column) for name, column in host._logs.items()}
+    length = len(host.state.log_history)
+
+    def undo() -> None:
+        for name, column in table.items():
+            _refill(host._logs[name], column)
+        del host.state.log_history[length:]
+
+    return undo
+
+
+def _copied(column: Any) -> Any:
+    return {name: list(values) for name, values in column.items()} if isinstance(column, dict) else list(column)
+
+
+def evaluates(host: Host) -> bool:
+    """Evaluations are part of the run."""
+    return bool(getattr(host.args.eval_strategy, "value", host.args.eval_strategy) != "no")
+
+
+def evaluate_owed(host: Host, checkpoint: str) -> None:
+    """Do the evaluation of the present step, in a run that resumes from the checkpoint of that step."""
+    step = host.state.global_step
+    if host._determine_best_metric(host._evaluate(None, None, skip_scheduler=step == 0), None):
+        host.state.best_model_checkpoint = checkpoint
+
+
+def load_random_state(host: Host, checkpoint: str) -> None:
+    """Load the state of all generators from a checkpoint."""
+    host._load_rng_state(checkpoint)
 
 
 def mark_step(optimizer: Any, *, skipped: bool) -> None:

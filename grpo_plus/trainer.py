@@ -1,6 +1,7 @@
 """`GRPOPlusTrainer`: TRL's trainer with a few seams opened to a list of hooks, each override calling ``super()``."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,11 +22,13 @@ from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.engine import UpdateEngine
+from grpo_plus.training.generation_batch import GenerationBatch
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.model_reference import ModelReference
+from grpo_plus.training.place import Place
 from grpo_plus.training.reference import AdapterReference
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
@@ -86,12 +89,88 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)
+        self.generation_batch = GenerationBatch(self._engine)
+        self.place = Place(self.generation_batch)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
+        going_on = [self.place, self.generation_batch]
+        self.hooks += [hook for hook in (*scoring, *updating, *going_on) if hook is not None]
+from grpo_plus.training.reference import AdapterReference
+from grpo_plus.training.retry import Retry
+from grpo_plus.training.rollouts import Rollouts
+from grpo_plus.training.saving import Saving
+from grpo_plus.training.verification import Verification
+from grpo_verifiers.errors import raise_all
+
+
+class GRPOPlusTrainer(GRPOTrainer):
+    """TRL's `GRPOTrainer` where advantage estimator, objective and verifiers are parts of the config.
+
+    A drop-in: every argument of `GRPOTrainer` means what it means there.
+
+    Args:
+        model: as in TRL.
+        reward_funcs: as in TRL; may be left out when the config has verifiers, and adds to them otherwise.
+        args: a `GRPOPlusConfig`; a plain `GRPOConfig` is accepted and trains as in TRL.
+        train_dataset: as in TRL.
+        eval_dataset: as in TRL.
+        step_scorer: gives step scores for process estimators, called with ``prompts, completions, completion_ids`` and
+            the dataset's columns; unset, they come from the verifiers that give steps.
+        hooks: your own; called inside those of the trainer, and their state is in every checkpoint.
+        **kwargs: everything else that `GRPOTrainer` takes.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        *further: Any,
+        step_scorer: StepScorer | None = None,
+        hooks: Iterable[Hook] = (),
+        **kwargs: Any,
+    ) -> None:
+        args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
+        self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
+        self._add_hooks(recipe_of(args), step_scorer)
+        self.hooks += checked(hooks)
+        self.saving = Saving(self, self.hooks)
+        named = _trl.trainer_arguments(further, kwargs)
+        setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
+        raise_all(self.hooks.problems(setup))
+        self.hooks.before_loading(setup)
+        with self.hooks.loading(args):
+            super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
+        self.hooks.after_loading(self)
+
+    def _add_hooks(self, recipe: Any, step_scorer: StepScorer | None) -> None:
+        """The hooks of every run, outermost first."""
+        self.recipe, self.hooks = recipe, Hooks()
+        self.verification = Verification.of(recipe)
+        self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
+        self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
+        self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
+        self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
+        self.clock = StepClock()
+        self._engine = UpdateEngine(recipe)
+        self.generation_batch = GenerationBatch(self._engine)
+        self.place = Place(self.generation_batch)
+        self.retry = Retry(self._engine, self.hooks)
+        self.rollouts = Rollouts(recipe, self.retry)
+        self.guard = Guard()
+        scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
+<<<<<<< HEAD
+        updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
         self.hooks += [hook for hook in (*scoring, *updating) if hook is not None]
+=======
+        updating = [AdapterReference(), self._engine, self.rollouts, self.guard, self.update]
+        going_on = [self.place, self.generation_batch]
+        self.hooks += [hook for hook in (*scoring, *updating, *going_on) if hook is not None]
 
     @property
     def estimator(self) -> Chosen | None:
@@ -119,6 +198,37 @@ class GRPOPlusTrainer(GRPOTrainer):
                 rank, processes = self.accelerator.process_index, self.accelerator.num_processes
                 state.load(self.hooks, checkpoint, rank=rank, processes=processes)
             return super().train(resume_from_checkpoint, *arguments, **keywords)
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        self.place.sampler = super()._get_train_sampler(dataset)
+        return self.place.sampler
+
+    def _init_training_state(
+        self,
+        max_steps: int,
+        num_update_steps_per_epoch: int,
+        num_train_epochs: int,
+        resume_from_checkpoint: str | None,
+        trial: Any,
+    ) -> tuple[int, int]:
+        counts = (max_steps, num_update_steps_per_epoch, num_train_epochs)
+        found = super()._init_training_state(*counts, resume_from_checkpoint, trial)
+        _, updates, passes = counts
+        return self.place.begin(found, updates=updates, passes=passes, checkpoint=resume_from_checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        self.place.restored()
+
+    def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]:
+        evaluate = partial(super()._evaluate, trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler)
+        return self.place.evaluation(evaluate, starts=skip_scheduler)
+
+    def _maybe_log_save_evaluate(
+        self, tr_loss: Any, grad_norm: Any, *further: Any, learning_rate: float | None = None, **keywords: Any
+    ) -> None:
+        norm, rate = self.place.measured(grad_norm, learning_rate)
+        super()._maybe_log_save_evaluate(tr_loss, norm, *further, learning_rate=rate, **keywords)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         save = super()._save_checkpoint

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -37,13 +38,15 @@ def gradients(model: nn.Module) -> Undo:
 
 
 def random_state(devices: Iterable[torch.device]) -> Undo:
-    """The state of Python's generator, of PyTorch's on the CPU, and of those of ``devices``."""
+    """The state of the generators of Python and NumPy, of PyTorch's on the CPU, and of those of ``devices``."""
     python, cpu = random.getstate(), torch.get_rng_state()
+    numpy = np.random.get_state()  # noqa: NPY002 - the one that reward functions draw from
     modules = [(torch.get_device_module(device), device) for device in devices if device.type in ("cuda", "xpu")]
     states = [(module, device, module.get_rng_state(device)) for module, device in modules]
 
     def undo() -> None:
         random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
         torch.set_rng_state(cpu)
         for module, device, state in states:
             module.set_rng_state(state, device)

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
@@ -32,7 +31,6 @@ def config_notes(config: Any) -> list[str]:
         *_mask_notes(config),
         *_sampling_notes(config),
         *_generation_notes(config),
-        *_checkpoint_notes(config),
         *unread_notes(config),
     ]
 
@@ -156,16 +154,3 @@ def _generation_notes(config: Any) -> list[str]:
         for key, value in mapping("generation_kwargs", config.generation_kwargs).items()
         if key not in taken
     ]
-
-
-def _checkpoint_notes(config: Any) -> list[str]:
-    """Checkpoints inside a generation batch: they do not hold its completions."""
-    strategy = getattr(config.save_strategy, "value", config.save_strategy)
-    if strategy != "steps" or config.save_steps < 1:  # a share of all steps is known once the data is
-        return []
-    looks, accumulation = steps_per_generation(config) * config.num_iterations, config.gradient_accumulation_steps
-    steps = looks // gcd(looks, accumulation)
-    if int(config.save_steps) % steps == 0:
-        return []
-    fresh = "a checkpoint inside a generation batch resumes with fresh completions, so not as the run that was stopped"
-    return [f"save_steps ({config.save_steps:g}): {fresh}. A batch ends every {steps} steps: set a multiple of that."]

@@ -85,6 +85,11 @@ class Interruption(TrainerCallback):
             control.should_evaluate = False
             control.should_training_stop = True
 
+    def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A stop is not the end of a pass: what belongs to that is left to the run that goes on."""
+        if self.stopped and state.global_step < state.max_steps:
+            control.should_log = control.should_evaluate = control.should_save = False
+
     def on_prediction_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Leave a running evaluation at once; several ranks must finish theirs together."""
         if self.number is not None and not _was_launched():

@@ -425,7 +425,9 @@ def test_a_checkpoint_whose_state_cannot_be_written_is_not_whole(build, tmp_path
 
 @pytest.mark.slow
 def test_checkpoints_of_weights_only_hold_the_state_too(checkpoint):
-    assert state_of(checkpoint(save_only_model=True, **KL))["parts"].keys() == {"clock", "objective", "record"}
+    parts = state_of(checkpoint(save_only_model=True, **KL))["parts"].keys()
+    assert parts >= {"clock", "objective", "place"}
+    assert "generation_batch" not in parts
 
 
 def test_a_path_that_is_no_checkpoint_is_left_to_the_host(build, tmp_path):
@@ -446,7 +448,7 @@ def test_a_plain_config_of_the_host_is_saved_and_resumed_from(build, tmp_path):
     run = build(config_class=GRPOConfig, save_strategy="steps", save_steps=1)
     run.train()
     run.save_model(str(tmp_path / "model"))
-    assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() == {"clock"}
+    assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() >= {"clock", "place"}
     again = build(config_class=GRPOConfig, max_steps=3)
     again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
     assert again.state.global_step == 3

@@ -35,14 +35,6 @@ NOTED = {
         {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": "k2"}, **MORE},
         ["'k2'", "without the ratio", "on-policy"],
     ),
-    "checkpoints inside a batch": (
-        {"num_iterations": 4, "save_steps": 6},
-        ["save_steps (6)", "fresh completions", "every 4 steps"],
-    ),
-    "checkpoints inside a batch that steps do not divide": (
-        {"steps_per_generation": 6, "gradient_accumulation_steps": 4, "save_steps": 5},
-        ["save_steps (5)", "every 3 steps"],
-    ),
     "a misspelt key of the sampler": (
         {"generation_kwargs": {"temprature": 0.5}},
         ["generation_kwargs", "temprature (0.5)", "Did you mean 'temperature'?"],

@@ -1,0 +1,276 @@
+"""The place of a run in its data and in its generation batch: a resumed run goes on from exactly there.
+
+The host knows the number of optimizer steps only. Passes over the data are counted here, and micro-batches within a
+pass: a stream ends where it ends. What is owed at the end of a step or pass, an evaluation above all, is done before
+the next micro-batch.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.memory.undo import random_state, together
+from grpo_plus.training.checkpoints import trainer_state
+from grpo_plus.training.generation_batch import GenerationBatch
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The numbers that a position in the data is counted in."""
+
+    processes: int
+    per_device_train_batch_size: int
+    gradient_accumulation_steps: int
+    steps_per_generation: int
+    num_generations: int
+    num_iterations: int
+
+    @classmethod
+    def of(cls, host: Host) -> "Geometry":
+        """That of a run."""
+        args = host.args
+        return cls(
+            host.accelerator.num_processes,
+            args.per_device_train_batch_size,
+            args.gradient_accumulation_steps,
+            args.steps_per_generation,
+            host.num_generations,
+            host.num_iterations,
+        )
+
+    @property
+    def block(self) -> int:
+        """Micro-batches of one process that are trained on one generation batch."""
+        return self.steps_per_generation * self.num_iterations
+
+    @property
+    def prompts(self) -> int:
+        """Prompts of a generation batch."""
+        return self.processes * self.per_device_train_batch_size * self.steps_per_generation // self.num_generations
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two optimizer steps.
+
+    ``step`` counts micro-batches of the run, ``taken`` those of pass number ``passes``, from 0. ``ended``: that pass is
+    over, with all that belongs to its end.
+    """
+
+    step: int = 0
+    passes: int = 0
+    taken: int = 0
+    ended: bool = False
+
+
+def position(saved: Position, was: Geometry, now: Geometry, *, holds_batch: bool) -> Position:
+    """Where a run goes on that was saved at ``saved``, under ``was``.
+
+    Without its generation batch it goes back to the start of it: nothing is passed over, and batches stay in phase.
+    """
+    if was == now and (holds_batch or saved.step % now.block == 0):
+        return saved
+    batches = saved.taken // was.block * was.prompts // now.prompts
+    return start_of_batch(replace(saved, taken=batches * now.block), now)
+
+
+def start_of_batch(saved: Position, now: Geometry) -> Position:
+    """The start of the generation batch of a position, or the last one before it that an optimizer step begins at."""
+    start = saved.taken - saved.taken % lcm(now.block, now.gradient_accumulation_steps)
+    return replace(saved, step=start, taken=start)
+
+
+class Place(Hook):
+    """Keeps the position of a run in its checkpoints, and puts a resumed run there.
+
+    ``sampler`` is that of the training data, where it has one. ``evaluates``: an evaluation of the present step is
+    still to be done, or was left before its end.
+    """
+
+    name = "place"
+
+    def __init__(self, batch: GenerationBatch) -> None:
+        self.sampler: Any = None
+        self.evaluates = False
+        self._batch = batch
+        self._forget()
+
+    def _forget(self) -> None:
+        self.sampler, self.evaluates = None, False
+        self._saved: Mapping[str, Any] | None = None
+        self._begun: Position | None = None  # until its pass begins
+        self._checkpoint: str | None = None  # until its random state is loaded
+        self._passes, self._origin, self._ended = 0, 0, False
+        self._finished = False
+        self._updates = 0
+        self._measured: tuple[Any, float | None] = (None, None)
+
+    def training(self) -> AbstractContextManager[None]:
+        """A new run starts at the beginning."""
+        self._forget()
+        return nullcontext()
+
+    @property
+    def here(self) -> Position:
+        """The present position."""
+        if self._begun is not None:
+            return self._begun
+        step = _trl.step_of(self.host)
+        return Position(step, self._passes, step - self._origin, self._ended)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, the numbers that it is counted in, and what is owed."""
+        geometry = asdict(Geometry.of(self.host))
+        norm, rate = self._measured
+        measured = [None if norm is None else float(norm), rate]
+        return {"position": asdict(self.here), "geometry": geometry, "evaluates": self.evaluates, "measured": measured}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's position, once the run begins."""
+        if "position" in state:
+            Position(**state["position"]), Geometry(**state["geometry"])
+            self._measured = tuple(state["measured"])
+        self._saved = state
+        self.evaluates = bool(state.get("evaluates"))
+
+    def former_state(self, checkpoint: Path) -> dict[str, Any]:
+        """Passes done, as a fraction: all that the host keeps."""
+        return {"epoch": float(trainer_state(checkpoint).get("epoch") or 0.0)}
+
+    def begin(self, found: tuple[int, int], *, updates: int, passes: int, checkpoint: str | None) -> tuple[int, int]:
+        """Set a run on its way; gives the pass that it starts in, and the micro-batches to leave out there.
+
+        ``found`` is the host's own answer, from the number of ``updates`` a pass of which there are ``passes``.
+        """
+        host, now = self.host, Geometry.of(self.host)
+        self._updates, self._finished = updates, False
+        if checkpoint is None or self._saved is None:
+            self._batch.begin(0, keep=False)
+            self._begun = Position()
+            return found
+        self._checkpoint = checkpoint
+        keep, saved = self._where(found, now, checkpoint)
+        self._finished = host.state.global_step >= host.state.max_steps
+        self._batch.begin(saved.step, keep=keep)
+        self._begun = saved
+        over = saved.ended or self._over(saved)
+        if host.args.ignore_data_skip:
+            self._batch.begin(0, keep=False)
+            self._begun = Position(0, saved.passes)
+            return (passes if self._finished else saved.passes + over), 0
+        drawn = saved.passes
+        if self._finished or (over and not saved.ended):
+            # More than there are: the host goes on at the end of the pass, which is still to come.
+            skipped = updates * now.gradient_accumulation_steps
+        elif saved.ended:
+            drawn, skipped = saved.passes + 1, 0
+            self._begun = Position(saved.step, drawn)
+        else:
+            skipped = saved.taken
+        for _ in range(drawn):
+            self._draw()
+        return drawn, skipped
+
+    def _where(self, found: tuple[int, int], now: Geometry, checkpoint: str) -> tuple[bool, Position]:
+        """Whether the generation batch of the checkpoint is gone on with, and the position."""
+        assert self._saved is not None
+        if "position" in self._saved:
+            stood, was = Position(**self._saved["position"]), Geometry(**self._saved["geometry"])
+            holds = self._batch.is_held()
+            place = position(stood, was, now, holds_batch=holds)
+            keep, moved = holds and place == stood, place.taken != stood.taken and not place.ended
+        else:
+            stood, keep = self._former(found), False
+            place = start_of_batch(stood, now)
+            moved = place.taken != stood.taken
+        if moved and self.host.accelerator.is_main_process:
+            logger.warning(
+                "%s does not hold the generation batch that it was saved in: training goes back to the start of it, "
+                "with new completions.",
+                checkpoint,
+            )
+        return keep, place
+
+    def _former(self, found: tuple[int, int]) -> Position:
+        """The position in a checkpoint that does not say it. The host reckons wrongly where a stream begins anew."""
+        assert self._saved is not None
+        if self.sampler is None:
+            passes, part = divmod(float(self._saved["epoch"]), 1.0)
+            taken = round(part * self._updates * self.host.args.gradient_accumulation_steps)
+            return Position(0, int(passes), taken)
+        return Position(0, *found)
+
+    def _over(self, place: Position) -> bool:
+        """The pass has no further micro-batch, as far as its length is known."""
+        return -(-place.taken // Geometry.of(self.host).gradient_accumulation_steps) >= self._updates
+
+    def _draw(self) -> None:
+        """Let the sampler draw the order of one pass, of which nothing is read."""
+        if self.sampler is not None:
+            next(iter(self.sampler), None)
+
+    def measured(self, norm: Any, rate: float | None) -> tuple[Any, float | None]:
+        """Norm of the gradient and learning rate of the last step; before the first of a resumed run the saved ones."""
+        if rate is not None:
+            self._measured = (norm, rate)
+        return self._measured
+
+    def restored(self) -> None:
+        """The random state of the checkpoint was just loaded: do what is owed."""
+        checkpoint, self._checkpoint = self._checkpoint, None
+        if checkpoint is not None and self.evaluates and _trl.evaluates(self.host):
+            _trl.evaluate_owed(self.host, checkpoint)
+        self.evaluates = False
+
+    def evaluation(self, run: Callable[[], dict[str, float]], *, starts: bool) -> dict[str, float]:
+        """An evaluation; ``starts``: the one before the first step, which a resumed run has behind it.
+
+        One that is left before its end leaves no trace.
+        """
+        host = self.host
+        if starts and self._checkpoint is not None:
+            return {}
+        self.evaluates = True
+        devices = {parameter.device for parameter in host.model.parameters()}
+        undo = together(random_state(devices), _trl.noted_logs(host))
+        try:
+            found = run()
+        except BaseException:
+            undo()
+            raise
+        self.evaluates = False
+        return found
+
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        """Count the passes."""
+        step = _trl.step_of(self.host)
+        if self._begun is not None:
+            self._passes, self._origin, self._ended = self._begun.passes, step - self._begun.taken, self._begun.ended
+            self._begun = None
+        else:
+            self._passes, self._origin, self._ended = self._passes + 1, step, False
+
+    def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """Note whether an evaluation follows: a signal may put it off."""
+        self.evaluates = control.should_evaluate
+
+    def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """Note the end of a pass. A run that was saved at the end of its last step goes on here."""
+        if self._checkpoint is not None:
+            self._draw()
+            _trl.load_random_state(self.host, self._checkpoint)
+        if self._finished:
+            control.should_training_stop = True
+        if self._ended:
+            control.should_log = control.should_evaluate = control.should_save = False
+        self._ended = self._over(self.here) or not control.should_training_stop
+        self.evaluates = control.should_evaluate
