@@ -89,86 +89,13 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)
-        self.generation_batch = GenerationBatch(self._engine)
+        self.generation_batch = GenerationBatch()
         self.place = Place(self.generation_batch)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
-        going_on = [self.place, self.generation_batch]
-        self.hooks += [hook for hook in (*scoring, *updating, *going_on) if hook is not None]
-from grpo_plus.training.reference import AdapterReference
-from grpo_plus.training.retry import Retry
-from grpo_plus.training.rollouts import Rollouts
-from grpo_plus.training.saving import Saving
-from grpo_plus.training.verification import Verification
-from grpo_verifiers.errors import raise_all
-
-
-class GRPOPlusTrainer(GRPOTrainer):
-    """TRL's `GRPOTrainer` where advantage estimator, objective and verifiers are parts of the config.
-
-    A drop-in: every argument of `GRPOTrainer` means what it means there.
-
-    Args:
-        model: as in TRL.
-        reward_funcs: as in TRL; may be left out when the config has verifiers, and adds to them otherwise.
-        args: a `GRPOPlusConfig`; a plain `GRPOConfig` is accepted and trains as in TRL.
-        train_dataset: as in TRL.
-        eval_dataset: as in TRL.
-        step_scorer: gives step scores for process estimators, called with ``prompts, completions, completion_ids`` and
-            the dataset's columns; unset, they come from the verifiers that give steps.
-        hooks: your own; called inside those of the trainer, and their state is in every checkpoint.
-        **kwargs: everything else that `GRPOTrainer` takes.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        reward_funcs: Any = None,
-        args: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        *further: Any,
-        step_scorer: StepScorer | None = None,
-        hooks: Iterable[Hook] = (),
-        **kwargs: Any,
-    ) -> None:
-        args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
-        self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
-        self._add_hooks(recipe_of(args), step_scorer)
-        self.hooks += checked(hooks)
-        self.saving = Saving(self, self.hooks)
-        named = _trl.trainer_arguments(further, kwargs)
-        setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, named)
-        raise_all(self.hooks.problems(setup))
-        self.hooks.before_loading(setup)
-        with self.hooks.loading(args):
-            super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
-        self.hooks.after_loading(self)
-
-    def _add_hooks(self, recipe: Any, step_scorer: StepScorer | None) -> None:
-        """The hooks of every run, outermost first."""
-        self.recipe, self.hooks = recipe, Hooks()
-        self.verification = Verification.of(recipe)
-        self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
-        self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
-        self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
-        self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
-        self.clock = StepClock()
-        self._engine = UpdateEngine(recipe)
-        self.generation_batch = GenerationBatch(self._engine)
-        self.place = Place(self.generation_batch)
-        self.retry = Retry(self._engine, self.hooks)
-        self.rollouts = Rollouts(recipe, self.retry)
-        self.guard = Guard()
-        scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
-<<<<<<< HEAD
-        updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
-        self.hooks += [hook for hook in (*scoring, *updating) if hook is not None]
-=======
-        updating = [AdapterReference(), self._engine, self.rollouts, self.guard, self.update]
         going_on = [self.place, self.generation_batch]
         self.hooks += [hook for hook in (*scoring, *updating, *going_on) if hook is not None]
 

@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from grpo_plus import _trl
-from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger
 
@@ -60,9 +59,8 @@ class GenerationBatch(Hook):
     name = "generation_batch"
     rank_local = True
 
-    def __init__(self, engine: UpdateEngine) -> None:
+    def __init__(self) -> None:
         self.bytes = 0
-        self._engine = engine
         self._said: set[str] = set()
         self._trains = False
         self._state: Mapping[str, Any] = {}
@@ -127,8 +125,6 @@ class GenerationBatch(Hook):
         """Start at a micro-batch, with the generation batch of the checkpoint where it is to be kept."""
         batch = unpacked({"list": self._state["batch"]}, self._tensors, self.host.accelerator.device) if keep else None
         _trl.set_batch(self.host, step, batch)
-        if batch is not None:
-            self._engine.engine.accept(batch)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Go on with what is not logged yet."""
