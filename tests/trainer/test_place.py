@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 import torch
@@ -333,13 +332,3 @@ def test_an_evaluation_that_was_left_is_done_first(build, tmp_path, step, settin
     resumed.train(resume_from_checkpoint=str(kept / f"checkpoint-{step}"))
     same(whole, notes, resumed, again, step)
     assert "eval" in [kind for at, kind, _ in again.prompted if at == step]
-
-
-@pytest.mark.slow
-def test_two_ranks_go_on_inside_a_generation_batch(tmp_path, tiny_model, two_ranks):
-    with two_ranks(Path(__file__).with_name("place_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
-        pass
-    for rank in range(2):
-        for stream, step, drawn, same in json.loads((tmp_path / f"place_{rank}.json").read_text()):
-            assert all(same.values()), (rank, stream, step, same)
-            assert drawn == sum(at >= step for at in (0, 4, 8, 12)), (step, drawn)
