@@ -76,9 +76,10 @@ class Loop(Protocol):
     def add_callback(self, callback: "TrainerCallback") -> None: ...
     def evaluation_loop(self, dataloader: Any, description: str) -> Any: ...
     def is_world_process_zero(self) -> bool: ...
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None: ...
     def push_to_hub(self, **kwargs: Any) -> Any: ...
     def remove_callback(self, callback: "type[TrainerCallback]") -> None: ...
-    def save_model(self, output_dir: str | None = None) -> None: ...
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None: ...
     def train(self, resume_from_checkpoint: str | bool | None = None) -> Any: ...
 
 
@@ -104,6 +105,7 @@ class Host(Loop, Card, Protocol):
     beta: float
     entropy_coef: float
     eos_token_ids: list[int]
+    log_completions: bool
     loss_type: str
     max_completion_length: int | None
     num_generations: int
@@ -667,9 +669,43 @@ def save_checkpoint(host: Host) -> None:
     host.control = host.callback_handler.on_save(host.args, host.state, host.control)
 
 
+def save_model(host: Host, folder: Path) -> None:
+    """Save the model, without a push to the Hub."""
+    host.save_model(str(folder), _internal_call=True)
+
+
 def checkpoint_folder(host: Host, trial: Any) -> Path:
     """The folder of the checkpoint that is about to be saved."""
     return Path(host._get_output_dir(trial)) / f"checkpoint-{host.state.global_step}"
+
+
+def trackers(host: Host) -> "list[TrainerCallback]":
+    """The callbacks of ``report_to``."""
+    from transformers.integrations import INTEGRATION_TO_CALLBACK
+
+    kinds = tuple(INTEGRATION_TO_CALLBACK.values())
+    return [callback for callback in host.callback_handler.callbacks if isinstance(callback, kinds)]
+
+
+@contextmanager
+def table_folder(host: Host) -> "Iterator[None]":
+    """The folder of the table of completions, made again where it is gone; without it, nothing writes the table.
+
+    Raises:
+        OSError: it cannot be made. The body has run by then.
+    """
+    failure, wanted = None, host.log_completions
+    try:
+        if wanted and host.accelerator.is_main_process:
+            Path(host.args.output_dir, "completions").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        failure, host.log_completions = error, False
+    try:
+        yield
+    finally:
+        host.log_completions = wanted
+    if failure is not None:
+        raise failure
 
 
 def push_checkpoint(host: Host, folder: Path) -> None:

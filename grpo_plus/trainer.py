@@ -33,6 +33,7 @@ from grpo_plus.training.reference import AdapterReference
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
+from grpo_plus.training.trackers import Trackers
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import raise_all
 
@@ -96,7 +97,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.guard = Guard()
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
-        going_on = [self.place, self.generation_batch]
+        going_on = [self.place, self.generation_batch, Trackers()]
         self.hooks += [hook for hook in (*scoring, *updating, *going_on) if hook is not None]
 
     @property
@@ -209,6 +210,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         step = super().training_step
         return self.hooks.step(lambda: step(model, inputs, num_items_in_batch))
 
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As in TRL; a table of completions that cannot be written costs itself."""
+        with self.saving.sparing("the table of completions"), _trl.table_folder(self):
+            super().log(logs, start_time)
+
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
         with self.saving.holding(), _trl.config_replaced(self, _without_secrets(self.saving.args)):
@@ -222,7 +228,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
         """TRL's model card, with the parts that trained the model added to it."""
-        with self.saving.holding():
+        with self.saving.beside("the model card"):
             super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
             if self.is_world_process_zero():
                 card.complete(self)

@@ -66,6 +66,7 @@ _BESIDE_OURS: Mapping[str, str] = {
 }
 """Short help texts for options of TRL among ours."""
 
+CODES = "Exit codes: 0, 2 (a mistake), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
 _WIDEST = 110
 
 
@@ -87,7 +88,9 @@ def text(prog: str, *, everything: bool) -> str:
         usage=f"{prog} config.yaml [--any.option VALUE ...]",
         description="Train a model from a YAML file. Keys of the file and flags have the same names, and a flag wins. "
         "One key of a MAPPING is set by .KEY behind the flag.",
-        epilog=None if everything else f"{prog} --help-all lists every option of TRL and transformers as well.",
+        epilog=CODES
+        if everything
+        else f"{prog} --help-all lists every option of TRL and transformers as well. {CODES}",
         formatter_class=_Formatter,
         add_help=False,
     )

@@ -1,11 +1,9 @@
-"""Check that a run's checkpoints and model fit on the disk, and explain a failed write."""
+"""Check that a run's checkpoints and model fit on the disk."""
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.training.checkpoints import checkpoints, is_whole, last_checkpoint
 from grpo_plus.training.disk import free_bytes, size_text
 
 if TYPE_CHECKING:
@@ -60,31 +58,3 @@ def _planned(trainer: "Host", strategy: str) -> int | None:
     every = args.save_steps if args.save_steps >= 1 else max(1, int(args.save_steps * args.max_steps))
     count = int(args.max_steps // every)
     return min(count, args.save_total_limit + 1) if args.save_total_limit else count
-
-
-def lost(why: str, folder: Path, command: str, *, step: int, last_step: int) -> UserError:
-    """The error for a failed save; a half-written checkpoint is removed first.
-
-    ``why`` is the reason from `unsaved`. ``command`` resumes the run.
-    """
-    saving = folder / f"checkpoint-{step}"
-    removed = ""
-    if saving in checkpoints(folder) and not is_whole(saving):
-        shutil.rmtree(saving, ignore_errors=True)
-        removed = "" if saving.exists() else f" The half-written {saving.name} was removed."
-    return UserError(
-        f"{why}: what was being saved is not complete.{removed} {_way_on(folder, command, step, last_step)}"
-    )
-
-
-def _way_on(folder: Path, command: str, step: int, last_step: int) -> str:
-    last = last_checkpoint(folder)
-    trained = "Training was over, but the trained model is not saved" if step >= last_step else ""
-    if last is None:
-        lost = f"{trained}: it is lost. " if trained else ""
-        way = "Once the folder can be written, start again; save_strategy: steps keeps checkpoints on the way."
-        return f"{lost}There is no whole checkpoint to resume from. {way}"
-    if trained and last.name == f"checkpoint-{step}":
-        return f"{trained} in {folder} itself: {last} holds it, whole. Copy it from there."
-    lost = f"{trained}. " if trained else ""
-    return f"{lost}The last whole checkpoint is {last.name}. Once there is space, go on with:\n  {command}"

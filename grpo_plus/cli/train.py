@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_verifiers.redaction import redact
+from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
@@ -88,11 +88,13 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.cli._progress import ProgressDisplay
-    from grpo_plus.cli._space import check_space, lost
+    from grpo_plus.cli._space import check_space
+    from grpo_plus.cli._unsaved import finish, lost
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.training.disk import failed_write
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.training.saving import UNSAVED
     from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import VerifierError
 
@@ -116,31 +118,35 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
             except EvaluationLeft:
                 _trl.save_checkpoint(trainer)
                 stopped = True
+            model = None if stopped else trainer.saving.save_model(folder)
             if not stopped:
-                trainer.save_model(args.output_dir)
                 if trainer.measure:
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
-                trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
+                with trainer.saving.sparing("the model card"):
+                    trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
+            unsaved = finish(trainer, model, again, stopped=stopped)
     except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError) as error:
         # A verifier that only fails, a column missing from a stream, or an unusable result of a part.
         raise UserError(str(error)) from error
     except Exception as error:
-        why = failed_write(error, folder)
-        if why is None:
+        problem = failed_write(error, folder)
+        if problem is None:
             raise
-        at = trainer.state
-        raise lost(str(why), folder, again, step=at.global_step, last_step=at.max_steps) from error
+        raise lost(problem, folder, again) from error
     finally:
         if display:
             display.close()
+    if unsaved is not None:
+        _warn(unsaved)
+        return UNSAVED
     if stopped:
         _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
-    else:
-        _tell(*_closing(trainer, parsed, arguments))
-        if args.push_to_hub:
-            trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
-    return interruption.exit_code if stopped else 0
+        return interruption.exit_code
+    _tell(*_closing(trainer, parsed, arguments))
+    if args.push_to_hub:
+        trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
+    return 0
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
@@ -205,6 +211,12 @@ def _tell(*lines: str) -> None:
     """Print on the main process."""
     if lines and _is_main():
         print("\n".join(lines), flush=True)
+
+
+def _warn(text: str) -> None:
+    """Print a failure that is no exception, on the main process."""
+    if _is_main():
+        print(redact_text(f"{PROG}: {text}"), file=sys.stderr, flush=True)
 
 
 def _hub_dataset(parsed: "Parsed") -> str | None:

@@ -6,7 +6,8 @@ Both times use the same seeds, so only training makes a difference. Every proces
 samples are stored in ``output_dir/measure``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -14,12 +15,15 @@ from grpo_plus import _trl
 from grpo_plus.evaluation.results import Evaluation, Results, Sample, gain
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
-from grpo_plus.evaluation.store import Store
+from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.evaluation.tables import percent, results_table
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.training.run import Run
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.options import Matches, Range
+from grpo_verifiers.redaction import get_logger, redact_text
+
+logger = get_logger("grpo_plus.measure")
 
 FOLDER = "measure"
 WIDTH = 100
@@ -104,7 +108,10 @@ class Measure:
             drawing,
             template_keywords=args.chat_template_kwargs,
         )
-        store = self._store(when, drawing, resumes=resumes) if rank == 0 else None
+        store: Store | None = None
+        if rank == 0:
+            with _unharmed():
+                store = self._store(when, drawing, resumes=resumes)
         done = self._shared(store.done if store else [])
         judged: list[Sample] = []
         with trainer.guard.sampling():
@@ -119,13 +126,15 @@ class Measure:
             ):
                 judged += samples
         everybodys = [Sample.from_json(values) for values in _trl.gather_objects([s.as_json() for s in judged])]
-        if store:
-            store.add(everybodys)
+        with _unharmed():
+            if store:
+                store.add(everybodys)
         k = int(self._settings.get("k", self._n))
         kept = store.done if store else []
         found = Evaluation.of([*kept, *everybodys], verifiers, (1, k), notes_on(sampler))
-        if store:
-            store.finish(found)
+        with _unharmed():
+            if store:
+                store.finish(found)
         self.found[when] = found
         return f"Accuracy {when} training: {self._headline(found)}."
 
@@ -183,3 +192,14 @@ class Measure:
     def _shared(self, done: Sequence[Sample]) -> set[tuple[int, int]]:
         """The samples of the first process, broadcast to all."""
         return {tuple(pair) for pair in _trl.gather_objects([(sample.row, sample.sample) for sample in done])}
+
+
+@contextmanager
+def _unharmed() -> Iterator[None]:
+    """Files that a full or closed disk does not take cost themselves: the figures are known without them."""
+    try:
+        yield
+    except (StoreError, OSError) as error:
+        if isinstance(error, StoreError) and not isinstance(error.__cause__, OSError):
+            raise
+        logger.warning("the samples of measure were not stored, the run goes on: %s", redact_text(str(error)))

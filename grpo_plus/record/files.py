@@ -18,6 +18,8 @@ METRICS = "metrics.jsonl"
 GROUPS = "groups.jsonl"
 SWEEP = "sweep.json"
 PREVIOUS = "previous"
+_BLOCK = 1 << 16
+"""Bytes that are read at once in search of a line's beginning."""
 
 
 class RunError(ValueError):
@@ -47,18 +49,47 @@ def dump(value: Any) -> str:
 
 
 def append_line(path: Path, value: Any) -> int:
-    """Append one line, and return its size in bytes. A line that a kill cut in half is closed first."""
-    line = dump(value) + "\n"
-    with open_own(path, "a+b") as file:
-        if file.tell() and not _ends_line(file):
-            line = "\n" + line
-        file.write(line.encode("ascii"))
+    """Append one line, and return its size in bytes. What a kill left of a line is cut off, or closed if it is whole.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is in the file then.
+    """
+    line = (dump(value) + "\n").encode("ascii")
+    with open_own(path, "a+b", buffering=0) as file:
+        end = _mend(file)
+        try:
+            written = 0
+            while written < len(line):
+                written += file.write(line[written:])
+        except BaseException:
+            file.truncate(end)
+            raise
     return len(line)
 
 
-def _ends_line(file: IO[bytes]) -> bool:
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
+def _mend(file: IO[bytes]) -> int:
+    """Let the file end with a whole line, and give its size."""
+    end = file.seek(0, os.SEEK_END)
+    start = _last_line(file, end)
+    if start < end:
+        file.seek(start)
+        try:
+            json.loads(file.read(end - start))
+        except (ValueError, RecursionError):
+            return file.truncate(start)
+        return end + file.write(b"\n")
+    return end
+
+
+def _last_line(file: IO[bytes], end: int) -> int:
+    """Where the last line begins if it has no end, otherwise the end of the file."""
+    at = end
+    while at > 0:
+        before, at = at, max(0, at - _BLOCK)
+        file.seek(at)
+        if (found := file.read(before - at).rfind(b"\n")) >= 0:
+            return at + found + 1
+    return 0
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:

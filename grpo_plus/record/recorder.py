@@ -50,7 +50,8 @@ class Recorder(Hook):
         self._batches = 0
         self._evaluated = -1
         self._began = False
-        self._broken = False
+        self._failing = False  # the last write did
+        self._missed = 0  # writes that failed
         self._budget = Budget()
         self._reports = Pace()
 
@@ -77,7 +78,8 @@ class Recorder(Hook):
             if step == 0:
                 self._move_aside()
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._budget.begin((self.folder / GROUPS).stat().st_size if (self.folder / GROUPS).exists() else 0)
+        groups = self.folder / GROUPS
+        self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
         self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
         for name in (METRICS, GROUPS):
@@ -90,6 +92,8 @@ class Recorder(Hook):
         why = None if error is None else redact_text(f"{type(error).__name__}: {error}"[:1000])
         self._set_status(status=status, ended=time.time(), error=why, step=int(self.host.state.global_step))
         self.write_report(last=True)
+        if self._missed and not self._failing:
+            logger.warning("the record in %s is whole but for %d writes that failed.", self.folder, self._missed)
 
     def _parts_changed(self) -> None:
         """Write the parts anew: something of them is known by now that was not when the run began."""
@@ -131,7 +135,7 @@ class Recorder(Hook):
             self._about, self._estimator = about(self.host), self._advantages.estimator
         self._status |= values
         with self._careful():
-            write_whole(self.folder / RUN, dump(self._about | self._status) + "\n")
+            self._write_status()
 
     def _max_steps(self) -> int:
         return int(self.host.state.max_steps)
@@ -183,7 +187,7 @@ class Recorder(Hook):
         with self._unharmed():
             mine = rank_rows(trainer, completions, output, groups=groups, size=size)
         everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
-        if self.main and not self._broken:
+        if self.main and not self._failing:
             with self._unharmed(), self._budget.spending():
                 self._keep(everywhere, groups, size, rewards, steps_by_row(self._advantages.steps))
 
@@ -218,7 +222,7 @@ class Recorder(Hook):
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
         for group in groups:
-            if self._broken or self._budget.used_up(step / max(1, self._max_steps())):
+            if self._failing or self._budget.used_up(step / max(1, self._max_steps())):
                 break
             members = [rows[row] for row in range(group * size, (group + 1) * size) if row in rows]
             if len(members) < size:
@@ -264,19 +268,28 @@ class Recorder(Hook):
     def _append(self, name: str, value: Any) -> int:
         written = 0
         with self._careful():
-            if not self._broken:
-                written = append_line(self.folder / name, value)
+            if not (self.folder / RUN).exists():  # it was removed, or could not be written
+                self._write_status()
+            written += append_line(self.folder / name, value)
         return written
+
+    def _write_status(self) -> None:
+        write_whole(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
 
     @contextlib.contextmanager
     def _careful(self) -> Iterator[None]:
-        """A disk that is full or cannot be written to costs the record, not the run."""
+        """A disk that is full or cannot be written to costs lines of the record, not the run."""
         try:
             yield
         except OSError as error:
-            if not self._broken:
-                logger.warning("the record in %s ends here, training goes on: %s", self.folder, error)
-            self._broken = True
+            if not self._missed:
+                logger.warning(
+                    "the record in %s lacks what cannot be written, training goes on: %s", self.folder, error
+                )
+            self._missed += 1
+            self._failing = True
+        else:
+            self._failing = False
 
 
 def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float | None:

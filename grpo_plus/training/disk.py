@@ -17,6 +17,7 @@ _REFUSED = (
     *(errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT),
     *(errno.ENOTEMPTY, errno.EBUSY, errno.ELOOP),
 )
+_TAKEN = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ELOOP)
 _NUMBER = re.compile(r"\(os error (\d+)\)")
 """The error number in messages of Rust libraries, which write weights and tokenizers."""
 _TORCH = ("inline_container", "PytorchStreamWriter", "basic_ios::clear", "Parent directory")
@@ -36,6 +37,18 @@ class FailedWrite:
 
     number: int
     reason: str
+
+    @property
+    def full(self) -> bool:
+        """The disk, a quota or a limit on files is used up: there may be room elsewhere, and less may fit."""
+        return self.number in _FULL
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, the beginning of a sentence."""
+        if self.full:
+            return "Free some space"
+        return "Remove what is in its place" if self.number in _TAKEN else "Make it writable"
 
     def __str__(self) -> str:
         """The reason."""

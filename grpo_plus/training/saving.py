@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.saving")
+
+UNSAVED = 74
+"""Exit code of a run that trained, and whose last checkpoint or model could not be written: EX_IOERR of sysexits.h."""
+_WEIGHTS = ("*.safetensors", "*.bin")
 
 
 class Saving:
@@ -33,7 +38,9 @@ class Saving:
         self._in_a_row = 0
         self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
         self._args: Any = None
+        self._folder = Path()
         self._push = False
+        self._spared: dict[str, int] = {}  # numbers of the last failures, by what was not written
 
     @property
     def args(self) -> Any:
@@ -46,10 +53,27 @@ class Saving:
         try:
             yield
         except Exception as error:
-            problem = None if self._problems is None else failed_write(error, Path(self.args.output_dir))
+            problem = None if self._problems is None else failed_write(error, self._folder)
             if problem is None or self._problems is None:
                 raise
             self._problems.append(problem)
+
+    @contextlib.contextmanager
+    def sparing(self, what: str) -> Iterator[None]:
+        """Say that something beside the model could not be written, and go on; ``what`` begins the line."""
+        try:
+            yield
+        except Exception as error:
+            problem = failed_write(error, Path(self.args.output_dir))
+            if problem is None:
+                raise
+            if problem.number != self._spared.get(what):
+                logger.warning("%s was not written: %s. Training goes on without.", what, problem)
+            self._spared[what] = problem.number
+
+    def beside(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """As `sparing` while a checkpoint is written, which is whole without it; otherwise errors are raised."""
+        return contextlib.nullcontext() if self._problems is None else self.sparing(what)
 
     def postpones_push(self) -> bool:
         """Whether a push to the Hub has to wait: the checkpoint is not whole yet."""
@@ -63,6 +87,7 @@ class Saving:
         """
         best = self._host.state.best_model_checkpoint
         self._problems, self._args, self._push = [], self._host.args, False
+        self._folder = Path(self.args.output_dir)
         unrotated = copy.copy(self._host.args)
         unrotated.save_total_limit = None
         try:
@@ -75,6 +100,26 @@ class Saving:
         else:
             self._host.state.best_model_checkpoint = best
             self._not_written(folder, problem)
+
+    def save_model(self, folder: Path) -> FailedWrite | None:
+        """Save the trained model into a folder; gives the reason where it could not be written.
+
+        Every process takes part, and gets the same answer. What there is of a model that was not written is removed.
+        """
+        began = time.time() - 1
+        self._problems, self._args, self._folder = [], self._host.args, folder
+        try:
+            with self.holding():
+                _trl.save_model(self._host, folder)
+            problem = self._agreed()
+        finally:
+            self._problems = None
+        if problem is not None:
+            for path in (path for pattern in _WEIGHTS for path in folder.glob(pattern)):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime >= began:
+                        path.unlink()
+        return problem
 
     def _write(self, folder: Path, rest: Callable[[], None]) -> FailedWrite | None:
         args = self._args
@@ -117,12 +162,12 @@ class Saving:
     def _not_written(self, folder: Path, problem: FailedWrite) -> None:
         same = self.failed is not None and self.failed.number == problem.number
         self.failed, self._in_a_row = problem, self._in_a_row + 1
-        if self._host.args.local_process_index == 0:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # on every process: their disks may be different ones
+            if folder.is_dir():  # a file in its place is somebody's
                 checkpoints.remove(folder)
         if not self._host.is_world_process_zero():
             return
-        then = f"Training goes on; the next try is {_next_try(self._host)}."
+        then = f"Training goes on. {problem.remedy}: the next try is {_next_try(self._host)}."
         if same:
             logger.warning("%s was not written either: %s. %s", folder.name, problem, then)
             return

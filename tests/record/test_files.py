@@ -12,7 +12,7 @@ import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._folder import FolderLock
 from grpo_plus.evaluation.store import Store, StoreError
-from grpo_plus.record.files import RunError, append_line
+from grpo_plus.record.files import RunError, append_line, read_lines
 from grpo_plus.report import write_report
 from grpo_verifiers.files import MOST_BYTES, open_own, read_text, write_whole
 
@@ -225,3 +225,31 @@ def test_every_writer_of_the_package_goes_through_these_two():
             if isinstance(node.func, ast.Name) and name == "open" and any(k.arg == "opener" for k in node.keywords):
                 found.add((path.name, name))
     assert found <= allowed
+
+
+def test_a_line_cut_anywhere_by_a_kill_leaves_the_lines_before_and_room_for_more(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for step in (1, 2):
+        append_line(path, {"step": step, "text": "é" * 40_000 * (step == 2)})
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in [*range(first, first + 60), *range(len(whole) - 60, len(whole) + 1)]:
+        path.write_bytes(whole[:cut])
+        before = [line["step"] for line in read_lines(path) if line is not None]
+        assert before == ([1, 2] if cut >= len(whole) - 1 else [1])
+        append_line(path, {"step": 3})
+        assert [line and line["step"] for line in read_lines(path)] == [*before, 3]
+
+
+def test_a_line_that_a_full_disk_does_not_take_is_left_out_whole(small_disk):
+    disk = small_disk(64 * 1024)
+    path = disk / "metrics.jsonl"
+    append_line(path, {"step": 1})
+    (disk / "other").write_bytes(bytes(40_000))
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="No space left"):
+        append_line(path, {"step": 2, "text": "x" * 100_000})
+    assert path.read_bytes() == before
+    (disk / "other").unlink()
+    append_line(path, {"step": 3})
+    assert [line and line["step"] for line in read_lines(path)] == [1, 3]

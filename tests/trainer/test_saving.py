@@ -1,5 +1,8 @@
 """Checkpoints that cannot be written: training goes on, and ends where it would have."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -51,9 +54,13 @@ def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(build,
     assert names(out) == ["checkpoint-1", "checkpoint-4"]
     assert trainer.saving.failed is None
     said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus.saving"]
+    if left == 0:
+        assert said.pop(0).startswith("the model card was not written: no space left on the disk of output_dir")
     assert len(said) == 3
     assert said[0].startswith(f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (")
-    assert said[0].endswith("The last whole checkpoint is checkpoint-1. Training goes on; the next try is at step 3.")
+    assert said[0].endswith(
+        " The last whole checkpoint is checkpoint-1. Training goes on. Free some space: the next try is at step 3."
+    )
     assert said[1].startswith("checkpoint-3 was not written either: no space left")
     assert said[2] == "checkpoint-4 is written, after 2 that could not be."
     plain = build(trainer={"reward_funcs": [Act()]}, **SAVING | {"save_strategy": "no"})
@@ -69,3 +76,24 @@ def test_the_limit_of_checkpoints_holds_and_is_written_down_as_it_is(build, tmp_
     assert trainer.args.save_total_limit == 2
     saved = torch.load(tmp_path / "out" / "checkpoint-4" / "training_args.bin", weights_only=False)
     assert saved.save_total_limit == 2
+
+
+BEST = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "reward", "num_generations_eval": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [(0, 150_000, BEST), (1, 0, {})], ids=["first", "second"])
+def test_all_ranks_learn_that_one_of_them_could_not_write(tmp_path, disk, tiny_model, two_ranks, case):
+    script = Path(__file__).with_name("saving_ranks.py")
+    with two_ranks(script, tmp_path, disk, tiny_model, *map(json.dumps, case), log=tmp_path / "log"):
+        pass
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first["step"] == second["step"] == 4
+    assert first["failed"] == second["failed"]
+    assert [why.startswith(f"no space left on the disk of output_dir {disk}") for why in first["failed"]] == [
+        *(False, True, True, False)
+    ]
+    assert first["weights"] == second["weights"]
+    for rank, found in enumerate((first, second)):
+        assert f"checkpoint-4/rng_state_{rank}.pth" in found["files"]
+        assert {name.partition("/")[0] for name in found["files"]} == {"checkpoint-1", "checkpoint-4"}
