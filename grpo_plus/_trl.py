@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import json
+import logging
 import os
 import sys
 import warnings
@@ -48,12 +49,16 @@ class Loop(Protocol):
     callback_handler: "CallbackHandler"
     control: "TrainerControl"
     current_gradient_accumulation_steps: int
+    eval_dataset: Any
     is_deepspeed_enabled: bool
     is_fsdp_enabled: bool
+    lr_scheduler: Any
     model: "nn.Module"
     model_wrapped: "nn.Module"
+    optimizer: Any
     processing_class: "PreTrainedTokenizerBase"
     state: "TrainerState"
+    train_dataset: Any
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool: ...
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]: ...
@@ -66,6 +71,7 @@ class Loop(Protocol):
         resume_from_checkpoint: str | None,
         trial: Any,
     ) -> tuple[int, int]: ...
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None: ...
     def _load_rng_state(self, checkpoint: str | None) -> None: ...
     def _maybe_log_save_evaluate(self, tr_loss: Any, grad_norm: Any, *further: Any, **keywords: Any) -> None: ...
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None: ...
@@ -719,6 +725,21 @@ def checkpoint_to_resume(host: Host, resume: "str | bool | None") -> Path | None
 
     found = get_last_checkpoint(host.args.output_dir) if resume is True else resume
     return Path(found) if found and Path(found).is_dir() else None
+
+
+@contextmanager
+def silent_comparison(silent: "Callable[[], bool]") -> "Iterator[None]":
+    """Leave out the host's own warning about arguments that differ from a checkpoint's, where all are compared here."""
+    logger = logging.getLogger("transformers.trainer_utils")
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return not (silent() and "arguments do not match" in str(record.msg))
+
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
 
 
 def trainer_arguments(further: "Sequence[Any]", keywords: "Mapping[str, Any]") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
+from grpo_plus.training.changes import Settings
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.generation_batch import GenerationBatch
@@ -95,10 +96,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
+        self.settings = Settings(recipe)
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
         going_on = [self.place, self.generation_batch, Trackers()]
-        self.hooks += [hook for hook in (*scoring, *updating, *going_on) if hook is not None]
+        self.hooks += [hook for hook in (self.settings, *scoring, *updating, *going_on) if hook is not None]
 
     @property
     def estimator(self) -> Chosen | None:
@@ -125,6 +127,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             if checkpoint is not None:
                 rank, processes = self.accelerator.process_index, self.accelerator.num_processes
                 state.load(self.hooks, checkpoint, rank=rank, processes=processes)
+                self.settings.say(checkpoint)
             return super().train(resume_from_checkpoint, *arguments, **keywords)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -157,6 +160,10 @@ class GRPOPlusTrainer(GRPOTrainer):
     ) -> None:
         norm, rate = self.place.measured(grad_norm, learning_rate)
         super()._maybe_log_save_evaluate(tr_loss, norm, *further, learning_rate=rate, **keywords)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        with self.settings.loading_optimizer():
+            super()._load_optimizer_and_scheduler(checkpoint)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         save = super()._save_checkpoint

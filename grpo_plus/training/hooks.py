@@ -37,6 +37,14 @@ class Setup:
     further: dict[str, Any]
 
 
+class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
+    """A state that is whole, but of another run than this one; ``reasons`` are sentences about the checkpoint."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = tuple(reasons)
+
+
 @dataclass(frozen=True)
 class Completions:
     """One rank's part of a generation batch: texts as reward functions see them, ids as sampled."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus.training.checkpoints import STATE_FILE
-from grpo_plus.training.hooks import Hook
+from grpo_plus.training.hooks import Hook, Misfit
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole
 
@@ -102,6 +102,8 @@ def load(hooks: Sequence[Hook], checkpoint: Path, *, rank: int, processes: int) 
         else:
             try:
                 _load(hook, parts[name], checkpoint, rank=rank, processes=processes)
+            except Misfit as error:
+                problems += error.reasons
             except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
                 wrong = f"its state of {name!r} cannot be read: {type(error).__name__}: {error}"
                 problems.append(wrong if name in keeping else _lacking(name, parts[name]))

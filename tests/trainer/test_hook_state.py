@@ -448,7 +448,7 @@ def test_a_plain_config_of_the_host_is_saved_and_resumed_from(build, tmp_path):
     run = build(config_class=GRPOConfig, save_strategy="steps", save_steps=1)
     run.train()
     run.save_model(str(tmp_path / "model"))
-    assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() >= {"clock", "place"}
+    assert state_of(tmp_path / "out" / "checkpoint-1")["parts"].keys() >= {"clock", "place", "settings"}
     again = build(config_class=GRPOConfig, max_steps=3)
     again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
     assert again.state.global_step == 3

@@ -1,0 +1,425 @@
+"""Resuming with another config, other data, another model: exact, or refused, or said once; never silent."""
+
+import copy
+import json
+import logging
+from dataclasses import fields
+
+import pytest
+import torch
+from accelerate.parallelism_config import ParallelismConfig
+from transformers import get_scheduler
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.changes import KEEPS_BATCH, compare, lines_of, refusals
+from grpo_plus.training.hooks import Misfit
+from grpo_plus.training.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
+from grpo_plus.training.rates import OPTIMIZER, new_rates
+from grpo_plus.training.state import StateError
+
+LEFT_OUT = {name for names in NO_RESULT.values() for name in names}
+EVERY_FIELD = [field.name for field in fields(GRPOPlusConfig)]
+
+
+@pytest.fixture(scope="module")
+def plain_config(tmp_path_factory):
+    return GRPOPlusConfig(output_dir=str(tmp_path_factory.mktemp("out")), use_cpu=True, bf16=False)
+
+
+def another(value):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value / 2 + 0.125
+    if isinstance(value, list):
+        return [*value, "another"]
+    return {"another": 1} if isinstance(value, dict) else "another"
+
+
+def changed_fields(old, new):
+    return {name: (then, now) for name, then, now in differences(settings_of(old), settings_of(new))}
+
+
+@pytest.mark.parametrize("name", EVERY_FIELD)
+def test_every_field_is_mentioned_or_cannot_change_a_result(plain_config, name):
+    other = copy.copy(plain_config)
+    special = {"parallelism_config": ParallelismConfig(tp_size=1)}
+    object.__setattr__(other, name, special.get(name) or another(getattr(plain_config, name)))
+    lines = lines_of(changed_fields(plain_config, other))
+    if name in LEFT_OUT:
+        assert lines == []
+    else:
+        assert lines
+        for line in lines:
+            assert line.startswith((f"  {name}: ", f"  {name}."))
+            assert " then, " in line
+
+
+def test_fields_that_are_left_out_have_one_reason_each_and_are_not_said_to_keep_a_batch():
+    names = [name for names in NO_RESULT.values() for name in names]
+    assert len(names) == len(set(names))
+    assert not set(names) & set(KEEPS_BATCH)
+    assert set(OPTIMIZER) <= set(KEEPS_BATCH)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": None}, {}, []),
+        ({"a": float("nan")}, {"a": float("nan")}, []),
+        ({"a": {"eps": 1, "x": 2}}, {"a": {"eps": 3, "x": 2}}, [("a.eps", 1, 3)]),
+        ({"a": None}, {"a": {"eps": 3}}, [("a.eps", None, 3)]),
+        ({"a": {"eps": 3}}, {"a": None}, [("a.eps", 3, None)]),
+        ({"a": [{"w": 1}, {"w": 2}]}, {"a": [{"w": 1}, {"w": 5}]}, [("a[1].w", 2, 5)]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, [("a", [1, 2], [1, 3])]),
+        ({"a": [{"w": 1}]}, {"a": []}, [("a", [{"w": 1}], [])]),
+        ({"a": True}, {"a": 1.5}, [("a", True, 1.5)]),
+        ({}, {"new": 7}, [("new", None, 7)]),
+        ({"old": 7}, {}, [("old", 7, None)]),
+    ],
+)
+def test_differences_have_the_names_that_a_config_would_have(then, now, expected):
+    assert differences(then, now) == expected
+
+
+# -- what training data is known by ------------------------------------------------------------------------------------
+
+
+def test_other_rows_of_the_same_length_are_other_data(sums):
+    found = data_of(sums)
+    assert found["rows"] == 16
+    assert data_of(sums.select(range(16))) == found
+    other = sums.map(lambda row, place: {"answer": "x" if place == 9 else row["answer"]}, with_indices=True)
+    assert data_of(other)["digest"] != found["digest"]
+    assert data_of(sums.select(range(12)))["rows"] == 12
+    assert data_of({"one": sums, "other": None}) == {"one": found, "other": None}
+
+
+def test_a_digest_reads_few_rows_as_they_are_stored_and_no_stream():
+    from datasets import Dataset, IterableDataset
+
+    read = []
+
+    def note(batch):
+        read.append(batch)
+        return batch
+
+    many = Dataset.from_dict({"prompt": [str(number) for number in range(5000)]}).with_transform(note)
+    digest = data_of(many)["digest"]
+    assert read == []
+    assert data_of(Dataset.from_dict({"prompt": [str(number) for number in range(5000)]}))["digest"] == digest
+    assert MOST_ROWS == 64
+
+    def rows():
+        read.append("stream")
+        yield {"prompt": "1"}
+
+    assert data_of(IterableDataset.from_generator(rows)) == {"columns": None}
+    assert read == []
+
+
+def test_images_are_told_apart_by_their_bytes():
+    from datasets import Dataset, Image
+
+    def made(color):
+        from PIL import Image as Picture
+
+        return Dataset.from_dict({"image": [Picture.new("RGB", (2, 2), color)]}).cast_column("image", Image())
+
+    assert data_of(made("red")) == data_of(made("red")) != data_of(made("blue"))
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def lora(**changes):
+    from peft import LoraConfig
+
+    return LoraConfig(**{"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"], **changes})
+
+
+@pytest.fixture(scope="module")
+def other_models(tmp_path_factory):
+    """Models that differ from the tiny one in weights, in size, and in what they are."""
+    folder = tmp_path_factory.mktemp("others")
+    make_tiny_model(folder / "weights", seed=1)
+    make_tiny_model(folder / "wider", hidden=48)
+    make_tiny_model(folder / "llama", architecture="llama")
+    return folder
+
+
+REFUSED = {
+    "an optimizer": ({}, {"optim": "adamw_torch"}, "it was saved with optim sgd, and this run has adamw_torch"),
+    "options of the optimizer": ({}, {"optim_args": "momentum=0.9"}, "optim_args unset, and this run has momentum=0.9"),
+    "a rank": ({"lora": {}}, {"lora": {"r": 8}}, "the adapter's r 4, and this run has 8"),
+    "a scale": ({"lora": {}}, {"lora": {"lora_alpha": 32}}, "the adapter's lora_alpha 8, and this run has 32"),
+    "target modules": (
+        {"lora": {}},
+        {"lora": {"target_modules": ["q_proj"]}},
+        "the adapter's target_modules ['q_proj', 'v_proj'], and this run has ['q_proj']",
+    ),
+    "an adapter where there was none": ({}, {"lora": {}}, "it holds all weights, and this run trains an adapter"),
+    "no adapter where there was one": ({"lora": {}}, {}, "'default' (LORA), and this run trains all weights"),
+    "the base of an adapter": ({"lora": {}}, {"lora": {}, "model": "weights"}, "was trained on other weights"),
+    "a size": ({}, {"model": "wider"}, "it is of a Qwen2ForCausalLM with 25,184 parameters"),
+    "a class": ({}, {"model": "llama"}, "and this run has a LlamaForCausalLM"),
+    "frozen weights": ({}, {"freeze": True}, "it was trained on 25,184 numbers, and this run trains 21,952"),
+}
+
+
+def made(build, other_models, *, lora_changes=None, model=None, freeze=False, **settings):
+    given = {} if lora_changes is None else {"peft_config": lora(**lora_changes)}
+    trainer = build(trainer=given | ({"model": str(other_models / model)} if model else {}), **settings)
+    if freeze:
+        trainer.model.get_input_embeddings().weight.requires_grad_(False)
+    return trainer
+
+
+def renamed(changes):
+    return {("lora_changes" if name == "lora" else name): value for name, value in changes.items()}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_go_on_is_refused_before_anything_loads(build, other_models, name):
+    before, after, words = REFUSED[name]
+    state = json.loads(json.dumps(made(build, other_models, **renamed(before)).settings.state_dict()))
+    same = made(build, other_models, **renamed(before))
+    same.settings.load_state_dict(state)
+    assert same.settings.changed == {}
+    with pytest.raises(Misfit) as caught:
+        made(build, other_models, **renamed(after)).settings.load_state_dict(state)
+    assert words in str(caught.value)
+    assert len(caught.value.reasons) == 1
+
+
+STATE = {"settings": {}, "sharding": None, "processes": 2, "adapters": {}, "model": {"dtype": "float32"}}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "words"),
+    [
+        ({"sharding": "FSDP"}, {}, "it was saved under FSDP, and this run has no sharding"),
+        ({"sharding": "DeepSpeed"}, {"sharding": "DeepSpeed", "processes": 4}, "between 2 processes, and this run has"),
+        ({"settings": {"fp16": True}}, {"settings": {"fp16": False}}, "it holds the state of a gradient scaler (fp16)"),
+        (
+            {"settings": {"lr_scheduler_type": "reduce_lr_on_plateau"}},
+            {"settings": {"lr_scheduler_type": "cosine"}},
+            "lr_scheduler_type reduce_lr_on_plateau, and this run has cosine",
+        ),
+        (
+            {"model": {"quantisation": "4 bits"}},
+            {"model": {"quantisation": None}},
+            "it was trained on a base with 4 bits, and this run has no quantisation",
+        ),
+    ],
+)
+def test_states_that_belong_to_another_layout_are_refused(then, now, words):
+    old, new = STATE | then, STATE | now
+    (reason,) = refusals(compare(old, new), old, new)
+    assert words in reason
+
+
+@pytest.mark.parametrize(
+    "now", [{"processes": 1}, {"settings": {"lr_scheduler_type": "cosine"}}, {"settings": {"fp16": True}}]
+)
+def test_what_can_go_on_is_not_refused(now):
+    old, new = STATE | {"settings": {"lr_scheduler_type": "linear"}}, STATE | now
+    assert refusals(compare(old, new), old, new) == []
+
+
+# -- learning rates ----------------------------------------------------------------------------------------------------
+
+STEPS, LENGTH = 4, 10
+
+
+class Simulated:
+    """Optimizer and schedule as the training loop makes and moves them, without a model."""
+
+    def __init__(self, length=LENGTH, kind="linear", warmup=2, kwargs=None, **options):
+        options = {"lr": 0.1, "weight_decay": 0.01, "betas": (0.9, 0.99), "eps": 1e-8} | options
+        weight, bias = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+        groups = [{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, **options)
+        self.schedule = get_scheduler(kind, self.optimizer, warmup, length, scheduler_specific_kwargs=kwargs)
+
+    def rates(self, steps):
+        found = []
+        for _ in range(steps):
+            for group in self.optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = torch.ones(2)
+            found.append(self.optimizer.param_groups[0]["lr"])
+            self.optimizer.step()
+            self.schedule.step()
+        return found
+
+    def resume(self, other, changed):
+        with new_rates(self.optimizer, self.schedule, changed):
+            self.optimizer.load_state_dict(copy.deepcopy(other.optimizer.state_dict()))
+            self.schedule.load_state_dict(copy.deepcopy(other.schedule.state_dict()))
+
+
+RATES = {
+    "learning_rate": ({"lr": 0.02}, (0.1, 0.02)),
+    "max_steps": ({"length": 30}, (10, 30)),
+    "lr_scheduler_type": ({"kind": "cosine"}, ("linear", "cosine")),
+    "warmup_steps": ({"warmup": 6}, (2, 6)),
+    "lr_scheduler_kwargs": ({"kind": "cosine_with_min_lr", "kwargs": {"min_lr_rate": 0.3}}, ({}, {"min_lr_rate": 0.3})),
+    "num_generations": ({}, (4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_a_resumed_run_has_the_rate_of_its_own_schedule_at_that_step(name):
+    options, change = RATES[name]
+    old = Simulated()
+    old.rates(STEPS)
+    expected = Simulated(**options).rates(9)[STEPS:]
+    resumed = Simulated(**options)
+    resumed.resume(old, {name: change})
+    assert resumed.schedule.get_last_lr() == pytest.approx([expected[0]] * 2)
+    assert resumed.rates(5) == pytest.approx(expected, rel=1e-12)
+    if options:
+        stock = Simulated(**options)
+        stock.optimizer.load_state_dict(copy.deepcopy(old.optimizer.state_dict()))
+        stock.schedule.load_state_dict(copy.deepcopy(old.schedule.state_dict()))
+        assert stock.rates(5) != pytest.approx(expected, rel=1e-3)
+
+
+def test_options_of_the_optimizer_that_changed_are_those_of_the_run_and_no_others():
+    old = Simulated()
+    old.rates(STEPS)
+    resumed = Simulated(weight_decay=0.5, betas=(0.5, 0.6), eps=1e-3)
+    resumed.resume(old, {"weight_decay": (0.01, 0.5), "adam_beta1": (0.9, 0.5)})
+    found = [{key: group[key] for key in ("weight_decay", "betas", "eps")} for group in resumed.optimizer.param_groups]
+    assert found == [
+        {"weight_decay": 0.5, "betas": (0.5, 0.6), "eps": 1e-8},
+        {"weight_decay": 0.0, "betas": (0.5, 0.6), "eps": 1e-8},
+    ]
+    assert resumed.rates(1) == pytest.approx([0.1 * 6 / 8])
+
+
+def test_a_schedule_that_follows_a_metric_keeps_what_it_reached_in_proportion():
+    def made(rate):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=rate)
+        return optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+
+    old, plateau = made(0.1)
+    for metric in (1.0, 2.0):
+        plateau.step(metric)
+    assert old.param_groups[0]["lr"] == pytest.approx(0.05)
+    new, schedule = made(0.4)
+    with new_rates(new, schedule, {"learning_rate": (0.1, 0.4)}):
+        new.load_state_dict(old.state_dict())
+        schedule.load_state_dict(plateau.state_dict())
+    assert new.param_groups[0]["lr"] == pytest.approx(0.2)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(build, tmp_path):
+    build(save_strategy="steps", save_steps=2, max_steps=3).train()
+    return tmp_path / "out" / "checkpoint-2"
+
+
+def resume(build, folder, caplog, *, trainer=None, **settings):
+    """A resumed run, and the notes that it says."""
+    run = build(trainer=trainer, **{"max_steps": 3, **settings})
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        run.train(resume_from_checkpoint=str(folder))
+    if (folder / "grpo_plus_state.json").exists():
+        assert not any("do not match" in record.getMessage() for record in caplog.records)
+    notes = [record.getMessage() for record in caplog.records if "was saved with other settings" in record.getMessage()]
+    return run, notes
+
+
+def logged(run, name):
+    return {entry["step"]: entry[name] for entry in run.state.log_history if name in entry}
+
+
+@pytest.mark.slow
+def test_one_message_says_what_changed_and_what_follows_and_nothing_is_said_of_nothing(build, checkpoint, caplog, sums):
+    _, notes = resume(build, checkpoint, caplog, save_steps=7, logging_steps=2)
+    assert notes == []
+    run, (note,) = resume(
+        build,
+        checkpoint,
+        caplog,
+        trainer={"train_dataset": sums.select(range(12))},
+        learning_rate=0.1,
+        lr_scheduler_type="constant",
+        advantage="sign",
+        temperature=0.7,
+    )
+    assert note.splitlines()[:6] == [
+        "note: checkpoint-2 was saved with other settings:",
+        "  learning_rate: 0.05 then, 0.1 now (the schedule goes on with the new one)",
+        "  lr_scheduler_type: linear then, constant now (at this step of the new schedule)",
+        "  temperature: 1.0 then, 0.7 now",
+        "  advantage: unset then, sign now",
+        "  rows of the training data: 16 then, 12 now",
+    ]
+    assert logged(run, "learning_rate")[3] == 0.1
+    assert not run.settings.keeps_batch
+
+
+@pytest.mark.slow
+def test_steps_of_saving_and_logging_are_those_of_the_config_that_resumes(build, checkpoint, caplog, tmp_path):
+    run, notes = resume(build, checkpoint, caplog, max_steps=6, save_strategy="steps", save_steps=5, logging_steps=3)
+    assert (tmp_path / "out" / "checkpoint-5").is_dir()
+    assert not (tmp_path / "out" / "checkpoint-4").exists()
+    assert {3, 6} <= logged(run, "reward").keys()
+    assert 5 not in logged(run, "reward")
+    assert [line.split(":")[0] for line in notes[0].splitlines()[1:]] == ["  max_steps"]
+    # Linear to 0 at step 6, from 0.05.
+    assert run.lr_scheduler.base_lrs == [0.05, 0.05]
+    assert logged(run, "learning_rate")[3] == pytest.approx(0.05 * 4 / 6)
+
+
+@pytest.mark.slow
+def test_an_older_checkpoint_goes_on_without_a_word(build, checkpoint, caplog):
+    (checkpoint / "grpo_plus_state.json").unlink()
+    for manifest in checkpoint.glob("grpo_plus_manifest.json"):
+        manifest.unlink()
+    _, notes = resume(build, checkpoint, caplog, learning_rate=0.1)
+    assert notes == []
+
+
+@pytest.mark.slow
+def test_a_refusal_names_the_checkpoint_and_the_way_out(build, checkpoint):
+    run = build(optim="adamw_torch", max_steps=3)
+    before = [weight.clone() for weight in run.model.parameters()]
+    with pytest.raises(StateError) as caught:
+        run.train(resume_from_checkpoint=str(checkpoint))
+    assert f"the checkpoint {checkpoint} does not fit this run: it was saved with optim sgd" in str(caught.value)
+    assert f"model_name_or_path: {checkpoint}" in str(caught.value)
+    assert all(map(torch.equal, before, run.model.parameters()))
+
+
+@pytest.mark.slow
+def test_the_state_holds_no_secret(build, tmp_path):
+    secret = "hf_" + "Q7x" * 11
+    run = build(hub_token=secret, generation_kwargs={"api_key": secret}, save_strategy="steps", save_steps=2)
+    run.train()
+    text = (tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text()
+    assert secret not in text
+    assert "api_key" in text
+
+
+def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build, other_models, tiny_model, tmp_path):
+    import shutil
+
+    state = build(beta=0.1).settings.state_dict()
+    elsewhere = build(trainer={"model": shutil.copytree(tiny_model, tmp_path / "elsewhere").as_posix()}, beta=0.1)
+    elsewhere.settings.load_state_dict(state)
+    assert elsewhere.settings.changed == {}
+    other = build(trainer={"model": str(other_models / "weights")}, beta=0.1)
+    other.settings.load_state_dict(state)
+    (line,) = lines_of(other.settings.changed)
+    assert line.startswith(f"  model: {tiny_model} then, {other_models / 'weights'} now (trained are those of the")
