@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -84,6 +85,7 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _add_hooks(self, recipe: Any, step_scorer: StepScorer | None) -> None:
         """The hooks of every run, outermost first."""
         self.recipe, self.hooks = recipe, Hooks()
+        self.settings = Settings(recipe)
         self.verification = Verification.of(recipe)
         self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
@@ -92,11 +94,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)
         self.generation_batch = GenerationBatch()
-        self.place = Place(self.generation_batch)
+        self.place = Place(self.generation_batch, self.settings)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
-        self.settings = Settings(recipe)
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
         going_on = [self.place, self.generation_batch, Trackers()]
@@ -127,7 +128,6 @@ class GRPOPlusTrainer(GRPOTrainer):
             if checkpoint is not None:
                 rank, processes = self.accelerator.process_index, self.accelerator.num_processes
                 state.load(self.hooks, checkpoint, rank=rank, processes=processes)
-                self.settings.say(checkpoint)
             return super().train(resume_from_checkpoint, *arguments, **keywords)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
@@ -145,7 +145,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         counts = (max_steps, num_update_steps_per_epoch, num_train_epochs)
         found = super()._init_training_state(*counts, resume_from_checkpoint, trial)
         _, updates, passes = counts
-        return self.place.begin(found, updates=updates, passes=passes, checkpoint=resume_from_checkpoint)
+        found = self.place.begin(found, updates=updates, passes=passes, checkpoint=resume_from_checkpoint)
+        if resume_from_checkpoint is not None:
+            self.settings.say(Path(resume_from_checkpoint), self.place.follows)
+        return found
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)

@@ -15,12 +15,10 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.undo import random_state, together
+from grpo_plus.training.changes import Settings
 from grpo_plus.training.checkpoints import trainer_state
 from grpo_plus.training.generation_batch import GenerationBatch
 from grpo_plus.training.hooks import Hook
-from grpo_verifiers.redaction import get_logger
-
-logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -89,23 +87,36 @@ def start_of_batch(saved: Position, now: Geometry) -> Position:
     return replace(saved, step=start, taken=start)
 
 
+def consequences(stood: Position, place: Position, was: Geometry, now: Geometry) -> list[str]:
+    """A sentence about a run that was saved at ``stood``, under ``was``, and goes on at another ``place``."""
+    if place.ended or (was == now and place.taken == stood.taken):
+        return []
+    first = place.taken // now.block * now.prompts
+    again = -(-stood.taken // was.block) * was.prompts - first
+    begins = f"A new generation batch begins at prompt {first + 1} of pass {place.passes + 1}"
+    return [f"{begins}: {again} that were drawn before come again." if again else f"{begins}."]
+
+
 class Place(Hook):
     """Keeps the position of a run in its checkpoints, and puts a resumed run there.
 
-    ``sampler`` is that of the training data, where it has one. ``evaluates``: an evaluation of the present step is
-    still to be done, or was left before its end.
+    ``follows`` says where a resumed run goes on, if that is not where its checkpoint stood. ``sampler`` is that of the
+    training data, where it has one. ``evaluates``: an evaluation of the present step is still to be done, or was left
+    before its end.
     """
 
     name = "place"
 
-    def __init__(self, batch: GenerationBatch) -> None:
+    def __init__(self, batch: GenerationBatch, settings: Settings) -> None:
+        self.follows: list[str] = []
+        self._settings = settings
         self.sampler: Any = None
         self.evaluates = False
         self._batch = batch
         self._forget()
 
     def _forget(self) -> None:
-        self.sampler, self.evaluates = None, False
+        self.sampler, self.evaluates, self.follows = None, False, []
         self._saved: Mapping[str, Any] | None = None
         self._begun: Position | None = None  # until its pass begins
         self._checkpoint: str | None = None  # until its random state is loaded
@@ -185,19 +196,16 @@ class Place(Hook):
         assert self._saved is not None
         if "position" in self._saved:
             stood, was = Position(**self._saved["position"]), Geometry(**self._saved["geometry"])
-            holds = self._batch.is_held()
+            holds = self._settings.keeps_batch and self._batch.is_held()
             place = position(stood, was, now, holds_batch=holds)
-            keep, moved = holds and place == stood, place.taken != stood.taken and not place.ended
+            keep = holds and place == stood
+            self.follows = consequences(stood, place, was, now)
         else:
             stood, keep = self._former(found), False
             place = start_of_batch(stood, now)
-            moved = place.taken != stood.taken
-        if moved and self.host.accelerator.is_main_process:
-            logger.warning(
-                "%s does not hold the generation batch that it was saved in: training goes back to the start of it, "
-                "with new completions.",
-                checkpoint,
-            )
+            self.follows = consequences(stood, place, now, now)
+        if self.follows and not self._settings.changed:
+            self.follows.insert(0, f"{Path(checkpoint).name} does not hold the generation batch that it was saved in.")
         return keep, place
 
     def _former(self, found: tuple[int, int]) -> Position:

@@ -3,7 +3,12 @@
 import copy
 import json
 import logging
+import runpy
+import shutil
 from dataclasses import fields
+from itertools import product
+from math import lcm
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +18,9 @@ from transformers import get_scheduler
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.changes import KEEPS_BATCH, compare, lines_of, refusals
-from grpo_plus.training.hooks import Misfit
+from grpo_plus.training.hooks import Hook, Misfit
 from grpo_plus.training.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
+from grpo_plus.training.place import Geometry, Position, consequences, position
 from grpo_plus.training.rates import OPTIMIZER, new_rates
 from grpo_plus.training.state import StateError
 
@@ -413,8 +419,6 @@ def test_the_state_holds_no_secret(build, tmp_path):
 
 
 def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build, other_models, tiny_model, tmp_path):
-    import shutil
-
     state = build(beta=0.1).settings.state_dict()
     elsewhere = build(trainer={"model": shutil.copytree(tiny_model, tmp_path / "elsewhere").as_posix()}, beta=0.1)
     elsewhere.settings.load_state_dict(state)
@@ -423,3 +427,137 @@ def test_another_reference_model_is_said_and_the_same_one_elsewhere_is_not(build
     other.settings.load_state_dict(state)
     (line,) = lines_of(other.settings.changed)
     assert line.startswith(f"  model: {tiny_model} then, {other_models / 'weights'} now (trained are those of the")
+
+
+# -- another split of the data -----------------------------------------------------------------------------------------
+
+GEOMETRIES = [
+    Geometry(processes, size, accumulation, steps, generations, iterations)
+    for processes, size, accumulation, steps, generations, iterations in product(
+        (1, 2), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2)
+    )
+    if processes * size * steps % generations == 0
+]
+
+
+def drawn_by(geometry, length, first=0):
+    """The prompts of a pass in generation batches, from a prompt on, as TRL's sampler cuts them."""
+    return [range(at, at + geometry.prompts) for at in range(first, length - geometry.prompts + 1, geometry.prompts)]
+
+
+@pytest.mark.parametrize("length", [12, 17])
+def test_no_prompt_of_a_pass_is_lost_under_another_split_and_none_comes_again_without_need(length):
+    looked = 0
+    for number, was in enumerate(GEOMETRIES):
+        for now in GEOMETRIES[number % 7 :: 7]:
+            for taken in range(0, len(drawn_by(was, length)) * was.block + 1, was.gradient_accumulation_steps):
+                stood = Position(taken + 5 * was.block, 1, taken)
+                place = position(stood, was, now, holds_batch=False)
+                assert (place.passes, place.ended) == (1, False)
+                whole_steps = lcm(now.block, now.gradient_accumulation_steps)
+                assert place.taken % whole_steps == place.step % now.block == 0
+                first = place.taken // now.block * now.prompts
+                trained = taken // was.block * was.prompts
+                assert 0 <= trained - first < now.prompts * whole_steps // now.block
+                to_come = [prompt for batch in drawn_by(now, length, first) for prompt in batch]
+                assert to_come == list(range(first, length // now.prompts * now.prompts))
+                drawn = -(-taken // was.block) * was.prompts
+                expected = f"at prompt {first + 1} of pass 2" + (
+                    f": {drawn - first} that were drawn before come again." if drawn > first else "."
+                )
+                if was != now or place.taken != taken:
+                    assert consequences(stood, place, was, now)[0].endswith(expected)
+                looked += 1
+    assert looked > 20_000
+
+
+class Prompts(Hook):
+    """Notes the prompts of each generation batch of training, each once."""
+
+    def __init__(self):
+        self.found = []
+
+    def prompts(self, rows):
+        self.found.append((self.host.state.global_step, list(dict.fromkeys(row["prompt"] for row in rows))))
+
+
+def noted(build, resume_from=None, **settings):
+    hook = Prompts()
+    run = build(trainer={"hooks": [hook]}, **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **settings})
+    run.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
+    return run, hook.found
+
+
+WIDE = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+NARROW = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(WIDE, NARROW), (NARROW, WIDE)])
+def test_the_same_batches_in_other_micro_batches_are_the_same_run(build, tmp_path, caplog, before, after):
+    whole, prompts = noted(build, **after)
+    noted(build, **before)
+    shutil.move(tmp_path / "out" / "checkpoint-3", tmp_path / "checkpoint-3")
+    with caplog.at_level(logging.WARNING):
+        resumed, found = noted(build, tmp_path / "checkpoint-3", **after)
+    assert found == [entry for entry in prompts if entry[0] >= 3]
+    assert logged(resumed, "reward") == pytest.approx(logged(whole, "reward"))
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert (one - other).abs().max() < 1e-5
+    (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
+    assert note.splitlines()[-1] == "A new generation batch begins at prompt 7 of pass 1."
+    assert len(note.splitlines()) == 5
+
+
+LONG = {"steps_per_generation": 4, "gradient_accumulation_steps": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("after", "sentence"),
+    [
+        (LONG | {"num_generations": 8}, "at prompt 1 of pass 1: 8 that were drawn before come again."),
+        (LONG | {"temperature": 0.7}, "at prompt 1 of pass 1: 8 that were drawn before come again."),
+        (LONG | {"engine": "stock", "learning_rate": 0.01}, None),
+    ],
+)
+def test_inside_a_batch_another_one_begins_unless_it_is_the_same(build, tmp_path, caplog, after, sentence):
+    _, prompts = noted(build, **LONG)
+    order = [prompt for _, batch in prompts for prompt in batch]
+    with caplog.at_level(logging.WARNING):
+        resumed, found = noted(build, tmp_path / "out" / "checkpoint-2", **after)
+    (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
+    if sentence is None:
+        assert resumed.settings.keeps_batch
+        assert found == [entry for entry in prompts if entry[0] >= 2]
+        assert "generation batch" not in note
+    else:
+        assert note.endswith(sentence)
+        assert found[0][0] == 2
+        assert found[0][1] == order[: len(found[0][1])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_another_number_of_processes_goes_on_with_the_next_prompts(tmp_path, tiny_model, two_ranks, processes):
+    script = Path(__file__).with_name("other_ranks.py")
+
+    def run(count, *arguments):
+        log = tmp_path / f"log{count}"
+        if count == 1:
+            runpy.run_path(str(script), run_name="alone")["main"](*arguments)
+        else:
+            with two_ranks(script, *arguments, log=log):
+                pass
+
+    run(3 - processes, str(tmp_path), tiny_model, "first")
+    run(processes, str(tmp_path), tiny_model, "again")
+    first, again = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("first", "again"))
+    assert (first["processes"], again["processes"]) == (3 - processes, processes)
+    drawn = [prompt for batch in first["prompts"][:2] for prompt in batch]
+    assert not set(drawn) & {prompt for batch in again["prompts"][:2] for prompt in batch}
+    assert [set(batch) for batch in again["prompts"][:2]] == [set(batch) for batch in first["prompts"][2:4]]
+    (note,) = again["notes"]
+    assert f"  processes: {3 - processes} then, {processes} now" in note.splitlines()
+    assert "A new generation batch begins at prompt 5 of pass 1." in note.splitlines()
+    assert note.endswith("The random state begins anew: the checkpoint holds none for this number of processes.")
