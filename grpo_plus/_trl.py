@@ -594,7 +594,11 @@ def _listed(column: Any) -> Any:
     """A column, or a mapping of columns, as JSON values; images and the like are left out."""
     if isinstance(column, dict):
         return {name: _listed(values) for name, values in column.items()}
-    return json.loads(json.dumps(list(column), default=lambda _: None))
+    return json.loads(json.dumps(list(column), default=_plain, skipkeys=True))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else None
 
 
 def set_between_logs(host: Host, state: "Mapping[str, Any]", tensors: "Mapping[str, torch.Tensor]") -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-Undo = Callable[[], None]
+Undo = Callable[[], object]
 """Puts back what was noted."""
 
 

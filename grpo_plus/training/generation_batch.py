@@ -89,7 +89,7 @@ class GenerationBatch(Hook):
             else:
                 tensors |= found
                 self.bytes = sum(tensor.nbytes for tensor in found.values())
-                self._say(f"the generation batch takes {self.bytes / 1024:.0f} KiB of a checkpoint, on each process.")
+                self._say(f"the generation batch takes {-(-self.bytes // 1024)} KiB of a checkpoint, on each process.")
         return state, tensors
 
     def _say(self, sentence: str) -> None:

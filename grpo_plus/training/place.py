@@ -8,6 +8,7 @@ the next micro-batch.
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import lcm
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ class Place(Hook):
         geometry = asdict(Geometry.of(self.host))
         norm, rate = self._measured
         measured = [None if norm is None else float(norm), rate]
-        return {"position": asdict(self.here), "geometry": geometry, "evaluates": self.evaluates, "measured": measured}
+        owed = {"evaluates": self.evaluates, "measured": measured, "training": self.host.model.training}
+        return {"position": asdict(self.here), "geometry": geometry, **owed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's position, once the run begins."""
@@ -249,7 +251,8 @@ class Place(Hook):
             return {}
         self.evaluates = True
         devices = {parameter.device for parameter in host.model.parameters()}
-        undo = together(random_state(devices), _trl.noted_logs(host))
+        mode = partial(host.model.train, host.model.training)
+        undo = together(random_state(devices), _trl.noted_logs(host), mode)
         try:
             found = run()
         except BaseException:
@@ -275,6 +278,8 @@ class Place(Hook):
         """Note the end of a pass. A run that was saved at the end of its last step goes on here."""
         if self._checkpoint is not None:
             self._draw()
+            assert self._saved is not None
+            self.host.model.train(self._saved.get("training", True))  # TRL's lists of metrics go by it
             _trl.load_random_state(self.host, self._checkpoint)
         if self._finished:
             control.should_training_stop = True

@@ -2,12 +2,16 @@
 
 import json
 import random
+import shutil
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset, IterableDataset
 
 from grpo_plus.training.hooks import Hook
+from grpo_plus.training.interrupt import Interruption
 from grpo_plus.training.place import Geometry, Position, position
 
 EVERY_STEP = {
@@ -157,6 +161,14 @@ CASES = {
         "num_iterations": 2,
         "max_steps": 6,
     },
+    "a stream with checkpoints of passes": {
+        "data": "stream",
+        "save_strategy": "epoch",
+        "logging_strategy": "epoch",
+        "steps_per_generation": 2,
+        "max_steps": 18,
+    },
+    "dropout": {"model_init_kwargs": {"attention_dropout": 0.3}, "num_iterations": 2, "max_steps": 6},
     "stock": {"engine": "stock", "rollout": "stock", "steps_per_generation": 4, "num_iterations": 2, "max_steps": 9},
     "a workers' loader": {"dataloader_num_workers": 1, "steps_per_generation": 2, "max_steps": 8},
     "a completion table": {"log_completions": True, "logging_steps": 2, "steps_per_generation": 4, "max_steps": 6},
@@ -195,6 +207,9 @@ def test_a_run_resumed_from_every_checkpoint_is_the_uninterrupted_one(build, tmp
         resumed, again = fresh()
         resumed.train(resume_from_checkpoint=str(kept / checkpoint.name))
         same(whole, notes, resumed, again, int(checkpoint.name.split("-")[1]))
+        for table in (tmp_path / "out" / "completions").glob("*.parquet"):
+            assert pd.read_parquet(table).equals(pd.read_parquet(kept / "completions" / table.name)), table
+        shutil.rmtree(tmp_path / "out")
 
 
 ONE = Geometry(1, 2, 2, 4, 2, 3)
@@ -290,6 +305,57 @@ def test_weights_only_hold_no_batch(build, tmp_path):
     assert [step for step, *_ in again.prompted] == [3, 11]
 
 
+@pytest.mark.slow
+def test_a_run_that_is_made_longer_goes_on_within_its_pass(build, tmp_path):
+    settings = {**BATCH, "lr_scheduler_type": "constant", "eval_strategy": "epoch"}
+    whole, notes = start(build, {**settings, "max_steps": 12})
+    whole.train()
+    (tmp_path / "out").rename(tmp_path / "whole")
+    start(build, {**settings, "max_steps": 7})[0].train()
+    resumed, again = start(build, {**settings, "max_steps": 12})
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-7"))
+    same(whole, notes, resumed, again, 7)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_to_skip_no_data_begins_its_pass_anew(build, tmp_path):
+    _, notes, kept = saved(build, tmp_path)
+    resumed, again = start(build, {**BATCH, "ignore_data_skip": True, "max_steps": 12})
+    resumed.train(resume_from_checkpoint=str(kept / "checkpoint-3"))
+    assert [step for step, *_ in again.prompted] == [3, 11]
+    assert again.prompted[0][2] == notes.prompted[0][2]
+
+
+class Press(Hook):
+    """Stops a run with a signal at a step, as the command line hears it."""
+
+    def __init__(self, interruption, step):
+        self.interruption, self.at = interruption, step
+
+    def on_step_begin(self, _args, state, *_, **__):
+        if state.global_step == self.at - 1:
+            self.interruption.number = 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+def test_a_run_that_a_signal_stopped_leaves_nothing_out(build, tmp_path, strategy):
+    settings = {"eval_strategy": strategy, "logging_strategy": strategy, "num_iterations": 2, "max_steps": 8}
+    settings |= {"eval_steps": 2} if strategy == "steps" else {}
+    whole, notes = start(build, settings, data=3)
+    whole.train()
+    shutil.rmtree(tmp_path / "out")
+    for step in (3, 4, 6):  # inside a batch, after an evaluation by steps, at the end of a pass
+        interruption = Interruption()
+        stopped, _ = start(build, settings | {"save_strategy": "no"}, data=3, hooks=[Press(interruption, step)])
+        stopped.add_callback(interruption)
+        stopped.train()
+        assert stopped.state.global_step == step
+        resumed, again = start(build, settings | {"save_strategy": "no"}, data=3)
+        resumed.train(resume_from_checkpoint=str(tmp_path / "out" / f"checkpoint-{step}"))
+        same(whole, notes, resumed, again, step)
+
+
 class Leave(Exception):
     """Ends an evaluation."""
 
@@ -332,3 +398,13 @@ def test_an_evaluation_that_was_left_is_done_first(build, tmp_path, step, settin
     resumed.train(resume_from_checkpoint=str(kept / f"checkpoint-{step}"))
     same(whole, notes, resumed, again, step)
     assert "eval" in [kind for at, kind, _ in again.prompted if at == step]
+
+
+@pytest.mark.slow
+def test_two_ranks_go_on_inside_a_generation_batch(tmp_path, tiny_model, two_ranks):
+    with two_ranks(Path(__file__).with_name("place_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    for rank in range(2):
+        for stream, step, drawn, same in json.loads((tmp_path / f"place_{rank}.json").read_text()):
+            assert all(same.values()), (rank, stream, step, same)
+            assert drawn == sum(at >= step for at in (0, 4, 8, 12)), (step, drawn)
