@@ -21,6 +21,7 @@ from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
+from grpo_plus.training.callback_states import CallbackStates
 from grpo_plus.training.changes import Settings
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.engine import UpdateEngine
@@ -100,7 +101,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.guard = Guard()
         scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
-        going_on = [self.place, self.generation_batch, Trackers()]
+        going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [hook for hook in (self.settings, *scoring, *updating, *going_on) if hook is not None]
 
     @property

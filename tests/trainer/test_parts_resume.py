@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, EarlyStoppingCallback
 
 from grpo_plus.record import open_run
 from grpo_plus.record.pace import BYTES, Budget
@@ -38,7 +38,7 @@ STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "lear
 UNLIKE = {
     r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
     r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from": "says that the run was resumed",
-    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|verifier(\._place)?$": "caches, made anew",
+    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned": "said once by each process",
     r"host\.saving\._args": "of a checkpoint under way",
     r"(Advantages|Recorder).*\.(rewards_NK|steps|_lengths_N|_truncated_N)|\.verdicts": "of a generation batch, until the next",
@@ -102,6 +102,16 @@ def assert_same(one, other, model="model"):
     assert not wrong, f"{model}: {len(wrong)} of {len(expected)} weights differ, the first is {wrong[0]}"
 
 
+def assert_nothing_lost(whole, again):
+    """What the resumed run carried into the step after the checkpoint, and what it ended with, is the whole run's."""
+    one, other = (run.hooks[-1].seen for run in (whole, again))
+    unlike = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
+    assert not unlike, "\n".join(f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in unlike)
+    assert_same(whole, again)
+    for before, after in zip(whole.record or [], again.record or [], strict=True):
+        assert after == before
+
+
 @pytest.fixture
 def checks():
     """Verifiers that only running tells about: one gives steps to some completions, one fails wherever it can."""
@@ -145,12 +155,7 @@ PARTS = {
 def test_nothing_that_is_carried_over_a_step_is_lost(resumed, checks, name):
     settings, trainer = PARTS[name]
     whole, again = resumed(settings, **trainer)
-    one, other = (run.hooks[-1].seen for run in (whole, again))
-    unlike = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
-    assert not unlike, "\n".join(f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in unlike)
-    assert_same(whole, again)
-    for before, after in zip(whole.record or [], again.record or [], strict=True):
-        assert after == before
+    assert_nothing_lost(whole, again)
 
 
 def test_the_reference_of_a_full_model_is_kept_once_it_has_moved(resumed, tiny_model, tmp_path):
@@ -291,3 +296,66 @@ def test_the_bytes_of_a_resumed_record_are_those_of_the_run():
     budget.begin(3 * BYTES)
     with budget.spending():
         assert budget.used_up(1.0)
+
+
+HOSTS = {
+    **{name: ({"optim": name}, {}) for name in ("adamw_8bit", "paged_adamw_8bit", "adafactor", "rmsprop", "adagrad")},
+    "sgd with momentum": ({"optim": "sgd", "optim_args": "momentum=0.9"}, {}),
+    "cosine with restarts": (
+        {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": {"num_cycles": 3}, "warmup_steps": 2},
+        {},
+    ),
+    "warmup, stable, decay": (
+        {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": {"num_decay_steps": 2}, "warmup_steps": 2},
+        {},
+    ),
+    "reduced on a plateau": (
+        {
+            "lr_scheduler_type": "reduce_lr_on_plateau",
+            "lr_scheduler_kwargs": {"patience": 0, "mode": "max"},
+            "eval_strategy": "steps",
+            "eval_steps": 1,
+            "metric_for_best_model": "eval_reward",
+        },
+        {"eval_dataset": "sums"},
+    ),
+    "dropout": ({"beta": 0.1}, {"peft_config": LoraConfig(r=4, target_modules="all-linear", lora_dropout=0.3)}),
+    "weights in bf16": ({"model_init_kwargs": {"dtype": "bfloat16"}, "optim": "adamw_torch_fused"}, {}),
+    "weights of other modules": (
+        {},
+        {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], modules_to_save=["lm_head"], use_dora=True)},
+    ),
+    "DoRA, rank-stabilised": (
+        {"optim": "paged_adamw_8bit"},
+        {"peft_config": LoraConfig(r=4, target_modules="all-linear", use_dora=True, use_rslora=True)},
+    ),
+    "a base changed by PiSSA": (
+        {},
+        {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="pissa_niter_4")},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTS)
+def test_what_the_host_carries_over_a_step_is_kept(resumed, sums, name):
+    settings, trainer = HOSTS[name]
+    trainer = {key: sums.select(range(2)) if value == "sums" else value for key, value in trainer.items()}
+    whole, again = resumed(settings, **trainer)
+    assert_nothing_lost(whole, again)
+
+
+@pytest.mark.slow
+def test_an_early_stop_comes_where_it_came(build, sums, tmp_path):
+    evaluating = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_reward", "max_steps": 8}
+
+    def ends(checkpoint):
+        callbacks = [EarlyStoppingCallback(patience, threshold) for patience, threshold in ((4, 10.0), (7, 10.0))]
+        trainer = {"eval_dataset": sums.select(range(2)), "callbacks": callbacks}
+        run = build(trainer=trainer, **{**RUN, **evaluating})
+        run.train(resume_from_checkpoint=checkpoint)
+        return run.state.global_step, [callback.early_stopping_patience_counter for callback in callbacks]
+
+    whole = ends(None)
+    assert whole == (5, [4, 4])  # the first evaluation is the best one
+    assert ends(str(tmp_path / "out" / "checkpoint-3")) == whole
