@@ -555,7 +555,8 @@ def buffer(host: Host) -> list[dict[str, Any]] | None:
 
 
 def pass_over_step(host: Host) -> None:
-    """Count a micro-batch that is not trained on, so that generation stays in phase."""
+    """Count a micro-batch that is not trained on, so that generation stays in phase; set the mode that it would."""
+    host.model_wrapped.train()
     host._step += 1
 
 

@@ -57,8 +57,8 @@ class InnerIterations(Hook):
         """A micro-batch, unless the iterations on its generation batch are over."""
         step = _trl.step_of(self.host)
         if self.skips(step):
-            _trl.log(self.host, {"inner/skipped": 1.0})
             _trl.pass_over_step(self.host)
+            _trl.log(self.host, {"inner/skipped": 1.0})
             return torch.zeros((), device=self.host.accelerator.device)
         loss = run()
         share = self._finish(step)

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from grpo_plus import _trl
+
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, torch.dtype, torch.device)
 LIVE = (types.FunctionType, types.MethodType, types.ModuleType, type, torch.nn.Module)
 OURS = ("grpo_plus.", "grpo_verifiers.", "transformers.trainer_callback")
@@ -20,10 +22,10 @@ OURS = ("grpo_plus.", "grpo_verifiers.", "transformers.trainer_callback")
 def carried(trainer):
     """Path of every attribute that outlives a step, with its value. What is reached twice stands where it is first."""
     found, seen = {}, {id(one): one for one in (trainer, trainer.args, *trainer.hooks)}  # held: an id is given anew
+    own = {name: value for name, value in vars(trainer).items() if name not in {"hooks", "callback_handler", "args"}}
+    _walk(found, "host", own | {"_buffered_inputs": _trl.open_batch(trainer)}, seen)  # one that is used up is gone
     for hook in trainer.hooks:
         _walk(found, f"{type(hook).__name__}", vars(hook), seen)
-    own = {name: value for name, value in vars(trainer).items() if name not in {"hooks", "callback_handler", "args"}}
-    _walk(found, "host", own, seen)
     for callback in trainer.callback_handler.callbacks:
         if id(callback) not in seen:
             _walk(found, f"{type(callback).__name__}", vars(callback), seen)
@@ -74,4 +76,4 @@ def _parts(found, path, parts, seen):
 
 def differences(one, other):
     """Paths whose values differ."""
-    return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
+    return sorted((path for path in one.keys() | other.keys() if one.get(path) != other.get(path)), key=str)

@@ -40,10 +40,15 @@ UNLIKE = {
     r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned": "said once by each process",
-    r"host\.saving\._args": "of a checkpoint under way",
+    r"host\.saving\.": "of a checkpoint under way",
     r"(Advantages|Recorder).*\.(rewards_NK|steps|_lengths_N|_truncated_N)|\.verdicts": "of a generation batch, until the next",
     r"Retry\._update\._window": "of an accumulation window that is over",
-    r"^host\._(logs|buffered_inputs|step$|total_loss)": "of a generation batch that is used up",
+    r"^host\._logs": "of a table that is written only with log_completions",
+    r"Place\._saved": "of the checkpoint that it was resumed from",
+    r"Place\._measured": "figures of the last step: what the record says of them is compared",
+    r"_total_loss": "the host's mean at the end is over the steps of this process",
+    r"InnerIterations\._skipped": "set by every micro-batch",
+    r"GenerationBatch\.(bytes|_said)": "of the last checkpoint, for people",
     r"host\._initial_": "where this process began, for its speed",
 }
 """Attributes that need not be those of the uninterrupted run, and why."""
@@ -72,7 +77,7 @@ def resumed(build, tmp_path):
             if checkpoint is None:
                 meet(run)
             run.train(resume_from_checkpoint=checkpoint)
-            run.record = record(tmp_path / "out") if run.recorder else None
+            run.record = record(tmp_path / "out") if run.recorder else {}
             runs.append(run)
         return runs
 
@@ -80,14 +85,13 @@ def resumed(build, tmp_path):
 
 
 def record(folder):
-    """The entries and groups of a record, without times."""
+    """What a record says at each step, without times."""
     run = open_run(folder)
-    entries = [entry for entry in run.entries if "train_runtime" not in entry["values"]]
-    for entry in entries:
-        entry["values"] = {
-            name: value for name, value in entry["values"].items() if not re.search("time|latency|_per_", name)
-        }
-    return [{**one, "time": None} for one in (*entries, *run.groups())]
+    values = {(one["kind"], one["step"], name): value for one in run.entries for name, value in one["values"].items()}
+    found = {
+        key: value for key, value in values.items() if not re.search("time|latency|_per_second|train_loss", key[-1])
+    }
+    return found | {(one["mode"], one["step"], one["group"]): {**one, "time": None} for one in run.groups()}
 
 
 def weights(trainer, model="model"):
@@ -108,8 +112,7 @@ def assert_nothing_lost(whole, again):
     unlike = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
     assert not unlike, "\n".join(f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in unlike)
     assert_same(whole, again)
-    for before, after in zip(whole.record or [], again.record or [], strict=True):
-        assert after == before
+    assert not [(key, whole.record.get(key), again.record.get(key)) for key in differences(whole.record, again.record)]
 
 
 @pytest.fixture
@@ -146,6 +149,10 @@ PARTS = {
     "the reference of a full model": ({**REFRESHED, "ref_model_mixup_alpha": 0.6}, {}),
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
     "the source of steps": (PROCESS, {"reward_funcs": None}),
+    "inner iterations": (STOP, {}),
+    "inner iterations that are over": ({**STOP, "objective_kwargs": {"stop_fraction": 0.01}}, {}),
+    "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
+    "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}),
     "failures of a verifier": (FAILING, {}),
 }
 
@@ -359,3 +366,15 @@ def test_an_early_stop_comes_where_it_came(build, sums, tmp_path):
     whole = ends(None)
     assert whole == (5, [4, 4])  # the first evaluation is the best one
     assert ends(str(tmp_path / "out" / "checkpoint-3")) == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at):
+    settings = {**STOP, "objective_kwargs": {"stop_fraction": 0.01}, "eval_strategy": "steps", "eval_steps": 3}
+    whole, again = resumed(settings, at=at, eval_dataset=sums.select(range(2)))
+    skipped = [step for kind, step, name in whole.record if (kind, name) == ("train", "inner/skipped")]
+    assert skipped == [3, 4, 5, 6]
+    assert not any("inner/" in str(name) for kind, _, name in whole.record if kind == "eval")
+    assert whole.inner.passed == again.inner.passed == len(skipped)
+    assert_nothing_lost(whole, again)
