@@ -37,7 +37,7 @@ STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "lear
 
 UNLIKE = {
     r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
-    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from": "says that the run was resumed",
+    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from|Settings\._compared": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned": "said once by each process",
     r"host\.saving\.": "of a checkpoint under way",
