@@ -55,7 +55,10 @@ def main(folder, model, which):
         notes = [text for text in said.found if "other settings" in text]
         found = {"processes": processes, "prompts": hook.found, "notes": notes}
         Path(folder, f"{which}.json").write_text(json.dumps(found))
+    return trainer
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]).accelerator.wait_for_everyone()
+    sys.stdout.flush()
+    os._exit(0)  # gloo may abort a rank that waits for another one's end
