@@ -50,6 +50,7 @@ class Loop(Protocol):
     control: "TrainerControl"
     current_gradient_accumulation_steps: int
     eval_dataset: Any
+    hub_model_id: str | None
     is_deepspeed_enabled: bool
     is_fsdp_enabled: bool
     lr_scheduler: Any
@@ -691,10 +692,11 @@ def checkpoint_folder(host: Host, trial: Any) -> Path:
 
 
 def trackers(host: Host) -> "list[TrainerCallback]":
-    """The callbacks of ``report_to``."""
+    """The callbacks of ``report_to``, and those that print."""
+    from transformers import PrinterCallback, ProgressCallback
     from transformers.integrations import INTEGRATION_TO_CALLBACK
 
-    kinds = tuple(INTEGRATION_TO_CALLBACK.values())
+    kinds = (*INTEGRATION_TO_CALLBACK.values(), PrinterCallback, ProgressCallback)
     return [callback for callback in host.callback_handler.callbacks if isinstance(callback, kinds)]
 
 

@@ -21,6 +21,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     from grpo_plus.cli._arguments import LAUNCHED
+    from grpo_plus.training.disk import UNSAVED
 
     os.environ[LAUNCHED] = "1"
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
@@ -34,7 +35,10 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
             launch_command(chosen)
         except SignalException as error:
             heard.append(int(error.sigval))
-        except (subprocess.CalledProcessError, ChildFailedError, SystemExit):
+        except (subprocess.CalledProcessError, ChildFailedError, SystemExit) as error:
+            failure = error.get_first_failure()[1] if isinstance(error, ChildFailedError) else error
+            if UNSAVED in (getattr(failure, "exitcode", None), getattr(failure, "returncode", None)):
+                return UNSAVED
             if not heard:
                 raise
     return 128 + heard[0] if heard else 0

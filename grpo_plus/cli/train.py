@@ -1,6 +1,7 @@
 """``grpo-plus train``: from a YAML file to a trained model."""
 
 import atexit
+import contextlib
 import os
 import shlex
 import shutil
@@ -92,9 +93,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
     from grpo_plus.cli._unsaved import finish, lost
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
-    from grpo_plus.training.disk import failed_write
+    from grpo_plus.training.disk import UNSAVED, failed_write
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
-    from grpo_plus.training.saving import UNSAVED
     from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import VerifierError
 
@@ -144,8 +144,22 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
         _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
         return interruption.exit_code
     _tell(*_closing(trainer, parsed, arguments))
-    if args.push_to_hub:
+    return _push(trainer, parsed) if args.push_to_hub else 0
+
+
+def _push(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:
+    """Push the model to the Hub; gives the exit code. A network that is down leaves the model where it is."""
+    import httpx
+
+    from grpo_plus.training.disk import UNSAVED
+
+    folder = parsed.training.output_dir
+    try:
         trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
+    except (OSError, httpx.HTTPError) as error:
+        push = shlex.join(["hf", "upload", str(trainer.hub_model_id), folder, "--exclude", "checkpoint-*", "_*"])
+        _warn(f"the model is in {folder}, but was not pushed to the Hub ({error}). Push it later:\n  {push}")
+        return UNSAVED
     return 0
 
 
@@ -210,7 +224,8 @@ def _is_main() -> bool:
 def _tell(*lines: str) -> None:
     """Print on the main process."""
     if lines and _is_main():
-        print("\n".join(lines), flush=True)
+        with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
+            print("\n".join(lines), flush=True)
 
 
 def _warn(text: str) -> None:

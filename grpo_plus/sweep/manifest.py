@@ -13,7 +13,9 @@ from grpo_plus.record.files import plain
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.vary import SweepError
 from grpo_verifiers.files import open_own, read_text, write_whole
-from grpo_verifiers.redaction import redact
+from grpo_verifiers.redaction import get_logger, redact
+
+logger = get_logger("grpo_plus.sweep")
 
 FILE = "sweep.json"
 SCHEMA = 1
@@ -41,25 +43,34 @@ class Entry:
 class Manifest:
     """The state of a sweep; the file is replaced at every change.
 
-    ``entries`` are by the name of the run, and include runs that the plan has left out since.
+    ``entries`` are by the name of the run, and include runs that the plan has left out since. ``unsaved`` is why the
+    last change is not in the file.
     """
 
     plan: Plan
     entries: dict[str, Entry]
+    unsaved: str | None = None
 
     def of(self, run: Run) -> Entry:
         """The entry of a run."""
         return self.entries[run.name]
 
     def save(self) -> None:
-        """Write the file."""
+        """Write the file; where that fails, a warning says so, and the next change writes it anew."""
         whole = {
             "schema": SCHEMA,
             "config": str(self.plan.config),
             **_identity(self.plan),
             "runs": {name: redact(asdict(entry)) for name, entry in self.entries.items()},
         }
-        write_whole(self.plan.out / FILE, json.dumps(whole, indent=1) + "\n")
+        try:
+            write_whole(self.plan.out / FILE, json.dumps(whole, indent=1) + "\n")
+        except OSError as error:
+            if self.unsaved is None:
+                logger.warning("the state of the sweep was not written, its runs go on: %s", error)
+            self.unsaved = str(error)
+        else:
+            self.unsaved = None
 
 
 def _identity(plan: Plan) -> dict[str, Any]:

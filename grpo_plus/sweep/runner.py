@@ -18,6 +18,7 @@ from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.results import SECONDS, final, read_tail
 from grpo_plus.sweep.vary import SweepError
 from grpo_plus.training.checkpoints import last_checkpoint, read_json
+from grpo_plus.training.disk import UNSAVED
 from grpo_verifiers.files import open_own
 from grpo_verifiers.sandbox.inside.proc import end_tree
 
@@ -95,7 +96,7 @@ def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Wat
     Raises:
         SweepError: the config file changed during the sweep; runs that had started are in the manifest.
     """
-    changed = False
+    changed, unwritten = False, ""
     waiting = [run for run in plan.runs if manifest.of(run).state != "finished"]
     free = list(place.slots)
     live: list[Live] = []
@@ -107,7 +108,12 @@ def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Wat
                     changed, waiting = True, []
                     break
                 run, slot = waiting.pop(0), free.pop(0)
-                live.append(_start(plan, manifest, run, slot, place))
+                try:
+                    live.append(_start(plan, manifest, run, slot, place))
+                except OSError as error:  # a full or closed disk: those that run may still end well
+                    unwritten, waiting = str(error), []
+                    manifest.of(run).state = "waiting"
+                    break
                 watch.began(run)
             if stop.asked and not until:
                 until = time.monotonic() + GRACE
@@ -132,6 +138,11 @@ def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Wat
             with contextlib.suppress(OSError):  # a full disk is one way to get here
                 _note(manifest, each, stopped=True)
 
+    if unwritten := unwritten or manifest.unsaved or "":
+        raise SweepError(
+            f"{plan.out} cannot be written ({unwritten}): runs that were left have not started, and the state of the "
+            "sweep may not be in it. Free some space or make it writable, and give the same command to go on."
+        )
     if changed:
         raise SweepError(
             f"{plan.config} was changed while the sweep was running, so the runs that were left have not started. "
@@ -182,8 +193,9 @@ def _note(manifest: Manifest, live: Live, *, stopped: bool) -> None:
         with contextlib.suppress(RunError):  # record: false, and nothing logged
             entry.results = final(live.run.folder)
         entry.results.setdefault(SECONDS, time.monotonic() - live.started)
-    else:
-        entry.state = "stopped" if stopped or status == "interrupted" else "failed"
+    else:  # one that trained and could not write its end goes on from its last checkpoint
+        goes_on = stopped or status == "interrupted" or entry.code == UNSAVED
+        entry.state = "stopped" if goes_on else "failed"
     manifest.save()
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+UNSAVED = 74
+"""Exit code of a run that trained, and whose last checkpoint or model could not be written: EX_IOERR of sysexits.h."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BROKEN = (errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN)
 """A disk or its connection that fails beneath an open file, which the error then does not name."""

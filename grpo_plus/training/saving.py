@@ -16,8 +16,6 @@ from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.saving")
 
-UNSAVED = 74
-"""Exit code of a run that trained, and whose last checkpoint or model could not be written: EX_IOERR of sysexits.h."""
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
@@ -40,6 +38,7 @@ class Saving:
         self._args: Any = None
         self._folder = Path()
         self._push = False
+        self._best: tuple[float | None, int | None] = (None, None)  # metric and step, as of the last one written
         self._spared: dict[str, int] = {}  # numbers of the last failures, by what was not written
 
     @property
@@ -85,7 +84,8 @@ class Saving:
 
         Every process takes part. In the end ``failed`` is the same on all of them.
         """
-        best = self._host.state.best_model_checkpoint
+        at = self._host.state
+        best = at.best_model_checkpoint
         self._problems, self._args, self._push = [], self._host.args, False
         self._folder = Path(self.args.output_dir)
         unrotated = copy.copy(self._host.args)
@@ -96,10 +96,16 @@ class Saving:
         finally:
             self._problems = None
         if problem is None:
+            self._best = at.best_metric, at.best_global_step
             self._written(folder)
         else:
-            self._host.state.best_model_checkpoint = best
+            at.best_model_checkpoint = best
+            if at.best_global_step == at.global_step and (best is None or self._best[1] is not None):
+                at.best_metric, at.best_global_step = self._best  # the best that is not on the disk is none
             self._not_written(folder, problem)
+        if at.best_model_checkpoint is not None and not Path(at.best_model_checkpoint).is_dir():
+            logger.warning("%s, the best checkpoint so far, is gone.", at.best_model_checkpoint)
+            at.best_model_checkpoint = None
 
     def save_model(self, folder: Path) -> FailedWrite | None:
         """Save the trained model into a folder; gives the reason where it could not be written.

@@ -202,6 +202,73 @@ def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, strategy):
         subprocess.run(["chattr", "-i", out], check=False)
 
 
+@pytest.mark.slow
+def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling, disk):
+    act = FILL.format(path=str(disk / "other"), left=16_384)
+    act += """
+        import os, signal
+        os.kill(os.getpid(), signal.SIGTERM)"""
+    _, code, err = run_filling(act, 2, output_dir=str(disk / "run"))
+    assert code == UNSAVED, err
+    assert "stopped after step 2 of 3, whose checkpoint could not be written: no space left on the disk" in err
+    assert "The last whole checkpoint is checkpoint-1. Free some space, and go on with:\n" in err
+    assert "--resume_from_checkpoint last" in err
+
+
+@pytest.mark.slow
+def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk, folder, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    act = FILL.format(path=str(disk / "other"), left=0)
+    further = {
+        "measure": {"split": "train", "limit": 4},
+        "verifiers": [{"name": "exact", "columns": {"answer": "answer"}}],
+    }
+    _, code, err = run_filling(act, 2, output_dir=str(disk / "run"), **further)
+    assert code == UNSAVED, err
+    assert "Traceback" not in err
+    assert "the samples of measure were not stored, the run goes on: " in err
+    assert "trained to step 3, but the model could not be written to" in err
+
+
+@pytest.mark.slow
+def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment):
+    act = FILL.format(path=str(disk / "other"), left=16_384).strip()
+    text = FILLING.format(call=2, act=act).replace(
+        "if len(seen)", "import os\n    if os.environ['RANK'] == '0' and len(seen)"
+    )
+    (folder / "filling.py").write_text(text)
+    out = str(disk / "run")
+    given = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+    path = config(**given, output_dir=out)
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=clean_environment)
+    assert done.returncode == UNSAVED, done.stderr[-6000:]
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("checkpoint-2 was not written: no space left on the disk") == 1
+    assert done.stderr.count("trained to step 3, but the model could not be written to") == 1
+
+
+@pytest.mark.slow
+def test_a_log_on_the_full_disk_costs_its_lines_only(config, folder, disk, clean_environment):
+    act = FILL.format(path=str(disk / "other"), left=0).strip()
+    act += f"""
+    if len(seen) == 3:
+        import os
+        os.unlink({str(disk / "other")!r})"""
+    (folder / "filling.py").write_text(FILLING.format(call=2, act=act))
+    given = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+    path = config(**given, output_dir=str(disk / "run"))
+    with (disk / "log").open("w") as log:
+        command = [sys.executable, "-m", "grpo_plus.cli", "train", path]
+        done = subprocess.run(
+            command, stdout=log, stderr=subprocess.PIPE, check=False, timeout=240, env=clean_environment
+        )
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert sorted(folder.name for folder in (disk / "run").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-3"]
+    assert "The model is in" in (disk / "log").read_text()
+
+
 LIMITED = """
 import resource, signal, sys
 from grpo_plus.cli import main

@@ -453,26 +453,46 @@ def test_what_was_thrown_away_is_run_again(fake, folder):
     assert [name for name, *_ in order(folder)] == [plan.runs[0].name, plan.runs[1].name, plan.runs[0].name]
 
 
-def test_a_full_disk_ends_all_runs_and_says_so(fake, folder, monkeypatch):
-    from grpo_plus.sweep.manifest import Manifest
-
-    plan, go = fake("time.sleep(60)", seeds="1")
-    save, room = Manifest.save, [2]
-
-    def full(self):
-        room[0] -= 1
-        if room[0] < 0:
-            raise OSError(28, "No space left on device")
-        save(self)
-
-    monkeypatch.setattr(Manifest, "save", full)
-    with pytest.raises(OSError, match="No space"):
-        go([{}, {}])
-    time.sleep(0.1)
-    for _, _, pid in order(folder) if (folder / "order").exists() else ():
-        assert not alive(int(pid))
+def test_a_full_disk_starts_no_more_runs_and_the_same_command_goes_on(fake, small_disk, folder):
+    disk = small_disk(256 * 1024)
+    body = f"""
+    if "zscore" in str(folder) and not (seen / "filled").exists():
+        (seen / "filled").touch()
+        try:
+            end("done", 0)
+        except SystemExit:
+            pass
+        with open({str(disk / "other")!r}, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                sys.exit(0)
+    end("done", 0)
+    """
+    plan, go = fake(body, seeds="1", out=disk / "sweep")
+    with pytest.raises(SweepError, match=r"sweep cannot be written \(.*No space left.*give the same command to go on"):
+        go()
+    assert len(order(folder)) == 1
+    (disk / "other").unlink()
+    assert go() == ["finished", "finished"]
     with locked(plan.out):
         pass  # nobody holds it any more
+
+
+@pytest.mark.slow
+def test_a_run_that_could_not_write_its_end_goes_on_from_its_last_checkpoint(fake, folder):
+    body = """
+    if any("resume" in word for word in sys.argv):
+        end("done", 0)
+    try:
+        stop()
+    except SystemExit:
+        end("done", 74)
+    """
+    _, go = fake(body, seeds="1", vary="advantage=zscore")
+    assert go() == ["stopped"]
+    assert go() == ["finished"]
 
 
 @pytest.mark.slow

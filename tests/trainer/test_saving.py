@@ -1,10 +1,16 @@
 """Checkpoints that cannot be written: training goes on, and ends where it would have."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
+
+from grpo_plus.record import open_run
+from grpo_plus.training.hooks import Hook
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4, "optim": "adamw_torch"}
 
@@ -76,6 +82,70 @@ def test_the_limit_of_checkpoints_holds_and_is_written_down_as_it_is(build, tmp_
     assert trainer.args.save_total_limit == 2
     saved = torch.load(tmp_path / "out" / "checkpoint-4" / "training_args.bin", weights_only=False)
     assert saved.save_total_limit == 2
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_read_only_for_a_while(build, disk, caplog):
+    def mount(how):
+        return lambda: subprocess.run(["mount", "-o", f"remount,{how}", disk], check=True, timeout=30)
+
+    acts = Act(at_2=mount("ro"), at_4=mount("rw"))
+    trainer = build(
+        trainer={"reward_funcs": [acts]}, output_dir=str(disk / "run"), log_completions=True, advantage="sign", **SAVING
+    )
+    trainer.train()
+    said = caplog.text
+    assert f"checkpoint-2 was not written: output_dir {disk / 'run'} cannot be written (Read-only file system" in said
+    assert "Make it writable: the next try is at step 3." in said
+    assert said.count("the table of completions was not written: ") == 1
+    assert names(disk / "run") == ["checkpoint-1", "checkpoint-4"]
+    run = open_run(disk / "run")
+    assert (run.status, run.damage) == ("done", [])
+    assert run.series("reward")[0] == [1, 2, 3, 4]  # steps 2 and 3 from the host's own log
+
+
+@pytest.mark.slow
+def test_a_record_goes_on_in_a_folder_that_was_removed(build, tmp_path):
+    acts = Act(at_3=lambda: shutil.rmtree(tmp_path / "out"))
+    trainer = build(trainer={"reward_funcs": [acts]}, advantage="sign", **SAVING)
+    trainer.train()
+    assert names(tmp_path / "out") == ["checkpoint-3", "checkpoint-4"]
+    run = open_run(tmp_path / "out")
+    assert (run.status, run.damage) == ("done", [])
+    assert {"train", "batch"} <= {entry["kind"] for entry in run.entries}
+    assert run.info["parts"]["advantage"]["name"] == "sign"
+
+
+@pytest.mark.slow
+def test_a_best_checkpoint_that_was_not_written_is_no_best(build, disk, caplog):
+    acts = Act()
+    best = {"metric_for_best_model": "reward", "load_best_model_at_end": True, "save_total_limit": 1}
+    further = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 4, "per_device_eval_batch_size": 8}
+
+    class Rising(Hook):
+        """Evaluations of ever better reward; the disk is full in steps 2 and 3."""
+
+        def scored(self, _completions, rewards_NK):
+            return rewards_NK * 0 + (self.host.state.global_step if not self.host.model.training else 1)
+
+        def on_step_begin(self, _args, state, _control, **_):
+            if state.global_step == 1:
+                fill(disk, 150_000)
+            if state.global_step == 3:
+                (disk / "other").unlink()
+
+        def on_step_end(self, _args, state, _control, **_):
+            kept.append((state.best_metric, state.best_global_step, state.best_model_checkpoint))
+
+    kept = []
+    rows = [{"prompt": "1+1="}] * 2
+    given = {"reward_funcs": [acts], "hooks": [Rising()], "eval_dataset": Dataset.from_list(rows)}
+    out = disk / "run"
+    trainer = build(trainer=given, output_dir=str(out), **SAVING, **best, **further)
+    trainer.train()
+    assert kept[2:] == [(1.0, 1, str(out / "checkpoint-1"))] * 2
+    assert trainer.state.best_model_checkpoint == str(out / "checkpoint-4")
+    assert names(out) == ["checkpoint-4"]
 
 
 BEST = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "reward", "num_generations_eval": 2}
