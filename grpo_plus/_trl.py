@@ -16,7 +16,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from packaging.version import Version
 
@@ -36,6 +36,9 @@ TESTED = ("1.14.2", "1.16.0")
 _OLDEST, _UNTESTED, _EXCLUDED = Version("1.14.2"), Version("1.17"), Version("1.15")
 OVERRIDE = "GRPO_PLUS_ANY_TRL"
 """Environment variable that switches the version check off."""
+
+
+Found = TypeVar("Found")
 
 
 class Loop(Protocol):
@@ -63,6 +66,7 @@ class Loop(Protocol):
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool: ...
     def _evaluate(self, trial: Any, ignore_keys_for_eval: Any, skip_scheduler: bool = False) -> dict[str, float]: ...
+    def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any: ...
     def _get_output_dir(self, trial: Any) -> str: ...
     def _init_training_state(
         self,
@@ -726,12 +730,35 @@ def push_checkpoint(host: Host, folder: Path) -> None:
     host._push_from_checkpoint(str(folder))
 
 
-def checkpoint_to_resume(host: Host, resume: "str | bool | None") -> Path | None:
-    """The checkpoint that ``train`` will resume from; None where it starts afresh, or will refuse the path itself."""
-    from transformers.trainer_utils import get_last_checkpoint
+def from_main(find: "Callable[[], Found]") -> "Found":
+    """What the main process finds, on all of them; so is the error that it raises."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
 
-    found = get_last_checkpoint(host.args.output_dir) if resume is True else resume
-    return Path(found) if found and Path(found).is_dir() else None
+    processes = PartialState()
+    if processes.num_processes == 1:
+        return find()
+    told: list[Any] = [None, None]
+    if processes.is_main_process:
+        try:
+            told[0] = find()
+        except Exception as error:  # noqa: BLE001 - raised below, here and elsewhere
+            told[1] = error
+    broadcast_object_list(told)
+    if told[1] is not None:
+        raise told[1]
+    found: Found = told[0]
+    return found
+
+
+@contextmanager
+def keeping_checkpoints(host: Host) -> "Iterator[None]":
+    """Hold the host off removing checkpoints: it would remove the last one at the end, before the model is saved."""
+    limit, host.args.save_total_limit = host.args.save_total_limit, None
+    try:
+        yield
+    finally:
+        host.args.save_total_limit = limit
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.callback_states import CallbackStates
 from grpo_plus.training.changes import Settings
+from grpo_plus.training.checkpoints import Choice
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.generation_batch import GenerationBatch
@@ -33,12 +34,16 @@ from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.model_reference import ModelReference
 from grpo_plus.training.place import Place
 from grpo_plus.training.reference import AdapterReference
+from grpo_plus.training.resume import resume_choice
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
 from grpo_plus.training.trackers import Trackers
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import raise_all
+from grpo_verifiers.redaction import get_logger
+
+_logger = get_logger("grpo_plus.resume")
 
 
 class GRPOPlusTrainer(GRPOTrainer):
@@ -120,16 +125,40 @@ class GRPOPlusTrainer(GRPOTrainer):
         return self._engine.engine
 
     def train(self, resume_from_checkpoint: Any = None, *arguments: Any, **keywords: Any) -> Any:
-        """As in TRL, with remarks about the config before it and the state of the hooks where it resumes."""
+        """As in TRL, with remarks about the config before it and the state of the hooks where it resumes.
+
+        ``resume_from_checkpoint`` is a checkpoint's path, or True or ``last`` for the newest whole one in the output
+        folder; one that `choose` found is not judged again.
+
+        Raises:
+            CheckpointError: the checkpoint is torn, or none is whole.
+            StateError: its state does not fit the run.
+        """
         if isinstance(self.args, GRPOPlusConfig):
             weights = zip(self.reward_func_names, self.reward_weights.tolist(), strict=True)
             say_notes(self.args, list(weights), self.estimator)
         with self.hooks.training():
-            checkpoint = _trl.checkpoint_to_resume(self, resume_from_checkpoint)
+            checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:
                 rank, processes = self.accelerator.process_index, self.accelerator.num_processes
                 state.load(self.hooks, checkpoint, rank=rank, processes=processes)
-            return super().train(resume_from_checkpoint, *arguments, **keywords)
+            return super().train(checkpoint and str(checkpoint), *arguments, **keywords)
+
+    def _checkpoint(self, resume: Any) -> Path | None:
+        """The checkpoint to resume from, the same on all processes."""
+        if isinstance(resume, Choice):
+            return resume.checkpoint
+        if not resume:
+            return None
+        found = _trl.from_main(lambda: resume_choice(resume, Path(self.args.output_dir)))
+        if self.is_world_process_zero():
+            for line in found.passed_over:
+                _logger.warning("%s", line)
+        return found.checkpoint
+
+    def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
+        with _trl.keeping_checkpoints(self):
+            return super()._finalize_training(trial, num_train_samples, start_time)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         self.place.sampler = super()._get_train_sampler(dataset)

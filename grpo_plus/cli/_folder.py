@@ -4,18 +4,20 @@ import contextlib
 import errno
 import json
 import os
-import shutil
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
 from filelock import FileLock, Timeout
 
 from grpo_plus.cli import UserError
-from grpo_plus.training.checkpoints import checkpoints, is_whole, last_checkpoint, read_json
+from grpo_plus.training import final_model, structure
+from grpo_plus.training.checkpoints import Choice, checkpoints, choose, clean, is_whole, read_json, remove
+from grpo_plus.training.resume import NEWEST, CheckpointError, given, newest
 from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
@@ -24,6 +26,7 @@ BEAT = 30.0
 """Seconds between two signs of life."""
 DEAD_AFTER = 300.0
 """Seconds without a sign of life after which a run on another machine counts as gone."""
+AUTO = "auto"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """What a file system without locks answers: the sign of life decides there."""
 
@@ -97,51 +100,65 @@ class FolderLock:
         )
 
 
-def resume_point(value: Any, output_dir: Path, base: Path) -> Path | None:
-    """The checkpoint that ``resume_from_checkpoint`` means; None for a run from the start.
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins: a checkpoint or none, what is to be told of it, and whether nothing is left to do."""
+
+    choice: Choice
+    told: tuple[str, ...] = ()
+    done: bool = False
+
+
+def start_of(args: Any, base: Path) -> Start:
+    """Where a run with these arguments begins; ``base`` is the config's folder.
+
+    Raises:
+        UserError: there is no checkpoint to resume from, or nothing is left to do and ``auto`` did not ask.
+    """
+    folder = Path(args.output_dir)
+    choice = resume_point(args.resume_from_checkpoint, folder, base)
+    checkpoint, told = choice.checkpoint, ""
+    if checkpoint is None:
+        told = "The run starts from the beginning." if choice.passed_over else ""
+    elif left_to_train(checkpoint, args):
+        told = resumed(checkpoint)
+    elif checkpoint.parent.resolve() == folder.resolve() and not final_model.is_of(checkpoint):
+        told = f"{checkpoint} is at the end of this run, and the model in {folder} is not: it is saved now."
+    else:
+        done = f"{checkpoint} is at the end of this run already: nothing is left to train"
+        if str(args.resume_from_checkpoint).strip().lower() != AUTO:
+            raise UserError(f"resume_from_checkpoint: {done}. Raise max_steps or num_train_epochs to go on.")
+        return Start(choice, (*choice.passed_over, f"{done}."), done=True)
+    return Start(choice, (*choice.passed_over, *filter(None, [told])))
+
+
+def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
+    """The checkpoint that ``resume_from_checkpoint`` means; none for a run from the start.
 
     ``value`` is a path, looked up first from ``base``, the config's folder; true or ``last`` for the newest checkpoint
     in the output folder; ``auto`` for that if there is one, for jobs that are restarted with the same command.
 
     Raises:
-        UserError: there is no such checkpoint.
+        UserError: there is no such checkpoint, or it is torn.
     """
     word = str(value).strip().lower()
     if value is None or word in ("", "false", "no", "none", "null"):
-        return None
-    if word == "auto":
-        return last_checkpoint(output_dir)
-    if word in ("true", "yes", "last"):
-        return _last(value, output_dir)
-    given = Path(str(value)).expanduser()
-    for path in dict.fromkeys((base / given, Path.cwd() / given)):
-        if is_whole(path):
-            return path
-        if checkpoints(path):
-            return _last(value, path)
-        if path.is_dir():
-            raise UserError(
-                f"resume_from_checkpoint: {path} is no whole checkpoint: it has no readable trainer_state.json, which "
-                f"is written last. {_others(output_dir)}"
-            )
-    raise UserError(f"resume_from_checkpoint: there is no folder {str(value)!r}. {_others(output_dir)}")
-
-
-def _last(value: Any, folder: Path) -> Path:
-    found = last_checkpoint(folder)
-    if found is None:
-        halves = [path.name for path in checkpoints(folder)]
-        broken = f" ({', '.join(halves)} was not written to its end)" if halves else ""
-        raise UserError(
-            f"resume_from_checkpoint is {value!r}, but there is nothing to resume: {folder} holds no whole "
-            f"checkpoint{broken}. Leave the option out to start from the beginning."
-        )
-    return found
-
-
-def _others(folder: Path) -> str:
-    found = last_checkpoint(folder)
-    return f"The newest one in {folder} is {found.name}." if found else f"{folder} holds no whole checkpoint either."
+        return Choice(None, ())
+    if word == AUTO:
+        return choose(output_dir)
+    try:
+        if word in ("true", "yes", NEWEST):
+            return newest(value, output_dir)
+        path = Path(str(value)).expanduser()
+        places = [place for place in dict.fromkeys((base / path, Path.cwd() / path)) if place.is_dir()]
+        for place in places:
+            if checkpoints(place):
+                return newest(value, place)
+            if is_whole(place):
+                return Choice(place, ())
+        return given(next(iter(places), path), output_dir)
+    except CheckpointError as error:
+        raise UserError(str(error)) from error
 
 
 def left_to_train(resume: Path, args: Any) -> bool:
@@ -154,36 +171,50 @@ def left_to_train(resume: Path, args: Any) -> bool:
 
 def resumed(resume: Path) -> str:
     """What is to be told of the checkpoint that a run goes on from."""
-    kept = ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*")  # of one process, FSDP and DeepSpeed
-    whole = any(next(resume.glob(pattern), None) for pattern in kept)
-    return f"Resuming from {resume}." if whole else f"Resuming from {resume}, which has no optimizer state: it is new."
+    if structure.weights_only(resume):
+        return f"Resuming from {resume}, which holds weights only: optimizer, schedule and random state are new."
+    return f"Resuming from {resume}."
 
 
-def prepare(folder: Path, *, resumes: bool, overwrite: bool, command: str) -> list[Path]:
+def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command: str) -> list[Path]:
     """Refuse a folder with another run's checkpoints; returns those that are to go before training begins.
 
     A model without checkpoints is replaced, as the trainer has always done. Checkpoints are hours of work, and a new
-    run would mix its own with them.
+    run would mix its own with them. ``auto`` as the ``value`` of ``resume_from_checkpoint`` is for jobs that are
+    started again and again: it leaves torn ones behind.
 
     Raises:
         UserError: the folder holds checkpoints, and nothing says what is to become of them.
     """
     old = [] if resumes else checkpoints(folder)
-    if old and not overwrite:
-        last = last_checkpoint(folder)
-        on = f"\n  go on from {last.name}: {command} --resume_from_checkpoint last" if last else ""
-        raise UserError(
-            f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run. Either:{on}\n"
-            f"  start anew elsewhere:  {command} --output_dir {folder}-2\n"
-            f"  start anew here:       {command} --overwrite_output_dir   (removes {_names(old)})"
-        )
-    return old
+    if not old or overwrite:
+        return old
+    if str(value).strip().lower() == AUTO:
+        return []
+    found = choose(folder, hashes=False)
+    last = found.checkpoint
+    on = f"\n  go on from {last.name}: {command} --resume_from_checkpoint last" if last else ""
+    torn = "" if last else f" None is whole: {'; '.join(found.passed_over)}."
+    raise UserError(
+        f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run.{torn} Either:{on}\n"
+        f"  start anew elsewhere:  {command} --output_dir {folder}-2\n"
+        f"  start anew here:       {command} --overwrite_output_dir   (removes {_names(old)})"
+    )
 
 
 def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
-    """Remove the checkpoints that are to go; returns what is to be told."""
-    for path in old:
-        shutil.rmtree(path)
+    """Remove the checkpoints that are to go, and what killed runs left; returns what is to be told.
+
+    Raises:
+        UserError: they cannot be removed.
+    """
+    try:
+        clean(folder)
+        final_model.unseal(folder)
+        for path in old:
+            remove(path)
+    except OSError as error:
+        raise UserError(f"output_dir {folder}: {error.filename} cannot be removed ({error.strerror}).") from error
     if old:
         return [f"Removed {_names(old)} from {folder} (overwrite_output_dir)."]
     replaces = not resumes and _has_model(folder)

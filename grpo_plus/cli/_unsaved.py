@@ -29,7 +29,7 @@ def finish(trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, 
     if model is not None:
         model = trainer.saving.save_model(folder)
     checkpoint = trainer.saving.failed
-    last = last_checkpoint(folder)
+    last = last_checkpoint(folder, hashes=False)
     if stopped and checkpoint is not None:
         return (
             f"stopped after step {at.global_step} of {at.max_steps}, whose checkpoint could not be written: "

@@ -17,6 +17,7 @@ from grpo_verifiers.registry import is_reference
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.trainer import GRPOPlusTrainer
+    from grpo_plus.training.checkpoints import Choice
 
 PROG = "grpo-plus train"
 
@@ -45,7 +46,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import transformers
     from packaging.version import Version
 
-    from grpo_plus.cli._folder import claimed, clear, left_to_train, prepare, resume_point, resumed
+    from grpo_plus import _trl
+    from grpo_plus.cli._folder import claimed, clear, prepare, start_of
     from grpo_plus.cli._notes import beside_notes
     from grpo_plus.cli._tracking import check_trackers
     from grpo_verifiers.errors import ConfigError, VerifierError
@@ -61,30 +63,29 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
-        resume = resume_point(args.resume_from_checkpoint, folder, parsed.folder)
-        if resume is not None and not left_to_train(resume, args):
-            done = f"{resume} is at the end of this run already: nothing is left to train"
-            if str(args.resume_from_checkpoint).lower() != "auto":
-                raise UserError(f"resume_from_checkpoint: {done}. Raise max_steps or num_train_epochs to go on.")
-            _tell(f"{done}.")
+        start = _trl.from_main(lambda: start_of(args, parsed.folder))
+        _tell(*start.told)
+        if start.done:
             return 0
+        resumes, value = start.choice.checkpoint is not None, args.resume_from_checkpoint
         old: list[Path] = []
         if _is_main():
             overwrite = script.overwrite_output_dir
-            old = prepare(folder, resumes=resume is not None, overwrite=overwrite, command=command)
+            old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command)
         try:
             trainer = build_trainer(parsed)
         except (ConfigError, VerifierError) as error:
             raise UserError(str(error)) from error
-        _tell(*clear(folder, old, resumes=resume is not None), *([resumed(resume)] if resume else []))
-        code = _run(trainer, parsed, resume, arguments)
+        if _is_main():
+            _tell(*clear(folder, old, resumes=resumes))
+        code = _run(trainer, parsed, start.choice, arguments)
     _leave_gloo(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
     return code
 
 
-def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, arguments: Sequence[str]) -> int:
+def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
     """Train, save, and print where everything is, or how to resume an interrupted run."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
@@ -93,6 +94,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
     from grpo_plus.cli._unsaved import finish, lost
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
+    from grpo_plus.training import final_model
     from grpo_plus.training.disk import UNSAVED, failed_write
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.state import StateError
@@ -110,10 +112,10 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
     _tell(*check_space(trainer))
     try:
         if trainer.measure:
-            _tell(trainer.measure.take("before", resumes=resume is not None))
+            _tell(trainer.measure.take("before", resumes=choice.checkpoint is not None))
         with interruption.listening():
             try:
-                trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+                trainer.train(resume_from_checkpoint=choice)
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
             except EvaluationLeft:
                 _trl.save_checkpoint(trainer)
@@ -144,7 +146,11 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", resume: Path | None, argu
         _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
         return interruption.exit_code
     _tell(*_closing(trainer, parsed, arguments))
-    return _push(trainer, parsed) if args.push_to_hub else 0
+    code = _push(trainer, parsed) if args.push_to_hub else 0
+    if code == 0 and _is_main():
+        with contextlib.suppress(OSError):  # the same command would save the model once more
+            final_model.seal(folder, trainer.state.global_step)
+    return code
 
 
 def _push(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:

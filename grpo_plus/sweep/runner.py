@@ -152,12 +152,12 @@ def run_all(plan: Plan, manifest: Manifest, place: Place, stop: Stop, watch: Wat
 
 def _start(plan: Plan, manifest: Manifest, run: Run, slot: Mapping[str, str], place: Place) -> Live:
     entry = manifest.of(run)
-    found = last_checkpoint(run.folder) if entry.state == "stopped" else None
+    found = entry.state == "stopped" and last_checkpoint(run.folder, hashes=False) is not None
     command = plan.command(run)
     if place.ports:
         command.append(f"--main_process_port={_free_port()}")
     if found:
-        command.append(f"--resume_from_checkpoint={found}")
+        command.append("--resume_from_checkpoint=auto")
     else:
         shutil.rmtree(run.folder, ignore_errors=True)
     mark_sweep(run.folder, run.variant.label, run.seed)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import secrets
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,22 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoint folders of a run by step, whole or not."""
-    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and _step(path) is not None]
-    return sorted(found, key=lambda path: _step(path) or 0)
+    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and step_of(path) is not None]
+    return sorted(found, key=lambda path: step_of(path) or 0)
+
+
+def step_of(checkpoint: Path) -> int | None:
+    """The step in the name of a checkpoint's folder; None: it is not named like one."""
+    digits = checkpoint.name.removeprefix("checkpoint-")
+    return int(digits) if digits.isdecimal() else None
+
+
+def written(checkpoint: Path) -> float:
+    """The time when a checkpoint was finished; of one without a readable manifest, when it was last changed."""
+    try:
+        return manifest.read(checkpoint).time
+    except manifest.ManifestError:
+        return _changed(checkpoint)
 
 
 def in_order(folder: Path) -> list[Path]:
@@ -51,13 +64,10 @@ def in_order(folder: Path) -> list[Path]:
     times: dict[Path, float] = {}
     latest = 0.0
     for path in checkpoints(folder):
-        try:
-            times[path] = manifest.read(path).time
-        except manifest.ManifestError:
-            times[path] = _changed(path)
-            if not _is_sealed(path):
-                latest = times[path] = max(latest, times[path])
-    return sorted(times, key=lambda path: (times[path], _step(path)))
+        times[path] = written(path)
+        if not _is_sealed(path):
+            latest = times[path] = max(latest, times[path])
+    return sorted(times, key=lambda path: (times[path], step_of(path)))
 
 
 def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
@@ -104,7 +114,7 @@ def finish(checkpoint: Path, step: int) -> None:
         OSError: it cannot be written; the checkpoint is torn then.
     """
     others = [path for path in checkpoints(checkpoint.parent) if path.name != checkpoint.name]
-    manifest.write(checkpoint, step, after=max(_times(others), default=0.0))
+    manifest.write(checkpoint, step, after=max(map(written, others), default=0.0))
 
 
 def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> list[str]:
@@ -162,14 +172,6 @@ def _is_sealed(checkpoint: Path) -> bool:
     return (checkpoint / STATE_FILE).exists() and not (isinstance(version, int) and version < _SEALED)
 
 
-def _times(paths: list[Path]) -> Iterator[float]:
-    for path in paths:
-        try:
-            yield manifest.read(path).time
-        except manifest.ManifestError:
-            continue
-
-
 def _changed(checkpoint: Path) -> float:
     """The time of the host's state file, or of the folder."""
     for path in (checkpoint / structure.TRAINER_STATE, checkpoint):
@@ -178,8 +180,3 @@ def _changed(checkpoint: Path) -> float:
         except OSError:
             continue
     return 0.0
-
-
-def _step(path: Path) -> int | None:
-    digits = path.name.removeprefix("checkpoint-")
-    return int(digits) if digits.isdecimal() else None

@@ -42,7 +42,9 @@ class ManifestError(ValueError):
     """A manifest that is missing, broken or of a newer release; the message follows the name of the folder."""
 
 
-def write(folder: Path, step: int, files: Iterable[Path] | None = None, after: float = 0.0) -> None:
+def write(
+    folder: Path, step: int, files: Iterable[Path] | None = None, *, after: float = 0.0, name: str = FILE
+) -> None:
     """Sync every file of a folder to the disk, then write the manifest of them in one go.
 
     Args:
@@ -50,6 +52,7 @@ def write(folder: Path, step: int, files: Iterable[Path] | None = None, after: f
         step: optimizer steps that are behind them.
         files: those that belong to the manifest; unset: all, in folders, too. Links to files are followed.
         after: the manifest's time is later than this one, even where the clock was set back.
+        name: of the manifest.
 
     Raises:
         OSError: a file cannot be read or synced, or the disk is full; there is no new manifest then.
@@ -64,51 +67,51 @@ def write(folder: Path, step: int, files: Iterable[Path] | None = None, after: f
     listed = {name: {"bytes": found[name].size, "sha256": found[name].sha256} for name in sorted(found)}
     now = round(max(time.time(), after + 1e-5), 6)  # no more digits than a float tells apart
     content = {"version": VERSION, "step": step, "time": now, "files": listed}
-    write_whole(folder / FILE, json.dumps(content | {"sha256": _seal(content)}, indent=1) + "\n", sync=True)
+    write_whole(folder / name, json.dumps(content | {"sha256": _seal(content)}, indent=1), sync=True)
     _sync_folder(folder)
     _sync_folder(folder.absolute().parent)
 
 
-def read(folder: Path) -> Manifest:
+def read(folder: Path, name: str = FILE) -> Manifest:
     """The manifest of a folder.
 
     Raises:
         ManifestError: it is missing, broken or of a newer release.
     """
     try:
-        content = json.loads(read_text(folder / FILE))
+        content = json.loads(read_text(folder / name))
         version, seal = content["version"], content.pop("sha256")
-        files = {_name(name): Entry(int(one["bytes"]), str(one["sha256"])) for name, one in content["files"].items()}
+        files = {_inside(key): Entry(int(one["bytes"]), str(one["sha256"])) for key, one in content["files"].items()}
         found = Manifest(int(content["step"]), float(content["time"]), files)
     except FileNotFoundError as error:
-        raise ManifestError(f"it was never finished: {FILE} is missing") from error
+        raise ManifestError(f"it was never finished: {name} is missing") from error
     except OSError as error:
-        raise ManifestError(f"{FILE} cannot be read: {error.strerror}") from error
+        raise ManifestError(f"{name} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise ManifestError(f"{FILE} is broken") from error
+        raise ManifestError(f"{name} is broken") from error
     if version != VERSION:
-        raise ManifestError(f"{FILE} is of version {version!r}, and this release reads {VERSION}")
+        raise ManifestError(f"{name} is of version {version!r}, and this release reads {VERSION}")
     if seal != _seal(content):
-        raise ManifestError(f"{FILE} holds other bytes than were written")
+        raise ManifestError(f"{name} holds other bytes than were written")
     return found
 
 
-def problem(folder: Path, *, hashes: bool = True) -> str | None:
+def problem(folder: Path, name: str = FILE, *, hashes: bool = True) -> str | None:
     """The first file that does not match the manifest, in words; None where all do. Further files are fine.
 
     Without ``hashes`` only sizes are compared, which takes no time.
     """
     try:
-        files = read(folder).files
+        files = read(folder, name).files
     except ManifestError as error:
         return str(error)
-    for name, entry in files.items():
-        if found := _size_problem(folder / name, name, entry.size):
+    for key, entry in files.items():
+        if found := _size_problem(folder / key, key, entry.size):
             return found
     if not hashes:
         return None
     with ThreadPoolExecutor(_THREADS) as threads:
-        wrong = threads.map(lambda name: _hash_problem(folder / name, name, files[name]), files)
+        wrong = threads.map(lambda key: _hash_problem(folder / key, key, files[key]), files)
         return next(filter(None, wrong), None)
 
 
@@ -158,7 +161,7 @@ def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _name(name: str) -> str:
+def _inside(name: str) -> str:
     """A name that does not lead out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:

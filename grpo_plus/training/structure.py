@@ -34,6 +34,12 @@ def problem(folder: Path) -> str | None:
     return next(_problems(folder), None)
 
 
+def weights_only(folder: Path) -> bool:
+    """Whether a checkpoint holds neither optimizer nor schedule nor random state."""
+    patterns = (*_OPTIMIZER, *_RANDOM, "scheduler.pt", _DEEPSPEED)
+    return not any(_has(folder, pattern) for pattern in patterns)
+
+
 def _problems(folder: Path) -> Iterator[str]:
     path = folder / TRAINER_STATE
     if path.is_file() or not path.exists():

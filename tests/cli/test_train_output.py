@@ -20,8 +20,8 @@ from grpo_plus.cli._folder import (
     LOCK,
     FolderLock,
     checkpoints,
+    choose,
     clear,
-    last_checkpoint,
     left_to_train,
     prepare,
     resume_point,
@@ -45,65 +45,92 @@ def test_the_newest_whole_checkpoint_by_number(tmp_path):
         checkpoint(tmp_path, step, whole=whole)
     (tmp_path / "checkpoint-final").mkdir()
     assert [path.name for path in checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (2, 9, 10, 11)]
-    assert last_checkpoint(tmp_path).name == "checkpoint-10"
+    assert choose(tmp_path).checkpoint.name == "checkpoint-10"
 
 
 @pytest.mark.parametrize("value", [True, "true", "last", "LAST", " yes "])
 def test_last_is_the_newest_of_the_output_folder(tmp_path, value):
     made = checkpoint(tmp_path / "out", 3)
-    assert resume_point(value, tmp_path / "out", tmp_path) == made
+    assert resume_point(value, tmp_path / "out", tmp_path).checkpoint == made
 
 
 def test_auto_resumes_where_it_can(tmp_path):
-    assert resume_point("auto", tmp_path / "out", tmp_path) is None
+    assert resume_point("auto", tmp_path / "out", tmp_path).checkpoint is None
     made = checkpoint(tmp_path / "out", 3)
-    assert resume_point("auto", tmp_path / "out", tmp_path) == made
+    assert resume_point("auto", tmp_path / "out", tmp_path).checkpoint == made
 
 
 @pytest.mark.parametrize("value", [None, False, "", "false", "none"])
 def test_no_resuming(tmp_path, value):
-    assert resume_point(value, tmp_path, tmp_path) is None
+    assert resume_point(value, tmp_path, tmp_path).checkpoint is None
 
 
 def test_a_path_is_a_checkpoint_or_the_folder_of_some(tmp_path, monkeypatch):
     made = checkpoint(tmp_path / "old", 4)
-    assert resume_point("old/checkpoint-4", tmp_path / "out", tmp_path) == made
-    assert resume_point(str(tmp_path / "old"), tmp_path / "out", Path("/")) == made
+    assert resume_point("old/checkpoint-4", tmp_path / "out", tmp_path).checkpoint == made
+    assert resume_point(str(tmp_path / "old"), tmp_path / "out", Path("/")).checkpoint == made
     monkeypatch.chdir(tmp_path)
-    assert resume_point("old", tmp_path / "out", Path("/")).resolve() == made
+    assert resume_point("old", tmp_path / "out", Path("/")).checkpoint.resolve() == made
 
 
 def test_nothing_to_resume_says_so(tmp_path):
+    out = tmp_path / "out"
     with pytest.raises(UserError, match=r"nothing to resume: .*out holds no whole checkpoint. Leave the option out"):
-        resume_point("last", tmp_path / "out", tmp_path)
-    checkpoint(tmp_path / "out", 7, whole=False)
-    with pytest.raises(UserError, match=r"\(checkpoint-7 was not written to its end\)"):
-        resume_point("last", tmp_path / "out", tmp_path)
-    with pytest.raises(UserError, match=r"is no whole checkpoint: it has no readable trainer_state.json"):
-        resume_point("out/checkpoint-7", tmp_path / "out", tmp_path)
-    checkpoint(tmp_path / "out", 5)
-    with pytest.raises(UserError, match=r"there is no folder 'checkpoint-6'. The newest one in .* is checkpoint-5"):
-        resume_point("checkpoint-6", tmp_path / "out", tmp_path)
+        resume_point("last", out, tmp_path)
+    checkpoint(out, 7, whole=False)
+    (checkpoint(out, 8) / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"nothing to resume") as caught:
+        resume_point("last", out, tmp_path)
+    torn = [
+        "checkpoint-8 is passed over: it holds no weights",
+        "checkpoint-7 is passed over: trainer_state.json is broken",
+    ]
+    assert str(caught.value).splitlines()[1:] == [f"  {line}" for line in torn]
+    assert list(resume_point("auto", out, tmp_path).passed_over) == torn
+    with pytest.raises(
+        UserError, match=r"checkpoint-7 is no whole checkpoint: trainer_state.json is broken. .*holds no"
+    ):
+        resume_point("out/checkpoint-7", out, tmp_path)
+    checkpoint(out, 5)
+    with pytest.raises(
+        UserError, match=r"there is no folder 'checkpoint-6'. The newest whole one in .* is checkpoint-5"
+    ):
+        resume_point("checkpoint-6", out, tmp_path)
+    with pytest.raises(UserError, match=r"trainer_state.json is broken. The newest whole one in .*out is checkpoint-5"):
+        resume_point("out/checkpoint-7", out, tmp_path)
+
+
+def ready(folder, value=None, **options):
+    return prepare(folder, value=value, **{"resumes": False, "overwrite": False, "command": "c", **options})
 
 
 def test_an_earlier_runs_folder(tmp_path):
-    assert prepare(tmp_path / "new", resumes=False, overwrite=False, command="c") == []
+    assert ready(tmp_path / "new") == []
     assert clear(tmp_path / "new", [], resumes=False) == []
     (tmp_path / "model.safetensors").write_text("x")
-    assert prepare(tmp_path, resumes=False, overwrite=False, command="c") == []
+    assert ready(tmp_path) == []
     assert "will replace" in clear(tmp_path, [], resumes=False)[0]
     checkpoint(tmp_path, 1, whole=False)
-    with pytest.raises(UserError, match="holds 1 checkpoint of an earlier run") as caught:
-        prepare(tmp_path, resumes=False, overwrite=False, command="c")
+    words = (
+        "holds 1 checkpoint of an earlier run. None is whole: checkpoint-1 is passed over: trainer_state.json is broken"
+    )
+    with pytest.raises(UserError, match=words) as caught:
+        ready(tmp_path)
     assert "last" not in str(caught.value)  # a half-written one cannot be gone on from
+    assert ready(tmp_path, "auto") == []  # and is in nobody's way
     checkpoint(tmp_path, 12)
-    assert prepare(tmp_path, resumes=True, overwrite=True, command="c") == []
+    with pytest.raises(
+        UserError, match=r"2 checkpoints of an earlier run. Either:\n  go on from checkpoint-12: c --res"
+    ):
+        ready(tmp_path)
+    assert ready(tmp_path, "last", resumes=True, overwrite=True) == []
     assert len(checkpoints(tmp_path)) == 2
-    old = prepare(tmp_path, resumes=False, overwrite=True, command="c")
+    old = ready(tmp_path, overwrite=True)
     assert len(checkpoints(tmp_path)) == 2  # nothing goes before everything else of the config is known to be right
+    (tmp_path / ".removing-checkpoint-3-ab").mkdir()
     (told,) = clear(tmp_path, old, resumes=False)
     assert told.startswith("Removed checkpoint-1 to checkpoint-12 from")
-    assert checkpoints(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +167,8 @@ def test_what_is_known_of_a_checkpoint(tmp_path):
     for max_steps, epochs, expected in ends:
         args = SimpleNamespace(max_steps=max_steps, num_train_epochs=epochs)
         assert left_to_train(made, args) is expected
-    assert "no optimizer state" in resumed(made)
+    words = "which holds weights only: optimizer, schedule and random state are new."
+    assert resumed(made) == f"Resuming from {made}, {words}"
     (made / "optimizer.pt").write_text("x")
     assert resumed(made) == f"Resuming from {made}."
 

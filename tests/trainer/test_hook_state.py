@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.training.checkpoints import is_whole
+from grpo_plus.training import manifest
+from grpo_plus.training.checkpoints import finish, is_whole
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.state import FILE, StateError
 from grpo_verifiers.errors import ConfigError
@@ -48,6 +49,7 @@ def rewrite(folder, change):
     content = state_of(folder)
     change(content)
     (folder / FILE).write_text(json.dumps(content))
+    finish(folder, 2)
 
 
 @pytest.mark.sample(1)
@@ -173,8 +175,10 @@ def test_tensors_that_are_gone_or_torn_are_refused(build, checkpoint):
     folder = checkpoint([Table()])
     path = folder / "grpo_plus_table.safetensors"
     path.write_bytes(path.read_bytes()[:-3])
+    finish(folder, 2)
     refuse(build, folder, "its state of 'table' cannot be read: SafetensorError", hooks=[Table()])
     path.unlink()
+    finish(folder, 2)
     refuse(build, folder, "its state of 'table' cannot be read: FileNotFoundError", hooks=[Table()])
 
 
@@ -325,6 +329,7 @@ def test_another_version_is_refused(build, checkpoint):
 def test_a_broken_state_is_refused(build, checkpoint, text, words):
     folder = checkpoint(**KL)
     (folder / FILE).write_text(text)
+    finish(folder, 2)
     refuse(build, folder, words, **KL)
 
 
@@ -344,6 +349,7 @@ def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
     folder = checkpoint(**KL, **ENTROPY)
     state = state_of(folder)["parts"]["objective"]["state"]
     (folder / FILE).unlink()
+    (folder / manifest.FILE).unlink()
     host = json.loads((folder / "trainer_state.json").read_text())
     host["stateful_callbacks"]["grpo_plus_kl_coefficient"] = {"beta": 0.031}
     (folder / "trainer_state.json").write_text(json.dumps(host))
@@ -356,6 +362,7 @@ def test_a_checkpoint_from_before_the_state_file_is_read(build, checkpoint):
 def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(build, checkpoint):
     folder = checkpoint()
     (folder / FILE).unlink()
+    (folder / manifest.FILE).unlink()
     resumed = build(max_steps=3)
     resumed.train(resume_from_checkpoint=str(folder))
     assert resumed.state.global_step == 3

@@ -1,0 +1,96 @@
+"""A run killed between its last checkpoint and the end of its final model: the same command finishes it."""
+
+import os
+import re
+import shutil
+
+import pytest
+
+from grpo_plus.training import final_model
+
+SAVING = {"save_strategy": "steps", "save_steps": 1, "disable_tqdm": False, "max_steps": 2, "record": True}
+
+
+def parts(out):
+    names = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
+    return {name: (out / name).read_bytes() for name in names}
+
+
+def without_model(out):
+    for name in (*parts(out), "README.md", "report.html", final_model.FILE):
+        (out / name).unlink(missing_ok=True)
+
+
+KILLED = {
+    "before the model": without_model,
+    "in the model": lambda out: (os.truncate(out / "model.safetensors", 999), (out / final_model.FILE).unlink()),
+    "behind the model": lambda out: ((out / "README.md").unlink(), (out / final_model.FILE).unlink()),
+    "and changed later": lambda out: os.truncate(out / "tokenizer.json", 5),
+}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_before_its_model_was_whole_is_finished_without_a_step(cli, config, folder):
+    path, out = config(**SAVING), folder / "out"
+    assert cli("train", path)[0] == 0
+    expected, kept = parts(out), folder / "kept"
+    shutil.copytree(out, kept)
+    for number, (name, kill) in enumerate(KILLED.items()):
+        kill(out)
+        code, told, err = cli("train", path, "--resume_from_checkpoint", ("last", "auto")[number % 2])
+        assert code == 0, (name, err)
+        assert "checkpoint-2 is at the end of this run, and the model in" in told, name
+        assert not re.findall(r"^step \d+/2", told, re.MULTILINE), (name, told)
+        assert parts(out) == expected, name
+        assert {"README.md", "report.html", final_model.FILE} <= {path.name for path in out.iterdir()}, name
+        assert final_model.is_of(out / "checkpoint-2"), name
+        code, told, _ = cli("train", path, "--resume_from_checkpoint", "auto")
+        assert (code, "nothing is left to train" in told) == (0, True), name
+        code, _, err = cli("train", path, "--resume_from_checkpoint", "last")
+        assert (code, "nothing is left to train" in err) == (2, True), name
+
+
+@pytest.mark.slow
+def test_the_model_of_another_run_is_not_taken_for_the_one_that_is_missing(cli, config, folder):
+    path, out = config(**SAVING), folder / "out"
+    assert cli("train", path)[0] == 0
+    shutil.copytree(out, folder / "kept")
+    assert cli("train", path, "--overwrite_output_dir", "--learning_rate", "0.5")[0] == 0
+    other = parts(out)
+    for name in parts(out):  # as if it had been killed before its model
+        shutil.copy2(folder / "kept" / name, out / name)
+    shutil.copy2(folder / "kept" / final_model.FILE, out / final_model.FILE)
+    assert parts(out) != other
+    assert cli("train", path, "--resume_from_checkpoint", "auto", "--learning_rate", "0.5")[0] == 0
+    assert parts(out) == other
+
+
+@pytest.mark.slow
+def test_with_torn_checkpoints_only_auto_begins_anew_and_last_says_why_not(cli, config, folder):
+    path, out = config(**SAVING | {"max_steps": 3}), folder / "out"
+    assert cli("train", path, "--max_steps", "1")[0] == 0
+    os.truncate(out / "checkpoint-1" / "optimizer.pt", 0)
+    code, _, err = cli("train", path, "--resume_from_checkpoint", "last")
+    assert code == 2
+    assert re.search(
+        r"holds no whole checkpoint\..*\n  checkpoint-1 is passed over: optimizer.pt has 0 of [\d,]+ b", err
+    )
+    code, _, err = cli("train", path)
+    assert (code, "None is whole: checkpoint-1 is passed over: optimizer.pt" in err) == (2, True)
+    code, told, err = cli("train", path, "--resume_from_checkpoint", "auto")
+    assert code == 0, err
+    assert "checkpoint-1 is passed over: optimizer.pt has 0 of" in told
+    assert "The run starts from the beginning." in told
+    assert re.findall(r"^step (\d+)/3", told, re.MULTILINE) == ["1", "2", "3"]
+    os.truncate(out / "checkpoint-3" / "model.safetensors", 7)
+    code, told, err = cli("train", path, "--resume_from_checkpoint", "last")
+    assert code == 0, err
+    assert "checkpoint-3 is passed over: model.safetensors has 7 of" in told
+    assert f"Resuming from {out / 'checkpoint-2'}." in told
+    assert re.findall(r"^step (\d+)/3", told, re.MULTILINE) == ["3"]
+    os.truncate(out / "checkpoint-2" / "rng_state.pth", 0)
+    code, _, err = cli("train", path, "--resume_from_checkpoint", out / "checkpoint-2")
+    assert code == 2
+    assert "checkpoint-2 is no whole checkpoint: rng_state.pth has 0 of" in err
+    assert "The newest whole one in" in err
+    assert "is checkpoint-3." in err

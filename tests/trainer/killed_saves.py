@@ -1,0 +1,105 @@
+"""Kill copies of a process at every file that they open, make, rename or remove while they save a checkpoint.
+
+The limit is one checkpoint, so the one before goes as soon as the new one is whole. A torn checkpoint of the same step
+lies there before. Prints a line of JSON for each copy; the last one is not killed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+from datasets import Dataset
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.training.checkpoints import checkpoints, choose, is_whole, rotate
+
+EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
+
+
+class Killer:
+    """Ends this process with SIGKILL at the n-th event inside a folder."""
+
+    def __init__(self, folder, at, note):
+        self.folder, self.at, self.note, self.seen = str(folder), at, note, 0
+
+    def __call__(self, event, arguments):
+        if event not in EVENTS or not arguments or self.note is None:
+            return
+        path = arguments[0]
+        if event == "open" and isinstance(path, int):
+            return
+        path = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else ""
+        path = os.fsdecode(path)
+        relative = not path.startswith("/") and event in {"os.remove", "os.rmdir"}  # rmtree works from inside
+        if path.startswith(self.folder) or relative:
+            self.seen += 1
+            if self.seen == self.at:
+                note, self.note = self.note, None
+                note.write_text(f"{event} {path}")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def reward(completions, **_):
+    return [sum(map(ord, text)) % 7 / 7 for text in completions]
+
+
+def copies(out, save):
+    """Let copies of this process save, each killed a little later, until one gets through."""
+    backup, note = out.with_name("backup"), out.with_name("event")
+    os.truncate(shutil.copytree(out / "checkpoint-1", out / "checkpoint-2") / "model.safetensors", 99)
+    shutil.copytree(out, backup)
+    for at in range(1, 1000):
+        note.write_text("")
+        child = os.fork()
+        if child == 0:
+            sys.addaudithook(Killer(out, at, note))
+            try:
+                save()
+                sys.stdout.flush()
+            finally:
+                os._exit(0)
+        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        found = choose(out)
+        one = {
+            "killed": killed,
+            "event": note.read_text(),
+            "chosen": found.checkpoint and found.checkpoint.name,
+            "whole": [path.name for path in checkpoints(out) if is_whole(path)],
+            "passed_over": found.passed_over,
+            "began": (out / "checkpoint-2").exists(),
+        }
+        rotate(out, 1)
+        one["after"] = sorted(path.name for path in out.iterdir() if "checkpoint" in path.name)
+        print(json.dumps(one), flush=True)
+        shutil.rmtree(out)
+        shutil.copytree(backup, out)
+        if not killed:
+            break
+
+
+class Copying(GRPOPlusTrainer):
+    """Saves the second checkpoint in copies of the process first."""
+
+    def _save_checkpoint(self, model, trial):
+        save = super()._save_checkpoint
+        if self.state.global_step == 2:
+            copies(Path(self.args.output_dir), lambda: save(model, trial))
+            os._exit(0)
+        save(model, trial)
+
+
+def main(folder, model):
+    config = GRPOPlusConfig(
+        output_dir=str(Path(folder) / "out"), use_cpu=True, bf16=False, report_to="none", num_generations=4,
+        per_device_train_batch_size=4, max_completion_length=6, max_steps=2, save_strategy="steps", save_steps=1,
+        logging_steps=1, disable_tqdm=True, gradient_checkpointing=False, save_total_limit=1, record=False,
+    )  # fmt: skip
+    prompts = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 4})
+    Copying(model, reward, config, prompts).train()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

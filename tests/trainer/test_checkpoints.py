@@ -1,0 +1,326 @@
+"""Real checkpoints that are torn, half deleted or changed: a run goes on from the newest whole one, and says why."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.training import final_model, manifest, structure
+from grpo_plus.training.checkpoints import STATE_FILE, checkpoints, choose, finish, is_whole, problem
+from grpo_plus.training.resume import CheckpointError
+
+SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}
+DAMAGES = {
+    "empty": lambda _: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "without its last byte": lambda data: data[:-1],
+    "with a byte changed": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    "gone": lambda _: None,
+}
+
+
+@pytest.fixture
+def saved(build, tmp_path):
+    """Trains two steps, with a checkpoint after each, and gives the run's folder: `saved(save_only_model=True)`."""
+
+    def saved(**options):
+        build(**SAVING | options).train()
+        return tmp_path / "out"
+
+    return saved
+
+
+@pytest.fixture
+def adapters():
+    """Arguments of a trainer with an adapter."""
+    from peft import LoraConfig
+
+    return {"peft_config": LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")}
+
+
+def files_of(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def unsealed(checkpoint):
+    """The checkpoint as one of TRL's own trainer."""
+    for path in (*checkpoint.glob("grpo_plus_*"),):
+        path.unlink()
+    return checkpoint
+
+
+def shard(checkpoint, model):
+    """Let a checkpoint hold its weights in several files."""
+    (checkpoint / "model.safetensors").unlink()
+    model.save_pretrained(checkpoint, max_shard_size="40KB")
+    finish(checkpoint, 2)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["plain", "adapter", "sharded", "weights only"])
+def test_any_file_that_is_torn_is_named_and_the_checkpoint_before_is_taken(build, tmp_path, adapters, kind):
+    trainer = build(trainer=adapters if kind == "adapter" else {}, save_only_model=kind == "weights only", **SAVING)
+    trainer.train()
+    last = tmp_path / "out" / "checkpoint-2"
+    if kind == "sharded":
+        shard(last, trainer.model)
+    assert choose(tmp_path / "out").checkpoint == last
+    files = files_of(last)
+    names = {path.name for path in files}
+    assert {STATE_FILE, manifest.FILE, "trainer_state.json", "tokenizer.json", "training_args.bin"} <= names
+    assert ("adapter_model.safetensors" in names) is (kind == "adapter")
+    assert ("model-00002-of-00003.safetensors" in names) is (kind == "sharded")
+    assert ("optimizer.pt" in names) is ("rng_state.pth" in names) is (kind != "weights only")
+    for path in files:
+        data = path.read_bytes()
+        for damage, change in DAMAGES.items():
+            torn = change(data)
+            path.unlink()
+            if torn is not None:
+                path.write_bytes(torn)
+            found = choose(tmp_path / "out")
+            assert found.checkpoint == tmp_path / "out" / "checkpoint-1", (path.name, damage)
+            (line,) = found.passed_over
+            assert line.startswith("checkpoint-2 is passed over: "), line
+            assert path.name in line, (damage, line)
+            path.write_bytes(data)
+    assert choose(tmp_path / "out").checkpoint == last
+
+
+@pytest.mark.slow
+def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build, saved, tmp_path, caplog):
+    out = saved(max_steps=3)
+    os.truncate(out / "checkpoint-3" / "optimizer.pt", 10)
+    for value in (True, "last"):
+        trainer = build(**SAVING | {"max_steps": 3, "save_strategy": "no"})
+        steps = []
+        trainer.add_callback(steps_into(steps))
+        trainer.train(resume_from_checkpoint=value)
+        assert steps == [3]
+        assert "checkpoint-3 is passed over: optimizer.pt has 10 of" in caplog.text
+        caplog.clear()
+    with pytest.raises(CheckpointError) as caught:
+        build(**SAVING).train(resume_from_checkpoint=out / "checkpoint-3")
+    assert f"{out / 'checkpoint-3'} is no whole checkpoint: optimizer.pt has 10 of" in str(caught.value)
+    assert f"The newest whole one in {out} is checkpoint-2." in str(caught.value)
+    for step in (1, 2):
+        (out / f"checkpoint-{step}" / manifest.FILE).unlink()
+    with pytest.raises(CheckpointError, match="there is nothing to resume") as caught:
+        build(**SAVING).train(resume_from_checkpoint=True)
+    for step, why in ((1, "it was never finished"), (2, "it was never finished"), (3, "optimizer.pt has 10 of")):
+        assert f"checkpoint-{step} is passed over: {why}" in str(caught.value)
+
+
+def steps_into(steps):
+    from transformers import TrainerCallback
+
+    class Steps(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            steps.append(state.global_step)
+
+    return Steps()
+
+
+@pytest.mark.slow
+def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(build, saved, tmp_path):
+    out = saved(max_steps=3)
+    abandoned = (out / "checkpoint-2" / manifest.FILE).read_text()
+    (out / "checkpoint-2" / "left_over").touch()
+    build(**SAVING | {"save_only_model": True}).train(resume_from_checkpoint=out / "checkpoint-1")
+    assert (out / "checkpoint-2" / manifest.FILE).read_text() != abandoned
+    names = {path.name for path in files_of(out / "checkpoint-2")}
+    assert not names & {"left_over", "optimizer.pt"}  # nothing of the old one is left in it
+    found = choose(out)
+    assert found.checkpoint.name == "checkpoint-2"
+    assert found.passed_over == ()
+    assert is_whole(out / "checkpoint-3")
+
+
+@pytest.mark.slow
+def test_the_last_checkpoint_stays_beside_the_best_until_the_end(build, tmp_path, sums):
+    scores = iter([0.9] * 8 + [0.1] * 1000)
+    best = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 1}
+    best |= {"metric_for_best_model": "eval_reward", "per_device_eval_batch_size": 8, "max_steps": 3}
+    seen = []
+
+    def falling(completions, **_):
+        seen.append(len(completions))
+        return [next(scores) for _ in completions]
+
+    trainer = build(trainer={"reward_funcs": [falling], "eval_dataset": sums.select(range(2))}, **SAVING | best)
+    trainer.train()
+    left = [path.name for path in checkpoints(tmp_path / "out")]
+    chosen = Path(trainer.state.best_model_checkpoint).name
+    assert left == sorted({chosen, "checkpoint-3"})
+    assert chosen != "checkpoint-3"
+    assert trainer.args.save_total_limit == 1
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_trls_own_trainer_is_judged_by_its_files(saved):
+    last = unsealed(saved() / "checkpoint-2")
+    assert problem(last) is None
+    judged = {
+        "trainer_state.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin",
+        "config.json", "tokenizer.json",
+    }  # fmt: skip
+    for path in files_of(last):
+        data = path.read_bytes()
+        for name in ("empty", "half", "without its last byte"):
+            path.write_bytes(DAMAGES[name](data))
+            found = problem(last)
+            if path.name in judged and not (name == "without its last byte" and data.endswith(b"\n")):
+                assert found is not None, (path.name, name)
+            assert found is None or path.name in found
+        path.unlink()
+        found = problem(last)
+        needed = {"trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth"}
+        assert (f"{path.name} is missing" == found) is (path.name in needed), path.name
+        assert (found == "it holds no weights") is (path.name == "model.safetensors")
+        path.write_bytes(data)
+    assert problem(last) is None
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        assert not structure.weights_only(last)
+        (last / name).unlink()
+    assert structure.weights_only(last)
+    assert problem(last) is None
+
+
+@pytest.mark.slow
+def test_torn_anywhere_it_is_told_and_nothing_breaks_the_judgement(saved, build):
+    trainer = build(**SAVING)
+    trainer.train()
+    last = Path(trainer.args.output_dir) / "checkpoint-2"
+    shard(last, trainer.model)
+    unsealed(last)
+    kept = {
+        path.name: path.read_bytes()
+        for path in files_of(last)
+        if path.suffix in {".safetensors", ".pt", ".pth", ".bin"}
+        or path.name in {"trainer_state.json", structure._INDEX[0]}
+    }
+    assert len(kept) >= 9
+
+    @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(sorted(kept)), st.data())
+    def judged(name, data):
+        whole = kept[name]
+        at = data.draw(st.integers(0, len(whole) - 1))
+        try:
+            (last / name).write_bytes(whole[:at])
+            found = problem(last)
+            assert (found is not None and name in found) or whole[at:].isspace(), (name, at, found)
+            (last / name).write_bytes(
+                whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
+            )
+            found = problem(last)  # a byte of a tensor goes unnoticed
+            assert found is None or name in found or "is missing" in found
+            (last / name).write_bytes(data.draw(st.binary(max_size=60)))
+            assert problem(last) is not None
+        finally:
+            (last / name).write_bytes(whole)
+
+    judged()
+    assert problem(last) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["pytorch_model_fsdp_0/.metadata", "optimizer_0/.metadata", "scheduler.pt", "rng_state_0.pth"], None),
+        (["pytorch_model_fsdp_0/x.distcp", "optimizer_0/.metadata"], "pytorch_model_fsdp_0/.metadata is missing"),
+        (["pytorch_model_fsdp_0/.metadata", "scheduler.pt", "rng_state_0.pth"], "optimizer.pt is missing"),
+        (["pytorch_model_fsdp.bin", "optimizer.bin", "scheduler.pt", "rng_state_0.pth", "rng_state_1.pth"], None),
+        (["global_step4/mp_rank_00_model_states.pt", "latest", "rng_state_0.pth"], None),
+        (["global_step4/mp_rank_00_model_states.pt", "rng_state_0.pth"], "latest is missing"),
+        (["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state_1.pth"], "rng_state_0.pth is missing"),
+        (["model.safetensors"], None),
+        ([], "it holds no weights"),
+    ],
+)
+def test_the_layouts_of_fsdp_and_deepspeed_are_known(tmp_path, files, expected):
+    from safetensors.torch import save_file
+
+    (tmp_path / "trainer_state.json").write_text('{"global_step": 4}')
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        if name.endswith(".safetensors"):
+            save_file({"weight": torch.zeros(2)}, tmp_path / name)
+        elif name.endswith((".pt", ".pth", ".bin")):
+            torch.save({"weight": torch.zeros(2)}, tmp_path / name)
+        else:
+            (tmp_path / name).touch()
+    assert problem(tmp_path) == expected
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"global_step": "4"}', '{"global_step": null}', "{}", "[" * 10**5])
+def test_a_state_of_the_host_without_a_step_is_none(tmp_path, text):
+    (tmp_path / "trainer_state.json").write_text(text)
+    assert problem(tmp_path).startswith("trainer_state.json ")
+
+
+@pytest.mark.slow
+def test_killed_anywhere_in_a_save_or_rotation_one_is_whole(tmp_path, tiny_model, clean_environment):
+    script = Path(__file__).with_name("killed_saves.py")
+    given = [sys.executable, script, tmp_path, tiny_model]
+    done = subprocess.run(given, env=clean_environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+    killed = [one for one in found if one["killed"]]
+    assert len(killed) > 40, len(killed)
+    assert not found[-1]["killed"]
+    assert {one["event"].split()[0] for one in killed} >= {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir"}
+    for one in found:
+        new, old = "checkpoint-2" in one["whole"], "checkpoint-1" in one["whole"]
+        assert new or old, one
+        assert one["chosen"] == ("checkpoint-2" if new else "checkpoint-1"), one
+        assert len(one["passed_over"]) == (not new and one["began"]), one
+        torn = {"checkpoint-2"} if one["passed_over"] else set()
+        assert set(one["after"]) == {one["chosen"], *torn}, one  # the next rotation leaves nothing else behind
+    assert {one["chosen"] for one in killed} == {"checkpoint-1", "checkpoint-2"}
+
+
+@pytest.mark.slow
+def test_two_ranks_agree_on_the_checkpoint(tmp_path, tiny_model, two_ranks):
+    script = Path(__file__).with_name("checkpoint_ranks.py")
+    with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    ranks = [json.loads((tmp_path / f"found_{rank}.json").read_text()) for rank in range(2)]
+    assert ranks[0] == ranks[1]
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(ranks[0]["files"])
+    assert ranks[0]["steps"] == [2]
+    assert "checkpoint-1 is passed over: rng_state_1.pth has 0 of" in ranks[0]["refused"]
+
+
+def test_a_final_model_is_that_of_its_checkpoint_or_none(tmp_path):
+    checkpoint = tmp_path / "checkpoint-4"
+    checkpoint.mkdir()
+    (checkpoint / STATE_FILE).write_text('{"version": 2, "parts": {}}')
+    finish(checkpoint, 4)
+    assert not final_model.is_of(checkpoint)
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "README.md", "report.html", "notes.txt"):
+        (tmp_path / name).write_text(name)
+    final_model.seal(tmp_path, 4)
+    assert final_model.is_of(checkpoint)
+    for name in ("README.md", "report.html", "notes.txt"):
+        (tmp_path / name).unlink()  # what is no part of the model may go
+    assert final_model.is_of(checkpoint)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        (tmp_path / name).write_text(name[:-1])
+        assert not final_model.is_of(checkpoint)
+        (tmp_path / name).write_text(name)
+    final_model.seal(tmp_path, 3)
+    assert not final_model.is_of(checkpoint)
+    final_model.seal(tmp_path, 4)
+    finish(checkpoint, 4)  # written anew, after the model
+    assert not final_model.is_of(checkpoint)
+    final_model.seal(tmp_path, 4)
+    assert final_model.is_of(checkpoint)
+    final_model.unseal(tmp_path)
+    assert not final_model.is_of(checkpoint)
