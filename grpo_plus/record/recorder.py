@@ -261,7 +261,7 @@ class Recorder(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Count on from there."""
         self._batches, self._evaluated = int(state["batches"]), int(state["evaluated"])
-        self._budget.counted = None if state["bytes"] is None else int(state["bytes"])
+        self._budget.counted = int(state["bytes"]) if self.main and state["bytes"] is not None else None
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import random
+import re
 import types
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from grpo_plus import _trl
+from grpo_plus.training.hooks import Hook
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, torch.dtype, torch.device)
 LIVE = (types.FunctionType, types.MethodType, types.ModuleType, type, torch.nn.Module)
@@ -77,3 +79,42 @@ def _parts(found, path, parts, seen):
 def differences(one, other):
     """Paths whose values differ."""
     return sorted((path for path in one.keys() | other.keys() if one.get(path) != other.get(path)), key=str)
+
+
+UNLIKE = {
+    r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
+    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from|Settings\._compared": "says that the run was resumed",
+    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
+    r"_policy\._warned": "said once by each process",
+    r"host\.saving\.": "of a checkpoint under way",
+    r"(Advantages|Recorder).*\.(rewards_NK|steps|_lengths_N|_truncated_N)|\.verdicts": "of a generation batch, until the next",
+    r"Retry\._update\._window": "of an accumulation window that is over",
+    r"^host\._logs": "of a table that is written only with log_completions",
+    r"Place\._saved": "of the checkpoint that it was resumed from",
+    r"Place\._measured": "figures of the last step: what the record says of them is compared",
+    r"_total_loss": "the host's mean at the end is over the steps of this process",
+    r"InnerIterations\._skipped": "set by every micro-batch",
+    r"GenerationBatch\.(bytes|_said)": "of the last checkpoint, for people",
+    r"host\.state\.stateful_callbacks": "a copy of what was saved last",
+    r"host\.state\.log_history\.\d+\.(step_time|time/)": "times: a checkpoint has those of the first process",
+    r"host\._initial_": "where this process began, for its speed",
+}
+"""Attributes that need not be those of the uninterrupted run, and why."""
+
+
+class Look(Hook):
+    """Notes everything that is carried over into the step after so many."""
+
+    def __init__(self, at):
+        self.at = at
+        self.seen = None
+
+    def on_step_begin(self, args, state, control, **_):
+        if state.global_step == self.at and self.seen is None:
+            self.seen = carried(self.host)
+
+
+def unlike(one, other):
+    """Paths whose values differ without a reason, with both."""
+    paths = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
+    return [f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in paths]

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,13 +13,12 @@ from transformers import AutoModelForCausalLM, EarlyStoppingCallback
 from grpo_plus.record import open_run
 from grpo_plus.record.pace import BYTES, Budget
 from grpo_plus.training import state
-from grpo_plus.training.hooks import Hook
 from grpo_plus.training.state import StateError
 from grpo_verifiers import Step, Verdict, all_of, get_verifier, verifier
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
 from tests.memory.test_out_of_memory import Card
-from tests.trainer.carried import carried, differences
+from tests.trainer.carried import Look, differences, unlike
 
 STEPS, AT = 6, 3
 RUN = {
@@ -34,36 +34,6 @@ REFRESHED = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "re
 ENTROPY = {"use_adaptive_entropy": True, "entropy_coef": 0.01, "entropy_coef_delta": 0.003, "entropy_target": 2.8}
 INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "gradient_accumulation_steps": 1, "num_generations": 4}
 STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
-
-UNLIKE = {
-    r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
-    r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from|Settings\._compared": "says that the run was resumed",
-    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
-    r"_policy\._warned": "said once by each process",
-    r"host\.saving\.": "of a checkpoint under way",
-    r"(Advantages|Recorder).*\.(rewards_NK|steps|_lengths_N|_truncated_N)|\.verdicts": "of a generation batch, until the next",
-    r"Retry\._update\._window": "of an accumulation window that is over",
-    r"^host\._logs": "of a table that is written only with log_completions",
-    r"Place\._saved": "of the checkpoint that it was resumed from",
-    r"Place\._measured": "figures of the last step: what the record says of them is compared",
-    r"_total_loss": "the host's mean at the end is over the steps of this process",
-    r"InnerIterations\._skipped": "set by every micro-batch",
-    r"GenerationBatch\.(bytes|_said)": "of the last checkpoint, for people",
-    r"host\._initial_": "where this process began, for its speed",
-}
-"""Attributes that need not be those of the uninterrupted run, and why."""
-
-
-class Look(Hook):
-    """Notes everything that is carried over into the step after so many."""
-
-    def __init__(self, at=AT):
-        self.at = at
-        self.seen = None
-
-    def on_step_begin(self, args, state, control, **_):
-        if state.global_step == self.at and self.seen is None:
-            self.seen = carried(self.host)
 
 
 @pytest.fixture
@@ -109,8 +79,7 @@ def assert_same(one, other, model="model"):
 def assert_nothing_lost(whole, again):
     """What the resumed run carried into the step after the checkpoint, and what it ended with, is the whole run's."""
     one, other = (run.hooks[-1].seen for run in (whole, again))
-    unlike = [path for path in differences(one, other) if not any(re.search(known, path) for known in UNLIKE)]
-    assert not unlike, "\n".join(f"{path}: {one.get(path)!r:.80}, resumed {other.get(path)!r:.80}" for path in unlike)
+    assert not unlike(one, other)
     assert_same(whole, again)
     assert not [(key, whole.record.get(key), again.record.get(key)) for key in differences(whole.record, again.record)]
 
@@ -366,6 +335,18 @@ def test_an_early_stop_comes_where_it_came(build, sums, tmp_path):
     whole = ends(None)
     assert whole == (5, [4, 4])  # the first evaluation is the best one
     assert ends(str(tmp_path / "out" / "checkpoint-3")) == whole
+
+
+@pytest.mark.slow
+def test_two_ranks_go_on_inside_a_generation_batch(tmp_path, tiny_model, two_ranks):
+    with two_ranks(Path(__file__).with_name("parts_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    ranks = [json.loads((tmp_path / f"parts_{rank}.json").read_text()) for rank in range(2)]
+    for found in ranks:
+        assert [run["unlike"] + run["weights"] for run in found.values()] == [[], []]
+    (first, together), (second, none) = (found["inner iterations"]["counts"] for found in ranks)
+    assert together == [one + other for one, other in zip(first, second, strict=True)]  # each counted its own tokens
+    assert none == [0.0, 0.0] != first
 
 
 @pytest.mark.slow
