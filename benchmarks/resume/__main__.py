@@ -119,7 +119,8 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, st
     """Row, column, place and what differs, of each kill."""
     runs.warm()
     stock = [row for row in options.rows if "stock" in options.columns and SCENARIOS[row].stock]
-    sides = [Side(row, False, folder / row) for row in options.rows]
+    ours = options.rows if set(options.columns) - {"stock"} else []
+    sides = [Side(row, False, folder / row) for row in ours]
     sides += [Side(row, True, folder / f"{row}-stock") for row in stock]
     jobs = []
     for side, answer in list(runs.together([(side, side.whole) for side in sides], folder, options.width)):
@@ -127,11 +128,11 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, st
         if answer["problem"]:
             yield side.row, mine[0], "the uninterrupted run", answer["problem"]
             continue
-        each = {"write": options.writes}
+        most = {"micro": options.micro, "stock": options.micro, "write": options.writes}
         found = [
             (column, kills)
             for column in mine
-            for kills in places(column, answer["counts"], each.get(column, options.sample))
+            for kills in places(column, answer["counts"], most.get(column, options.sample))
         ]
         for number, (column, kills) in enumerate(rotated(found, options.each, list(SCENARIOS).index(side.row))):
             said = ", ".join(f"{place} {count}" for place, count in kills)
@@ -143,9 +144,8 @@ def measure(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, st
 
 def table(cells: Cells, rows: Sequence[str], columns: Sequence[str]) -> str:
     """The table as Markdown."""
-    shown = [column for column in columns if any((row, column) in cells for row in rows)]
-    lines = ["| run | " + " | ".join(COLUMNS[column][0] for column in shown) + " |", "|---|" + "---|" * len(shown)]
-    texts = [[SCENARIOS[row].text, *(cell(cells.get((row, column))) for column in shown)] for row in rows]
+    lines = ["| run | " + " | ".join(COLUMNS[column][0] for column in columns) + " |", "|---|" + "---|" * len(columns)]
+    texts = [[SCENARIOS[row].text, *(cell(cells.get((row, column))) for column in columns)] for row in rows]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in texts)])
 
 
@@ -167,19 +167,24 @@ def main() -> int:
     """Measure, print, and perhaps write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--rows", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), metavar="ROW", help=", ".join(SCENARIOS)
+        "--rows", nargs="*", choices=SCENARIOS, default=list(SCENARIOS), metavar="ROW", help=", ".join(SCENARIOS)
     )
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--sample", type=int, default=0, help="at most so many places of a cell; 0: all")
+    parser.add_argument("--micro", type=int, default=0, help="the same of micro-steps")
     parser.add_argument("--writes", type=int, default=12, help="the same of the checkpoint's write, which has some 200")
     parser.add_argument("--each", type=int, default=0, help="so many places of a row, whatever their columns; 0: all")
     parser.add_argument("--width", type=int, default=2, help="runs at a time")
     parser.add_argument("--json", type=Path, help="every place and what differs there")
+    parser.add_argument("--read", type=Path, nargs="+", default=[], help="such files of earlier parts of the table")
     parser.add_argument("--folder", type=Path, help="keep here the runs that differ")
     parser.add_argument("--write", action="store_true", help="put the table into docs/resume.md")
     options = parser.parse_args()
     begin = time.monotonic()
     cells: Cells = {}
+    for path in options.read:
+        for row, column, *one in json.loads(path.read_text()):
+            cells.setdefault((row, column), []).append(tuple(one))
     with tempfile.TemporaryDirectory() as folder:
         for row, column, said, problem in measure(options, options.folder or Path(folder)):
             cells.setdefault((row, column), []).append((said, problem))
@@ -187,7 +192,9 @@ def main() -> int:
                 print(f"{row}, {said}: {problem}", file=sys.stderr, flush=True)
     if options.json:
         options.json.write_text(json.dumps([[*key, *one] for key, found in cells.items() for one in found], indent=1))
-    text = table(cells, options.rows, options.columns)
+    rows = [name for name in SCENARIOS if any(row == name for row, _ in cells)]
+    columns = [name for name in COLUMNS if any(column == name for _, column in cells)]
+    text = table(cells, rows, columns)
     print(text)
     print(f"\n{sum(map(len, cells.values()))} killed runs, {time.monotonic() - begin:.0f} s", file=sys.stderr)
     if options.write:

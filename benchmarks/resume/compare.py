@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.resume.watch import digest
 
-ORDER = ("prompts", "completions", "rewards", "micro-batch", "loss", "log", "summary")
+ORDER = ("prompts", "completions", "rewards", "micro-batch", "loss", "log")
 
 
 def difference(expected: Path, found: Path, ranks: int) -> str | None:
@@ -26,20 +26,20 @@ def difference(expected: Path, found: Path, ranks: int) -> str | None:
     return None
 
 
-def _events(folder: Path, rank: int) -> dict[tuple[int, int, int, str], list[Any]]:
-    """All that was written down of an event, by step, micro-step and kind, in this order."""
-    found: dict[tuple[int, int, int, str], list[Any]] = {}
+def _events(folder: Path, rank: int) -> dict[tuple[int, bool, int, int, str], list[Any]]:
+    """All that was written down of an event, by step, its end or not, micro-step and kind, in this order."""
+    found: dict[tuple[int, bool, int, int, str], list[Any]] = {}
     for line in (folder / f"trace_{rank}.jsonl").read_text().splitlines():
         kind, step, index, value = json.loads(line)
         place = next(at for at, name in enumerate(ORDER) if kind.endswith(name))
-        late = kind.endswith("log") or kind.startswith("evaluation") or kind == "summary"
-        found.setdefault((step - late, 1000 + place if late else index, place, kind), []).append(value)
+        late = kind.endswith("log") or kind.startswith("evaluation")
+        found.setdefault((step - late, late, index, place, kind), []).append(value)
     return found
 
 
 def _first_event(expected: Mapping[Any, list[Any]], found: Mapping[Any, list[Any]]) -> str | None:
     for key in sorted(expected.keys() | found.keys()):
-        step, kind = key[0] + 1, key[3]
+        step, kind = key[0] + 1, key[4]
         if key not in found:
             return f"no {kind} at step {step}"
         if key not in expected:

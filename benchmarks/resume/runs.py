@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,6 +103,9 @@ def _train(scenario: Scenario, model: Path, folder: Path, kill: Kill | None, *, 
     """The process of one attempt; with several ranks it has the others as children."""
     from benchmarks.resume.watch import train
 
+    own = folder / "tmp"  # what cleans up behind a kill stays while others have folders in the same place
+    own.mkdir(exist_ok=True)
+    os.environ["TMPDIR"], tempfile.tempdir = str(own), None
     other = 0
     if scenario.ranks == 2:
         with socket.socket() as held:

@@ -153,10 +153,11 @@ class Seams(TrainerCallback):
         self._places.reached("moved")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """A log entry."""
+        """A log entry; the last one tells of this call of `train`: its time, and the mean loss of its steps."""
         del args, control
-        kind = "summary" if "train_runtime" in logs else "evaluation's log" if "eval_loss" in logs else "log"
-        self._trace.add(kind, state.global_step, 0, untimed(logs))
+        if "train_runtime" not in logs:
+            kind = "evaluation's log" if "eval_loss" in logs else "log"
+            self._trace.add(kind, state.global_step, 1000 if "eval_loss" in logs else 0, untimed(logs))
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Nothing more is trained."""
@@ -187,6 +188,11 @@ def train(scenario: Scenario, folder: Path, model: Path, kill: Kill | None, *, s
     (folder / f"places_{rank}.json").write_text(json.dumps(places.counts))
 
 
+def _lasting(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the record without those that tell of one call of `train`."""
+    return {name: value for name, value in untimed(values).items() if name not in ("train_loss", "total_flos")}
+
+
 def _end(trainer: Any, record: Path | None) -> dict[str, Any]:
     """What a run ends with."""
     reference = getattr(trainer, "ref_model", None)
@@ -195,13 +201,12 @@ def _end(trainer: Any, record: Path | None) -> dict[str, Any]:
         "reference model": {} if reference is None else trainer.accelerator.unwrap_model(reference).state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
         "scheduler": trainer.lr_scheduler.state_dict(),
-        "log history": [untimed(entry) for entry in trainer.state.log_history],
     }
+    if trainer.is_world_process_zero():  # the others take it over from there when they resume
+        end["log history"] = [untimed(one) for one in trainer.state.log_history if "train_runtime" not in one]
     if record is not None:
         run = open_run(record)
-        entries = [[one["kind"], one["step"], untimed(one["values"])] for one in run.entries]
+        entries = [[one["kind"], one["step"], _lasting(one["values"])] for one in run.entries]
         groups = [{key: value for key, value in one.items() if key != "time"} for one in run.groups()]
         end |= {"record": entries, "record's groups": groups}
-    if not getattr(trainer, "_trained_nothing", False):
-        end["random state"] = [repr(random.getstate()), repr(np.random.get_state()), torch.get_rng_state()]  # noqa: NPY002
-    return end
+    return end | {"random state": [repr(random.getstate()), repr(np.random.get_state()), torch.get_rng_state()]}  # noqa: NPY002

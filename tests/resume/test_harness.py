@@ -45,7 +45,7 @@ def test_a_forked_run_is_that_of_a_fresh_process(clean_environment, tmp_path):
 
 @pytest.mark.slow
 def test_stock_trl_starts_another_generation_batch_and_the_harness_sees_it(clean_environment, tmp_path):
-    given = ["--rows", "steps", "--columns", "stock", "--sample", 3, "--json", tmp_path / "found.json"]
+    given = ["--rows", "steps", "--columns", "stock", "--micro", 3, "--json", tmp_path / "found.json"]
     done = command(*given, environment=clean_environment)
     assert done.returncode == 0, done.stderr
     found = {place: problem for _, _, place, problem in json.loads((tmp_path / "found.json").read_text())}
