@@ -80,7 +80,8 @@ def nothing() -> Iterator[dict[str, float]]:
 @contextmanager
 def parts() -> Iterator[dict[str, float]]:
     """Seconds inside fsync, the state of hooks, and the manifest, which has its part of fsync in it."""
-    from grpo_plus.training import manifest, state
+    from grpo_plus.checkpoints import manifest
+    from grpo_plus.training import state
 
     found: dict[str, float] = {}
 

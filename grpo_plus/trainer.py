@@ -12,6 +12,8 @@ from grpo_plus.config import GRPOPlusConfig
 
 from trl import GRPOTrainer  # isort: skip - after the version check of the config
 
+from grpo_plus.checkpoints.choice import resume_choice
+from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.notes import say_notes
@@ -21,20 +23,18 @@ from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
-from grpo_plus.training.callback_states import CallbackStates
-from grpo_plus.training.changes import Settings
-from grpo_plus.training.checkpoints import Choice
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.engine import UpdateEngine
-from grpo_plus.training.generation_batch import GenerationBatch
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.model_reference import ModelReference
-from grpo_plus.training.place import Place
 from grpo_plus.training.reference import AdapterReference
-from grpo_plus.training.resume import resume_choice
+from grpo_plus.training.resuming.callback_states import CallbackStates
+from grpo_plus.training.resuming.changes import Settings
+from grpo_plus.training.resuming.generation_batch import GenerationBatch
+from grpo_plus.training.resuming.place import Place
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving

@@ -15,8 +15,8 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from benchmarks.resume.places import Kill, Places
 from benchmarks.resume.scenarios import Scenario, make_trainer
+from grpo_plus.checkpoints.folder import last_checkpoint
 from grpo_plus.record import open_run
-from grpo_plus.training.checkpoints import last_checkpoint
 
 TIMES = ("time", "runtime", "per_second", "seconds", "latency", "memory/")
 """Parts of the names of metrics that tell of the machine."""

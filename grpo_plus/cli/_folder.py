@@ -14,10 +14,10 @@ from typing import IO, Any, Self
 
 from filelock import FileLock, Timeout
 
+from grpo_plus.checkpoints import final_model, structure
+from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, given, newest
+from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_whole, read_json, remove
 from grpo_plus.cli import UserError
-from grpo_plus.training import final_model, structure
-from grpo_plus.training.checkpoints import Choice, checkpoints, choose, clean, is_whole, read_json, remove
-from grpo_plus.training.resume import NEWEST, CheckpointError, given, newest
 from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"

@@ -20,8 +20,8 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    from grpo_plus.checkpoints.disk import UNSAVED
     from grpo_plus.cli._arguments import LAUNCHED
-    from grpo_plus.training.disk import UNSAVED
 
     os.environ[LAUNCHED] = "1"
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.checkpoints.disk import free_bytes, size_text
 from grpo_plus.cli import UserError
-from grpo_plus.training.disk import free_bytes, size_text
 
 if TYPE_CHECKING:
     from grpo_plus._trl import Host

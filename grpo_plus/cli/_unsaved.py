@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_plus import _trl
+from grpo_plus.checkpoints.disk import FailedWrite, free_bytes
+from grpo_plus.checkpoints.folder import last_checkpoint
 from grpo_plus.cli import UserError
 from grpo_plus.cli._space import model_bytes
-from grpo_plus.training.checkpoints import last_checkpoint
-from grpo_plus.training.disk import FailedWrite, free_bytes
 
 if TYPE_CHECKING:
     from grpo_plus.trainer import GRPOPlusTrainer

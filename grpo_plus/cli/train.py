@@ -15,9 +15,9 @@ from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
+    from grpo_plus.checkpoints.folder import Choice
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.trainer import GRPOPlusTrainer
-    from grpo_plus.training.checkpoints import Choice
 
 PROG = "grpo-plus train"
 
@@ -89,13 +89,13 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     """Train, save, and print where everything is, or how to resume an interrupted run."""
     from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
+    from grpo_plus.checkpoints import final_model
+    from grpo_plus.checkpoints.disk import UNSAVED, failed_write
     from grpo_plus.cli._progress import ProgressDisplay
     from grpo_plus.cli._space import check_space
     from grpo_plus.cli._unsaved import finish, lost
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
-    from grpo_plus.training import final_model
-    from grpo_plus.training.disk import UNSAVED, failed_write
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import VerifierError
@@ -157,7 +157,7 @@ def _push(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:
     """Push the model to the Hub; gives the exit code. A network that is down leaves the model where it is."""
     import httpx
 
-    from grpo_plus.training.disk import UNSAVED
+    from grpo_plus.checkpoints.disk import UNSAVED
 
     folder = parsed.training.output_dir
     try:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from grpo_plus.training.checkpoints import read_json
+from grpo_plus.checkpoints.folder import read_json
 
 if TYPE_CHECKING:
     from datasets import DatasetDict

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
+from grpo_plus.checkpoints.folder import read_json
 from grpo_plus.record.files import FOLDER, METRICS, RUN
 from grpo_plus.record.reader import open_run
 from grpo_plus.report.compare import at_the_end
-from grpo_plus.training.checkpoints import read_json
 
 TITLES = {"reward": "final reward", "eval_reward": "held-out reward"}
 """Compared metrics by their names in the log; the held-out accuracy by every verifier is added."""

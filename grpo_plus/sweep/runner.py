@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from grpo_plus.checkpoints.disk import UNSAVED
+from grpo_plus.checkpoints.folder import last_checkpoint, read_json
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.results import SECONDS, final, read_tail
 from grpo_plus.sweep.vary import SweepError
-from grpo_plus.training.checkpoints import last_checkpoint, read_json
-from grpo_plus.training.disk import UNSAVED
 from grpo_verifiers.files import open_own
 from grpo_verifiers.sandbox.inside.proc import end_tree
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.training.checkpoints import trainer_state
+from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import raise_all
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from grpo_plus import _trl
+from grpo_plus.checkpoints.folder import read_json, trainer_state
 from grpo_plus.objectives.batch import Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
-from grpo_plus.training.checkpoints import read_json, trainer_state
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.inner import InnerIterations

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from grpo_plus._trl import Host
-from grpo_plus.training.checkpoints import trainer_state
+from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger
 

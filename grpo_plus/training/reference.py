@@ -12,9 +12,9 @@ from peft import PeftConfig
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.recipe.parts import refresh_problems
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.training.checkpoints import trainer_state
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import raise_all
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.training import checkpoints, state
-from grpo_plus.training.disk import FailedWrite, failed_write
+from grpo_plus.checkpoints import folder as checkpoints
+from grpo_plus.checkpoints.disk import FailedWrite, failed_write
+from grpo_plus.training import state
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger, redact_text
 

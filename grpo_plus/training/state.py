@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grpo_plus import _trl
-from grpo_plus.training.checkpoints import STATE_FILE
+from grpo_plus.checkpoints.folder import STATE_FILE
 from grpo_plus.training.hooks import Hook, Misfit
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text, write_whole

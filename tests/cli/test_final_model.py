@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from grpo_plus.training import final_model
+from grpo_plus.checkpoints import final_model
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "disable_tqdm": False, "max_steps": 2, "record": True}
 

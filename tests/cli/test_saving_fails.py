@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from grpo_plus.training.disk import failed_write
+from grpo_plus.checkpoints.disk import failed_write
 
 FILLING = """
 seen = []

@@ -9,8 +9,8 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.training import manifest
-from grpo_plus.training.resume import CheckpointError
+from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.choice import CheckpointError
 
 
 class Steps(TrainerCallback):

@@ -14,7 +14,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.training.checkpoints import checkpoints, choose, is_whole, rotate
+from grpo_plus.checkpoints.folder import checkpoints, choose, is_whole, rotate
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
 

@@ -17,11 +17,11 @@ from transformers import get_scheduler
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.changes import KEEPS_BATCH, compare, lines_of, refusals
 from grpo_plus.training.hooks import Hook, Misfit
-from grpo_plus.training.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
-from grpo_plus.training.place import Geometry, Position, consequences, position
-from grpo_plus.training.rates import OPTIMIZER, new_rates
+from grpo_plus.training.resuming.changes import KEEPS_BATCH, compare, lines_of, refusals
+from grpo_plus.training.resuming.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
+from grpo_plus.training.resuming.place import Geometry, Position, consequences, position
+from grpo_plus.training.resuming.rates import OPTIMIZER, new_rates
 from grpo_plus.training.state import StateError
 
 LEFT_OUT = {name for names in NO_RESULT.values() for name in names}

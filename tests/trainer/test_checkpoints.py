@@ -11,9 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.training import final_model, manifest, structure
-from grpo_plus.training.checkpoints import STATE_FILE, checkpoints, choose, finish, is_whole, problem
-from grpo_plus.training.resume import CheckpointError
+from grpo_plus.checkpoints import final_model, manifest, structure
+from grpo_plus.checkpoints.choice import CheckpointError
+from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, is_whole, problem
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}
 DAMAGES = {

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.training import manifest
-from grpo_plus.training.checkpoints import finish, is_whole
+from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.folder import finish, is_whole
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.state import FILE, StateError
 from grpo_verifiers.errors import ConfigError

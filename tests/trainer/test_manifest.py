@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from grpo_plus.training import manifest
-from grpo_plus.training.checkpoints import STATE_FILE, checkpoints, choose, finish, in_order, is_whole, problem, rotate
+from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, in_order, is_whole, problem, rotate
 
 FILES = {
     STATE_FILE: b'{"version": 2, "parts": {}}',

@@ -12,7 +12,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.interrupt import Interruption
-from grpo_plus.training.place import Geometry, Position, position
+from grpo_plus.training.resuming.place import Geometry, Position, position
 
 EVERY_STEP = {
     "save_strategy": "steps",

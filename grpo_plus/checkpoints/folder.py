@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.training import manifest, structure
+from grpo_plus.checkpoints import manifest, structure
 from grpo_verifiers.files import read_text
 
 STATE_FILE = "grpo_plus_state.json"

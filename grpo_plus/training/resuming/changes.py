@@ -9,8 +9,16 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Hook, Misfit, Setup
-from grpo_plus.training.made_of import adapters_of, data_of, differences, model_of, parts_of, plain, settings_of
-from grpo_plus.training.rates import OPTIMIZER, follows_the_step, new_rates
+from grpo_plus.training.resuming.made_of import (
+    adapters_of,
+    data_of,
+    differences,
+    model_of,
+    parts_of,
+    plain,
+    settings_of,
+)
+from grpo_plus.training.resuming.rates import OPTIMIZER, follows_the_step, new_rates
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")

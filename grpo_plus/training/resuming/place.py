@@ -15,11 +15,11 @@ from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.memory.undo import random_state, together
-from grpo_plus.training.changes import Settings
-from grpo_plus.training.checkpoints import trainer_state
-from grpo_plus.training.generation_batch import GenerationBatch
 from grpo_plus.training.hooks import Hook
+from grpo_plus.training.resuming.changes import Settings
+from grpo_plus.training.resuming.generation_batch import GenerationBatch
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.training.checkpoints import Choice, choose, last_checkpoint, problem
+from grpo_plus.checkpoints.folder import Choice, choose, last_checkpoint, problem
 from grpo_verifiers.errors import ConfigError
 
 NEWEST = "last"

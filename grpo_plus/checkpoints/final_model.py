@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from grpo_plus.training import manifest
-from grpo_plus.training.checkpoints import step_of, written
+from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.folder import step_of, written
 
 FILE = "grpo_plus_model.json"
 """The manifest of weights, config and tokenizer; written when nothing of the run is left to do."""
