@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from grpo_plus import __version__
+from grpo_plus.cli._parent import end_with_parent
 from grpo_verifiers.errors.frames import exits_caught, place, plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
@@ -32,6 +33,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    end_with_parent()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage())

@@ -10,6 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.cli._parent import naming_us
+from grpo_verifiers.files import temporary_folder
+
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
@@ -23,14 +26,14 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from grpo_plus.checkpoints.disk import UNSAVED
     from grpo_plus.cli._arguments import LAUNCHED
 
-    os.environ[LAUNCHED] = "1"
+    os.environ.update(naming_us({LAUNCHED: "1"}))
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
     chosen = launch_command_parser().parse_args(given)
     # Torch's launcher kills the ranks 30 seconds after a signal it handles: too early for a step and a checkpoint.
     chosen.signals_to_handle = "SIGHUP,SIGQUIT"
     if (parsed.processes or 1) > 1:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
-    with _passed_on() as heard:
+    with _passed_on() as heard, _logs(chosen):
         try:
             launch_command(chosen)
         except SignalException as error:
@@ -42,6 +45,16 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
             if not heard:
                 raise
     return 128 + heard[0] if heard else 0
+
+
+@contextlib.contextmanager
+def _logs(chosen: Any) -> Iterator[None]:
+    """Give the launcher a folder that goes with it; its own one stays, even where nothing is to be logged."""
+    if chosen.log_dir is not None or str(chosen.tee) != "0":
+        yield
+        return
+    with temporary_folder() as chosen.log_dir:
+        yield
 
 
 @contextlib.contextmanager

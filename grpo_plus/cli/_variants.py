@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parent import end_with_parent
 from grpo_plus.sweep.check import Checked
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
 from grpo_verifiers.files import read_text, write_whole
@@ -62,6 +63,7 @@ def _with_traceback(problem: str, error: BaseException) -> str:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     with exits_caught():
         ask, answer = map(Path, sys.argv[1:])
         write_whole(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))

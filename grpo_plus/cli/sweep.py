@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors.messages import nearest
 
@@ -56,7 +57,7 @@ def _sweep(arguments: Sequence[str]) -> int:
     plan = make_plan(
         Path(options.config).expanduser(), read_variants(options.vary), read_seeds(options.seeds), shared, options.out
     )
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **threads(len(slots))}
+    environment = naming_us({**os.environ, "PYTHONUNBUFFERED": "1", **threads(len(slots))})
     with locked(plan.out) as hold:
         manifest = open_manifest(plan)
         console(sys.stdout).print(plan_table(plan, manifest))

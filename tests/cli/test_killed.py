@@ -1,0 +1,155 @@
+"""What a command has started ends with it when it is killed: ranks with their launcher, runs with their sweep."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends a process with its parent")
+
+WAITING = """
+def waiting(completions, **_):
+    import os, time
+    with open(os.environ["TOLD"], "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    time.sleep(600)
+    return [0.0 for _ in completions]
+"""
+
+CHILD = "import time; from grpo_plus.cli._parent import end_with_parent; end_with_parent(); print('goes on', flush=True); time.sleep(600)"
+PARENT = """
+import os, subprocess, sys, time
+from grpo_plus.cli._parent import naming_us
+how, child = sys.argv[1:]
+environment = dict(os.environ)
+if how == "rank of another launcher":
+    environment["TORCHELASTIC_RUN_ID"] = "none"
+elif how != "run of a shell":
+    environment = naming_us(environment)
+command = [sys.executable, "-c", child]
+if how == "launcher of another in between":
+    command = [sys.executable, "-S", "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", *command]
+elif how == "parent that died before":
+    environment["GRPO_PLUS_PARENT"] = str(2**22 + 1)  # no process has so high a number
+print(subprocess.Popen(command, env=environment).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def comes(condition, seconds=120):
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def gone(process):
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def tree():
+    """Ends every process that a test has put there, and what is below those."""
+    known = set()
+
+    def tree(process):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            known.update([process, *process.children(recursive=True)])
+        return [each for each in known if not gone(each)]
+
+    yield tree
+    for each in known:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
+@pytest.mark.parametrize(
+    ("how", "ends"),
+    [
+        ("run of a sweep", True),
+        ("rank of another launcher", True),
+        ("run of a shell", False),
+        ("launcher of another in between", False),
+    ],
+)
+def test_a_process_ends_with_its_sweep_or_launcher_and_not_with_a_shell(how, ends, tree):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, how, CHILD], stdout=subprocess.PIPE, text=True)
+    child = psutil.Process(int(parent.stdout.readline()))
+    assert parent.stdout.readline() == "goes on\n"
+    tree(psutil.Process(parent.pid))
+    parent.kill()
+    parent.wait()
+    assert comes(lambda: gone(child), 30 if ends else 0.3) == ends
+    parent.stdout.close()
+
+
+def test_a_process_whose_sweep_was_killed_before_it_asked_ends_at_once(tree):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, "parent that died before", CHILD], stdout=subprocess.PIPE)
+    child = psutil.Process(int(parent.stdout.readline()))
+    tree(psutil.Process(parent.pid))
+    assert comes(lambda: gone(child), 30)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+
+
+LAUNCHERS = {
+    "ours": ["grpo_plus.cli", "train", "CONFIG", "--num_processes", "2"],
+    "accelerate": [
+        "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+        "--multi_gpu", "--num_processes", "2", "--main_process_port", "PORT", "--module", "grpo_plus.cli", "train", "CONFIG",
+    ],
+    "torchrun": [
+        "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "PORT", "--module", "grpo_plus.cli", "train",
+        "CONFIG",
+    ],
+    "a sweep": ["grpo_plus.cli", "sweep", "CONFIG", "--vary", "beta=0,0.1"],
+    "a sweep of two ranks each": [
+        "grpo_plus.cli", "sweep", "CONFIG", "--vary", "beta=0,0.1", "--num_processes", "2",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "whole_group"), [*((launcher, False) for launcher in LAUNCHERS), ("ours", True), ("a sweep", True)]
+)
+def test_nothing_stays_of_a_launcher_or_sweep_that_is_killed(launcher, whole_group, config, port, tree):
+    path = config("reward_funcs: [./waiting.py:waiting]\nverifiers: [math]\nper_device_train_batch_size: 4")
+    folder = Path(path).parent
+    (folder / "waiting.py").write_text(WAITING)
+    told, temporary = folder / "told", folder / "temporary"
+    temporary.mkdir()
+    words = {"CONFIG": str(path), "PORT": str(port())}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *(words.get(word, word) for word in LAUNCHERS[launcher])],
+        env=os.environ | {"TOLD": str(told), "TMPDIR": str(temporary), "ACCELERATE_USE_CPU": "true"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=folder,
+    )
+    top = psutil.Process(process.pid)
+    wanted = 1 if launcher == "a sweep" else 2
+    assert comes(lambda: told.exists() and len(told.read_text().split()) == wanted, 240)
+    assert len(tree(top)) > 1 + wanted, "workers, too"
+    if whole_group:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+    def left():
+        theirs = ("torchinductor_", "torchelastic_" if launcher in ("accelerate", "torchrun") else "torchinductor_")
+        return [*tree(top), *(path for path in temporary.iterdir() if not path.name.startswith(theirs))]
+
+    comes(lambda: not left(), 30)
+    assert left() == []
