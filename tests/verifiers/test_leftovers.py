@@ -51,6 +51,20 @@ def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
     ends(lambda: not Path(f"/proc/{cleaner}").exists())
 
 
+@pytest.mark.slow
+def test_a_cleaner_ends_while_folders_of_others_are_left(tmp_path):
+    started, path, cleaner = owner(tmp_path)
+    other, second, others_cleaner = owner(tmp_path)
+    started.kill()
+    started.communicate()
+    ends(lambda: not Path(f"/proc/{cleaner}").exists())
+    assert not path.exists()
+    assert second.exists()
+    assert Path(f"/proc/{others_cleaner}").exists()
+    other.kill()
+    other.communicate()
+
+
 def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path):
     code = "import os, pathlib; from grpo_verifiers.files import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run(
@@ -107,7 +121,7 @@ def test_only_unlocked_folders_of_ours_are_swept(tmp_path):
     (place / "grpo-box.dead").mkdir()
     (place / "grpo-box.dead" / "link").symlink_to(outside)
     own = OwnFolder(str(place), "grpo-box.")
-    ends(lambda: _cleaner.sweep(str(place), wipe) == 3)  # beside the cleaner that runs by now
+    ends(lambda: len(_cleaner.sweep(str(place), wipe)) == 3)  # beside the cleaner that runs by now
     assert {path.name for path in place.iterdir()} == {"grpo-box.link", "grpo-box.file", "another", Path(own.path).name}
     assert (outside / "kept").exists()
     wipe(own.path)

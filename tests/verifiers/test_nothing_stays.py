@@ -90,6 +90,7 @@ class Trainer:
     def __init__(self, kind, place):
         self.kind, self.told, self.temporary = kind, place / "told", place / "temporary"
         self.temporary.mkdir()
+        self.seen = set()
         place.chmod(0o755)
         (place / "checks.py").write_text(CHECKS)
         self.process = subprocess.Popen(
@@ -100,9 +101,10 @@ class Trainer:
         )
 
     def processes(self):
-        """Everything of it that lives."""
+        """Everything of it that lives, also what one look misses because its parent ends during it."""
         found = []
-        for each in psutil.Process().children(recursive=True):
+        self.seen.update(psutil.Process().children(recursive=True))
+        for each in [each for each in self.seen if each.is_running()]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if each.status() != psutil.STATUS_ZOMBIE:
                     found.append((each, " ".join(each.cmdline())))

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 KINDS = ("grpo-box.", "grpo-verifiers.", "grpo-plus.")
-"""Prefixes of folders whose owner holds a lock on them."""
-_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds between the looks after an owner's death: what it had started ends by and by."""
+"""Prefixes of folders whose owner holds a lock on them; its process id comes next, and a point."""
+_PAUSES = (0.0, 0.1, 0.2, 0.5, *[1.0] * 10)
+"""Seconds between the looks after an owner's death, while folders of its own are left: what writes there ends soon."""
 
 
-def main(owner: int, wipe: Callable[[str], None]) -> None:
-    """Clean each place that is named on standard input, and once more after the owner's end.
+def main(owner: int, pid: int, wipe: Callable[[str], None]) -> None:
+    """Clean each place that is named on standard input, and once more after the end of the owner, process ``pid``.
 
     The descriptor ``owner`` is readable from then on; where it is -1, the end of standard input says it.
     """
@@ -37,17 +37,18 @@ def main(owner: int, wipe: Callable[[str], None]) -> None:
                 sweep(place, wipe)
     for pause in _PAUSES:
         time.sleep(pause)
-        if not sum(sweep(place, wipe) for place in places):
+        left = [name for place in places for name in sweep(place, wipe)]
+        if not any(name.split(".")[1] == str(pid) for name in left):
             return
 
 
-def sweep(place: str, wipe: Callable[[str], None]) -> int:
-    """Remove the folders in ``place`` whose owners are dead; returns the number of the others."""
-    left = 0
+def sweep(place: str, wipe: Callable[[str], None]) -> list[str]:
+    """Remove the folders in ``place`` whose owners are dead; returns the names of the others."""
+    left: list[str] = []
     with contextlib.suppress(OSError):
         for name in os.listdir(place):  # noqa: PTH208 - as below
-            if name.startswith(KINDS):
-                left += not _removed(f"{place}/{name}", wipe)
+            if name.startswith(KINDS) and not _removed(f"{place}/{name}", wipe):
+                left.append(name)
     return left
 
 

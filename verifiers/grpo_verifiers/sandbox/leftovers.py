@@ -19,7 +19,7 @@ from grpo_verifiers.sandbox.children import disown, off_stdio
 _FOLDER = Path(__file__).resolve().parent
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from inside.wipe import wipe; "
-    "sys.path[0] = sys.argv[2]; import cleaner; del sys.path[0]; cleaner.main(int(sys.argv[3]), wipe)"
+    "sys.path[0] = sys.argv[2]; import cleaner; del sys.path[0]; cleaner.main(int(sys.argv[3]), int(sys.argv[4]), wipe)"
 )
 _ATTEMPTS = 20
 
@@ -29,8 +29,12 @@ class OwnFolder:
 
     def __init__(self, place: str, kind: str) -> None:
         """Make it in ``place``, its name beginning with one of the cleaner's ``KINDS``; OSError where that fails."""
-        self.path, self._lock = _claim(place, kind)
-        _waiting.take(place)
+        _waiting.take(place)  # first: we may be killed at any point
+        try:
+            self.path, self._lock = _claim(place, kind)
+        except BaseException:
+            _waiting.give_back()
+            raise
 
     def release(self) -> None:
         """Say that it was removed. Safe to repeat."""
@@ -48,7 +52,7 @@ class OwnFolder:
 def _claim(place: str, kind: str) -> tuple[str, int]:
     """A new folder, and the descriptor that holds its lock."""
     for _ in range(_ATTEMPTS):
-        path = f"{place}/{kind}{secrets.token_hex(6)}"
+        path = f"{place}/{kind}{os.getpid()}.{secrets.token_hex(6)}"
         os.mkdir(path, 0o700)  # noqa: PTH102 - as below
         lock = -1
         try:
@@ -96,7 +100,7 @@ class _Cleaner:
         self._places = set()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-I", "-S", "-B", "-c", _BOOT, str(_FOLDER), str(_FOLDER), str(end)],
+                [sys.executable, "-I", "-S", "-B", "-c", _BOOT, *[str(_FOLDER)] * 2, str(end), str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
