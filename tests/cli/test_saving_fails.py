@@ -96,11 +96,7 @@ def test_a_run_goes_on_while_the_disk_is_full_and_leaves_everything_once_it_is_n
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_saved_at_the_end_is_put_elsewhere_if_there_is_room(
-    run_filling, disk, folder, monkeypatch
-):
-    monkeypatch.setattr("tempfile.tempdir", str(folder / "elsewhere"))
-    (folder / "elsewhere").mkdir()
+def test_a_model_that_cannot_be_saved_at_the_end_is_put_elsewhere_if_there_is_room(run_filling, disk, elsewhere):
     act = FILL.format(path=str(disk / "other"), left=32_768)
     out = disk / "run"
     given = {"output_dir": str(out), "save_strategy": "no", "max_steps": 2, "record": False}
@@ -108,7 +104,7 @@ def test_a_model_that_cannot_be_saved_at_the_end_is_put_elsewhere_if_there_is_ro
     assert code == UNSAVED
     assert "Traceback" not in err
     assert f"trained to step 2, but the model could not be written to {out}: no space left on the disk" in err
-    (place,) = (folder / "elsewhere").glob("grpo-plus-model-*")
+    (place,) = elsewhere.glob("grpo-plus-model-*")
     assert (
         f"It is in {place} instead, which is cleared at times. Move it, for example:\n  mv {place} {out}-model" in err
     )
@@ -183,7 +179,7 @@ def test_a_file_in_the_place_of_the_folder(run_filling, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["steps", "no"])
-def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, strategy):
+def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, elsewhere, strategy):
     out = folder / "out"
     try:
         act = f"import subprocess; subprocess.run(['chattr', '+i', {str(out)!r}], check=True)"
@@ -197,7 +193,7 @@ def test_a_folder_that_is_closed_in_the_middle(run_filling, folder, strategy):
         assert "Traceback" not in err
         assert f"output_dir {out} cannot be written (Operation not permitted" in err
         assert ("The last whole checkpoint is checkpoint-1." in err) == (strategy == "steps")
-        assert "It is in /" in err
+        assert f"It is in {elsewhere}/" in err
     finally:
         subprocess.run(["chattr", "-i", out], check=False)
 
@@ -216,8 +212,7 @@ def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling
 
 
 @pytest.mark.slow
-def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk, folder, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
+def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk):
     act = FILL.format(path=str(disk / "other"), left=0)
     further = {
         "measure": {"split": "train", "limit": 4},
@@ -231,7 +226,7 @@ def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk, f
 
 
 @pytest.mark.slow
-def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment):
+def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere):
     act = FILL.format(path=str(disk / "other"), left=16_384).strip()
     text = FILLING.format(call=2, act=act).replace(
         "if len(seen)", "import os\n    if os.environ['RANK'] == '0' and len(seen)"
@@ -241,7 +236,8 @@ def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment):
     given = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}
     path = config(**given, output_dir=out)
     command = [sys.executable, "-m", "grpo_plus.cli", "train", path, "--num_processes", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=clean_environment)
+    environment = clean_environment | {"TMPDIR": str(elsewhere)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, env=environment)
     assert done.returncode == UNSAVED, done.stderr[-6000:]
     assert "Traceback" not in done.stderr
     assert done.stderr.count("checkpoint-2 was not written: no space left on the disk") == 1

@@ -44,12 +44,11 @@ def main(owner: int, pid: int, wipe: Callable[[str], None]) -> None:
 
 def sweep(place: str, wipe: Callable[[str], None]) -> list[str]:
     """Remove the folders in ``place`` whose owners are dead; returns the names of the others."""
-    left: list[str] = []
-    with contextlib.suppress(OSError):
-        for name in os.listdir(place):  # noqa: PTH208 - as below
-            if name.startswith(KINDS) and not _removed(f"{place}/{name}", wipe):
-                left.append(name)
-    return left
+    try:
+        names = os.listdir(place)  # noqa: PTH208 - as below
+    except OSError:
+        return []
+    return [name for name in names if name.startswith(KINDS) and not _removed(f"{place}/{name}", wipe)]
 
 
 def _removed(path: str, wipe: Callable[[str], None]) -> bool:
