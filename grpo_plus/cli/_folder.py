@@ -176,12 +176,12 @@ def resumed(resume: Path) -> str:
     return f"Resuming from {resume}."
 
 
-def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command: str) -> list[Path]:
+def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command: str, elsewhere: str) -> list[Path]:
     """Refuse a folder with another run's checkpoints; returns those that are to go before training begins.
 
     A model without checkpoints is replaced, as the trainer has always done. Checkpoints are hours of work, and a new
     run would mix its own with them. ``auto`` as the ``value`` of ``resume_from_checkpoint`` is for jobs that are
-    started again and again: it leaves torn ones behind.
+    started again and again: it leaves torn ones behind. ``elsewhere`` is the ``command`` without its output folder.
 
     Raises:
         UserError: the folder holds checkpoints, and nothing says what is to become of them.
@@ -197,7 +197,7 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
     torn = "" if last else f" None is whole: {'; '.join(found.passed_over)}."
     raise UserError(
         f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run.{torn} Either:{on}\n"
-        f"  start anew elsewhere:  {command} --output_dir {folder}-2\n"
+        f"  start anew elsewhere:  {elsewhere} --output_dir {folder}-2\n"
         f"  start anew here:       {command} --overwrite_output_dir   (removes {_names(old)})"
     )
 

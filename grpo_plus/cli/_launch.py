@@ -16,6 +16,9 @@ from grpo_verifiers.files import temporary_folder
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
 
+_MISTAKE = 2
+"""Exit code of a rank that has said what is wrong with its config."""
+
 
 def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     """Start the ranks, and return their exit code."""
@@ -40,8 +43,9 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
             heard.append(int(error.sigval))
         except (subprocess.CalledProcessError, ChildFailedError, SystemExit) as error:
             failure = error.get_first_failure()[1] if isinstance(error, ChildFailedError) else error
-            if UNSAVED in (getattr(failure, "exitcode", None), getattr(failure, "returncode", None)):
-                return UNSAVED
+            for code in (UNSAVED, _MISTAKE):
+                if code in (getattr(failure, "exitcode", None), getattr(failure, "returncode", None)):
+                    return code
             if not heard:
                 raise
     return 128 + heard[0] if heard else 0

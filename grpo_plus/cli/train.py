@@ -71,7 +71,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         old: list[Path] = []
         if _is_main():
             overwrite = script.overwrite_output_dir
-            old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command)
+            bare = plain_command(arguments, {"--output_dir"})
+            old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command, elsewhere=bare)
         try:
             trainer = build_trainer(parsed)
         except (ConfigError, VerifierError) as error:

@@ -171,3 +171,8 @@ def test_underscores_in_the_name_of_an_option_are_dashes_and_those_of_its_value_
     parser.add_argument("--prompt-column")
     options = parser.parse_args(["--top_k=3", "--prompt_column", "the_question"])
     assert (options.top_k, options.prompt_column) == (3, "the_question")
+
+
+@pytest.mark.parametrize("shown", [HELP, ALL], ids=["help", "help-all"])
+def test_the_help_says_the_words_that_a_run_is_resumed_with(shown):
+    assert "A folder, or last or auto: the newest one." in entries(shown)["resume_from_checkpoint"][0]

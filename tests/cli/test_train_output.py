@@ -101,7 +101,9 @@ def test_nothing_to_resume_says_so(tmp_path):
 
 
 def ready(folder, value=None, **options):
-    return prepare(folder, value=value, **{"resumes": False, "overwrite": False, "command": "c", **options})
+    return prepare(
+        folder, value=value, **{"resumes": False, "overwrite": False, "command": "c", "elsewhere": "c", **options}
+    )
 
 
 def test_an_earlier_runs_folder(tmp_path):
@@ -123,6 +125,10 @@ def test_an_earlier_runs_folder(tmp_path):
         UserError, match=r"2 checkpoints of an earlier run. Either:\n  go on from checkpoint-12: c --res"
     ):
         ready(tmp_path)
+    with pytest.raises(
+        UserError, match=r"elsewhere:  c --output_dir [^ ]+-2\n  start anew here:       c --out x --over"
+    ):
+        ready(tmp_path, command="c --out x")
     assert ready(tmp_path, "last", resumes=True, overwrite=True) == []
     assert len(checkpoints(tmp_path)) == 2
     old = ready(tmp_path, overwrite=True)

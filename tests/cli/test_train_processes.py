@@ -145,6 +145,15 @@ def test_two_processes_stop_after_the_same_step(process, config, folder):
     assert f"grpo-plus train {path} --num_processes 2 --resume_from_checkpoint last" in out
 
 
+def test_a_mistake_that_the_ranks_find_has_the_exit_code_of_a_mistake(process, config):
+    path = config(resume_from_checkpoint="last", per_device_train_batch_size=4)
+    running = process(path, "--num_processes", "2")
+    out, _ = running.communicate(timeout=90)
+    assert running.returncode == 2, out
+    assert "there is nothing to resume" in out
+    assert "Traceback" not in out
+
+
 def test_a_second_ctrl_c_ends_at_once(process, config, folder):
     (folder / "slow.py").write_text(SLOW)
     running = process(config(max_steps=40, disable_tqdm=False, reward_funcs=["./slow.py:endless"]))

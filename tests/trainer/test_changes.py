@@ -471,6 +471,15 @@ def test_no_prompt_of_a_pass_is_lost_under_another_split_and_none_comes_again_wi
     assert looked > 20_000
 
 
+def test_where_the_data_is_shorter_than_the_place_the_next_pass_begins_and_that_is_said():
+    one = Geometry(1, 4, 2, 4, 4, 2)
+    stood = Position(10, 0, 10)
+    place = position(stood, one, one, holds_batch=False)
+    assert consequences(stood, place, one, one)[0].startswith("A new generation batch begins at prompt 5 of pass 1")
+    said = consequences(stood, place, one, one, over=True)
+    assert said == ["A new generation batch begins at prompt 1 of pass 2."]
+
+
 class Prompts(Hook):
     """Notes the prompts of each generation batch of training, each once."""
 

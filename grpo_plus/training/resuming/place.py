@@ -88,10 +88,15 @@ def start_of_batch(saved: Position, now: Geometry) -> Position:
     return replace(saved, step=start, taken=start)
 
 
-def consequences(stood: Position, place: Position, was: Geometry, now: Geometry) -> list[str]:
-    """A sentence about a run that was saved at ``stood``, under ``was``, and goes on at another ``place``."""
+def consequences(stood: Position, place: Position, was: Geometry, now: Geometry, *, over: bool = False) -> list[str]:
+    """A sentence about a run that was saved at ``stood``, under ``was``, and goes on at another ``place``.
+
+    ``over``: the data is shorter now, and the pass has nothing left at that place.
+    """
     if place.ended or (was == now and place.taken == stood.taken):
         return []
+    if over:
+        return [f"A new generation batch begins at prompt 1 of pass {place.passes + 2}."]
     first = place.taken // now.block * now.prompts
     again = -(-stood.taken // was.block) * was.prompts - first
     begins = f"A new generation batch begins at prompt {first + 1} of pass {place.passes + 1}"
@@ -201,11 +206,11 @@ class Place(Hook):
             holds = self._settings.keeps_batch and self._batch.is_held()
             place = position(stood, was, now, holds_batch=holds)
             keep = holds and place == stood
-            self.follows = consequences(stood, place, was, now)
+            self.follows = consequences(stood, place, was, now, over=self._over(place))
         else:
             stood, keep = self._former(found), False
             place = start_of_batch(stood, now)
-            self.follows = consequences(stood, place, now, now)
+            self.follows = consequences(stood, place, now, now, over=self._over(place))
         if self.follows and not self._settings.changed:
             self.follows.insert(0, f"{Path(checkpoint).name} does not hold the generation batch that it was saved in.")
         return keep, place
