@@ -35,6 +35,7 @@ class Saving:
         self.failed: FailedWrite | None = None
         self._host, self._hooks = host, hooks
         self._in_a_row = 0
+        self._tried = ""
         self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
         self._args: Any = None
         self._folder = Path()
@@ -174,7 +175,8 @@ class Saving:
                 checkpoints.remove(folder)
         if not self._host.is_world_process_zero():
             return
-        then = f"Training goes on. {problem.remedy}: the next try is {_next_try(self._host)}."
+        last_try, self._tried = folder.name == self._tried, folder.name
+        then = "" if last_try else f"Training goes on. {problem.remedy}: the next try is {_next_try(self._host)}."
         if same:
             logger.warning("%s was not written either: %s. %s", folder.name, problem, then)
             return

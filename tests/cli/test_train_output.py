@@ -327,7 +327,7 @@ def test_a_disk_that_is_too_small_is_found_before_training(cli, config, small_di
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk):
+def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk, caplog):
     out = small_disk(2 * 1024 * 1024)
     (folder / "filling.py").write_text(
         "seen = []\n\n\ndef filling(completions, **_):\n"
@@ -344,11 +344,15 @@ def test_a_disk_that_fills_up_while_training(cli, config, folder, small_disk):
         output_dir=str(out / "run"), reward_funcs=["./filling.py:filling"], max_steps=5, **SAVING, record=False
     )
     code, _, err = cli("train", path)
-    assert code == 2, err
+    assert code == 74, err
     assert "Traceback" not in err
-    assert f"no space left on the disk of output_dir {out / 'run'} (" in err
-    assert "The half-written checkpoint-3 was removed. The last whole checkpoint is checkpoint-2." in err
-    assert f"grpo-plus train {path} --resume_from_checkpoint last" in err
+    assert f"the model could not be written to {out / 'run'}: no space left on the disk" in err
+    assert "It is in " in err
+    told = caplog.text
+    assert "checkpoint-3 was not written: no space left" in told
+    assert "The last whole checkpoint is checkpoint-2. Training goes on." in told
+    assert told.count("checkpoint-5 was not written either") == 2
+    assert told.count("Training goes on") == 3
     (out / "other").unlink()
     code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "3")
     assert code == 0, err
