@@ -84,6 +84,13 @@ else:
 WORK = ("maths", "check", "stuck check", "full", "process", "none")
 
 
+def below(process):
+    """The processes that one has started, and those that they have."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return set(process.children(recursive=True))
+    return set()
+
+
 class Trainer:
     """A trainer in a session of its own, and everything that it has started, orphans too: they become ours."""
 
@@ -91,6 +98,7 @@ class Trainer:
         self.kind, self.told, self.temporary = kind, place / "told", place / "temporary"
         self.temporary.mkdir()
         self.seen = set()
+        self.others = below(psutil.Process())  # of tests before, in this process
         place.chmod(0o755)
         (place / "checks.py").write_text(CHECKS)
         self.process = subprocess.Popen(
@@ -103,7 +111,8 @@ class Trainer:
     def processes(self):
         """Everything of it that lives, also what one look misses because its parent ends during it."""
         found = []
-        self.seen.update(psutil.Process().children(recursive=True))
+        strange = self.others.union(*map(below, self.others))
+        self.seen.update(below(psutil.Process()) - strange)
         for each in [each for each in self.seen if each.is_running()]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 if each.status() != psutil.STATUS_ZOMBIE:
