@@ -123,9 +123,11 @@ def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> l
     Returns a line on each that could not be removed.
     """
     clean(folder)
+    if not limit or limit < 1:
+        return []
     ordered = in_order(folder)
     whole = [path for path in ordered if is_whole(path, hashes=False)]
-    if not limit or limit < 1 or not whole:
+    if not whole:
         return []
     kept = {whole[-1], *(path for path in ordered if best is not None and path.resolve() == Path(best).resolve())}
     known = ordered[: ordered.index(whole[-1]) + 1]  # behind it may be one that is being written

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import socket
+from functools import cache
 from typing import Any
 
 from grpo_plus import __version__
@@ -82,6 +83,7 @@ def versions() -> dict[str, str]:
     return own | installed("trl", "transformers", "torch", "accelerate", "peft")
 
 
+@cache
 def installed(*names: str) -> dict[str, str]:
     """Versions of the packages that are installed."""
     found = {}

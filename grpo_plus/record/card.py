@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
-from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.about import installed
 from grpo_plus.training.run import Run
 from grpo_verifiers.files import write_whole
@@ -90,7 +89,7 @@ def _objective(args: Any) -> str:
 def _verifiers(trainer: Run) -> list[tuple[str, str, str, str]]:
     weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=False))
     found = []
-    recipe = recipe_of(trainer.args)
+    recipe = trainer.recipe
     for used, parts in (("training", recipe.verifiers), ("evaluation", recipe.eval_verifiers)):
         for entry in (part.entry for part in parts):
             weight = 1.0 if entry.weight is None else entry.weight
