@@ -37,7 +37,7 @@ from benchmarks.resume.places import Kill
 from benchmarks.resume.scenarios import SCENARIOS, Scenario, make_model
 
 COLUMNS = {
-    "micro": ("every micro-step", ("micro",)),
+    "micro": ("micro-steps", ("micro",)),
     "rollout": ("rollout", ("rollout",)),
     "verifiers": ("verifiers", ("reward",)),
     "update": ("update", ("gradients", "moved")),
@@ -45,7 +45,7 @@ COLUMNS = {
     "end": ("after the last checkpoint", ("saved", "end", "returned")),
     "evaluation": ("evaluation", ("evaluation",)),
     "several": ("several kills", ()),
-    "stock": ("stock TRL, every micro-step", ("micro",)),
+    "stock": ("stock TRL, micro-steps", ("micro",)),
 }
 PAGE = Path(__file__).parents[2] / "docs" / "resume.md"
 BEGIN, END = "<!-- table: python -m benchmarks.resume --write -->", "<!-- end of the table -->"
