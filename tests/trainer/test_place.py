@@ -278,7 +278,8 @@ def test_a_checkpoint_that_does_not_say_where_it_stands_starts_its_batch_anew(bu
     resumed.train(resume_from_checkpoint=str(kept / "checkpoint-3"))
     assert [step for step, *_ in again.prompted] == [3, 11]
     assert again.prompted[0][2] == notes.prompted[0][2]  # prompts of the batch that it stood in
-    assert caplog.text.count("goes back to the start of it, with new completions") == 1
+    assert caplog.text.count("checkpoint-3 does not hold the generation batch that it was saved in") == 1
+    assert caplog.text.count("A new generation batch begins at prompt 1 of pass 1: 4 that were drawn before come") == 1
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ class Trainer:
         if self.kind == "full":  # its folder is seen by nobody: count the daemon, its parent, and three above them
             return sum("inside.zygote" in command for _, command in self.processes()) == 5
         if self.kind in ("process", "none"):
-            return any(self.temporary.rglob("daemon"))
+            return any("daemon" in files for *_, files in os.walk(self.temporary))  # folders may go while it looks
         return self.told.exists()
 
     def files(self):

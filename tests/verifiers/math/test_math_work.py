@@ -1,5 +1,6 @@
 """How much work a check is, counted in calls: a trainer waits for thousands of them between two steps."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -26,11 +27,13 @@ def calls(answer: str, gold: str) -> int:
         found += event in {"call", "c_call"}
 
     before = sys.getprofile()
+    gc.disable()  # what a collection calls is no work of the check
     sys.setprofile(look)
     try:
         math(completion, gold)
     finally:
         sys.setprofile(before)
+        gc.enable()
     return found
 
 
