@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.waiting import comes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends a process with its parent")
 
@@ -40,15 +41,6 @@ elif how == "parent that died before":
 print(subprocess.Popen(command, env=environment).pid, flush=True)
 time.sleep(600)
 """
-
-
-def comes(condition, seconds=120):
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def gone(process):

@@ -7,19 +7,10 @@ import sys
 from pathlib import Path
 
 from datasets import Dataset
+from full_disk import fill
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.training.hooks import Hook
-
-
-def fill(place, left):
-    """Fill the disk of a folder up to so many bytes."""
-    with (place / "other").open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            file.truncate(file.tell() - left)
 
 
 class Act(Hook):

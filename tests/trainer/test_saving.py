@@ -11,6 +11,7 @@ from datasets import Dataset
 
 from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
+from tests.trainer.full_disk import fill
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4, "optim": "adamw_torch"}
 
@@ -33,16 +34,6 @@ class Act:
         self.calls += 1
         self.acts.get(f"at_{self.calls}", lambda: None)()
         return [sum(map(ord, str(text))) % 7 / 7 for text in completions]
-
-
-def fill(disk, left):
-    """Fill a disk up to so many bytes."""
-    with (disk / "other").open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            file.truncate(file.tell() - left)
 
 
 def names(folder):

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.waiting import comes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
 
@@ -138,15 +139,6 @@ class Trainer:
         """What it has in the temporary folder and in shared memory."""
         shared = self.told.read_text() if self.told.exists() else ""
         return [*self.temporary.iterdir(), *([Path(shared)] if shared and Path(shared).exists() else [])]
-
-
-def comes(condition, seconds=90):
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.fixture

@@ -1,0 +1,13 @@
+"""A disk that is full."""
+
+from pathlib import Path
+
+
+def fill(disk: Path, left: int) -> None:
+    """Fill a disk up to so many bytes."""
+    with (disk / "other").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            file.truncate(file.tell() - left)
