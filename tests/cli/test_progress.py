@@ -3,7 +3,6 @@
 import io
 import itertools
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +14,7 @@ from grpo_plus.cli._figures import BARS, Figures, duration, evaluation_words, sp
 from grpo_plus.cli._progress import ProgressDisplay
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.step_metrics import METRICS, PARTS
+from tests.waiting import comes
 
 LOGS = {
     "loss": 0.25,
@@ -127,10 +127,8 @@ def test_nothing_is_left_running_after_training():
     shown.on_log(None, state(2), None, logs=LOGS | {"reward": 0.9})
     shown.on_train_end(None, state(), None)
     shown.close()
-    deadline = time.monotonic() + 20  # the thread that refreshes looks twice a second whether it is over
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert threading.active_count() <= before
+    # The thread that refreshes looks twice a second whether it is over.
+    assert comes(lambda: threading.active_count() <= before, 20)
     assert "evaluating" in text.getvalue()
     assert text.getvalue().rstrip().endswith("\x1b[?25h")
 

@@ -28,6 +28,7 @@ from grpo_plus.cli._folder import (
     resumed,
 )
 from grpo_plus.cli.train import next_step, plain_command
+from tests.waiting import comes
 
 SAVING = {"save_strategy": "steps", "save_steps": 1}
 
@@ -207,10 +208,7 @@ def test_a_run_on_another_machine_lives_as_long_as_it_shows_signs(tmp_path):
     os.utime(lock, (time.time() - DEAD_AFTER - 1,) * 2)
     with FolderLock(tmp_path, beat=0.05):
         os.utime(lock, (1, 1))
-        deadline = time.monotonic() + 20
-        while lock.stat().st_mtime < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert lock.stat().st_mtime > 2
+        assert comes(lambda: lock.stat().st_mtime > 2, 20)
     lock.write_text("no JSON")
     with FolderLock(tmp_path):
         pass

@@ -490,9 +490,12 @@ class Prompts(Hook):
         self.found.append((self.host.state.global_step, list(dict.fromkeys(row["prompt"] for row in rows))))
 
 
-def noted(build, resume_from=None, **settings):
+def noted(build, resume_from=None, trainer=None, **settings):
     hook = Prompts()
-    run = build(trainer={"hooks": [hook]}, **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **settings})
+    run = build(
+        trainer={"hooks": [hook], **(trainer or {})},
+        **{"max_steps": 6, "save_strategy": "steps", "save_steps": 1, **settings},
+    )
     run.train(resume_from_checkpoint=None if resume_from is None else str(resume_from))
     return run, hook.found
 
@@ -544,6 +547,19 @@ def test_inside_a_batch_another_one_begins_unless_it_is_the_same(build, tmp_path
         assert note.endswith(sentence)
         assert found[0][0] == 2
         assert found[0][1] == order[: len(found[0][1])]
+
+
+@pytest.mark.slow
+def test_a_run_on_data_that_ends_before_its_place_goes_on_with_the_next_pass(build, tmp_path, caplog):
+    whole, _ = noted(build, **LONG)
+    data = whole.train_dataset.select(range(8))
+    with caplog.at_level(logging.WARNING):
+        _, found = noted(build, tmp_path / "out" / "checkpoint-6", {"train_dataset": data}, max_steps=12, **LONG)
+    (note,) = [record.getMessage() for record in caplog.records if "other settings" in record.getMessage()]
+    assert "  rows of the training data: 16 then, 8 now" in note.splitlines()
+    assert note.endswith("A new generation batch begins at prompt 1 of pass 2.")
+    assert [step for step, _ in found] == [6, 10]
+    assert {prompt for _, batch in found for prompt in batch} == set(data["prompt"])
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from grpo_verifiers.sandbox import cleaner as _cleaner
 from grpo_verifiers.sandbox import leftovers as _leftovers
 from grpo_verifiers.sandbox.inside.wipe import wipe
 from grpo_verifiers.sandbox.leftovers import OwnFolder
+from tests.waiting import comes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
 
@@ -34,21 +34,14 @@ def owner(place):
     return started, Path(path), int(cleaner)
 
 
-def ends(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_folder_goes_when_its_owner_is_killed(tmp_path):
     started, path, cleaner = owner(tmp_path)
     assert (path / "left").exists()
     started.kill()
     started.communicate()
-    ends(lambda: not path.exists())
-    ends(lambda: not Path(f"/proc/{cleaner}").exists())
+    assert comes(lambda: not path.exists(), 30)
+    assert comes(lambda: not Path(f"/proc/{cleaner}").exists(), 30)
 
 
 @pytest.mark.slow
@@ -57,12 +50,40 @@ def test_a_cleaner_ends_while_folders_of_others_are_left(tmp_path):
     other, second, others_cleaner = owner(tmp_path)
     started.kill()
     started.communicate()
-    ends(lambda: not Path(f"/proc/{cleaner}").exists())
+    assert comes(lambda: not Path(f"/proc/{cleaner}").exists(), 30)
     assert not path.exists()
     assert second.exists()
     assert Path(f"/proc/{others_cleaner}").exists()
     other.kill()
     other.communicate()
+
+
+PAUSES = """
+import os, sys, time
+from grpo_verifiers.sandbox import cleaner
+from grpo_verifiers.sandbox.inside.wipe import wipe
+cleaner.time.sleep = lambda seconds: print(seconds)
+cleaner.main(-1, int(sys.argv[1]), wipe)
+"""
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_cleaner_looks_again_only_while_folders_of_its_owner_are_left(tmp_path, own):
+    folder = OwnFolder(str(tmp_path), "grpo-box.")  # we hold its lock, so it stays
+    pid = os.getpid() if own else os.getpid() + 1
+    done = subprocess.run(
+        [sys.executable, "-c", PAUSES, str(pid)],
+        input=f"{tmp_path}\0",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    looks = [float(pause) for pause in done.stdout.split()]
+    assert looks == [*_cleaner._PAUSES] if own else looks == [0.0]
+    assert Path(folder.path).exists()
+    wipe(folder.path)
+    folder.release()
 
 
 def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path):
@@ -78,7 +99,7 @@ def test_a_temporary_folder_goes_with_its_block_and_with_its_process(tmp_path):
     first, second = done.stdout.split()
     assert first == "0"
     assert Path(second).parent == tmp_path
-    ends(lambda: not list(tmp_path.iterdir()))
+    assert comes(lambda: not list(tmp_path.iterdir()), 30)
 
 
 def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tmp_path):
@@ -88,11 +109,11 @@ def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tm
     started.communicate()
     assert path.exists()
     other, second, _ = owner(tmp_path)
-    ends(lambda: not path.exists())
+    assert comes(lambda: not path.exists(), 30)
     assert second.exists(), "its owner lives"
     other.kill()
     other.communicate()
-    ends(lambda: not second.exists())
+    assert comes(lambda: not second.exists(), 30)
 
 
 def test_the_cleaner_runs_while_there_is_a_folder(tmp_path):
@@ -121,7 +142,7 @@ def test_only_unlocked_folders_of_ours_are_swept(tmp_path):
     (place / "grpo-box.dead").mkdir()
     (place / "grpo-box.dead" / "link").symlink_to(outside)
     own = OwnFolder(str(place), "grpo-box.")
-    ends(lambda: len(_cleaner.sweep(str(place), wipe)) == 3)  # beside the cleaner that runs by now
+    assert comes(lambda: len(_cleaner.sweep(str(place), wipe)) == 3, 30)  # beside the cleaner that runs by now
     assert {path.name for path in place.iterdir()} == {"grpo-box.link", "grpo-box.file", "another", Path(own.path).name}
     assert (outside / "kept").exists()
     wipe(own.path)

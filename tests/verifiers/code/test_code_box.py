@@ -26,6 +26,7 @@ from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.inside.proc import descendants
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
+from tests.waiting import comes
 
 TRY = """
 import os, socket, ctypes, signal, time, sys
@@ -855,10 +856,12 @@ def test_the_zygote_goes_with_the_trainer(level):
     pids = os.read(read, 1000).split()
     os.close(read)
     assert pids
-    deadline = time.monotonic() + 10
-    while left := [each for each in pids if _runs(each.decode())]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+
+    def left():
+        return [each for each in pids if _runs(each.decode())]
+
+    comes(lambda: not left(), 10)
+    assert left() == []
 
 
 CELLS = {

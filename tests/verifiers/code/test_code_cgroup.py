@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from grpo_verifiers.sandbox import cgroup as _cgroup
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind
 from grpo_verifiers.sandbox.leftovers import OwnFolder
 from grpo_verifiers.sandbox.limits import Limits
+from tests.waiting import comes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
 
@@ -45,10 +45,7 @@ def test_programs_are_born_in_the_cgroup_of_their_box_under_their_bounds(box):
     source = "import os, threading, time\ndef work():\n    if os.fork() == 0: time.sleep(60)\ndef f():\n    t = threading.Thread(target=work); t.start(); t.join(); time.sleep(60)"
     program = ProgramRun(box, Limits(wall=20, memory=300 << 20, disk=10 << 20, processes=7), [{"mode": "calls", "source": source}, {"name": "f", "args": ["l"], "kwargs": ["d"]}])  # fmt: skip
     assert program.receive() == ["loaded"]
-    deadline = time.monotonic() + 10
-    while len(members(box)) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert comes(lambda: len(members(box)) >= 3, 10)
     program.finish()
     program._close()
     assert members(box) == {box.zygote}
@@ -140,10 +137,12 @@ def test_the_cgroup_of_a_killed_trainer_is_removed():
     code = "import os; from grpo_verifiers.sandbox.box import Box, BoxKind; box = Box(BoxKind('none')); print(*[f.path for f in box.cgroup._folders] if box.cgroup else [], flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    deadline = time.monotonic() + 30
-    while left := [path for path in done.stdout.split() if Path(path).exists()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+
+    def left():
+        return [path for path in done.stdout.split() if Path(path).exists()]
+
+    comes(lambda: not left(), 30)
+    assert left() == []
 
 
 @pytest.mark.parametrize(
