@@ -29,10 +29,10 @@ from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS = estimator_flags(), piece_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
-MAPPINGS = ("advantage_kwargs", "objective_kwargs")
+MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs")
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
-CHECKED_ELSEWHERE = ("advantage", "objective", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
+CHECKED_ELSEWHERE = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
 """Fields with checks of their own: names, references and entries."""
 
 
@@ -55,9 +55,19 @@ class GRPOPlusConfig(GRPOConfig):
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
         engine_tokens_per_pass: most tokens of one forward and backward pass; None for no bound.
+        selection: name or reference of the selection, which says how often each prompt is drawn; None leaves TRL's
+            sampler, which draws all alike.
+        selection_kwargs: its keywords.
+        dead_groups: what becomes of groups without contrast, from which the estimator learns nothing: ``keep`` trains
+            on, ``resample`` draws other prompts in their place, ``roulette`` stops most of them half-way and weights
+            the rest, ``replay`` puts live groups of earlier batches there.
+        dead_groups_kwargs: its keywords: ``rounds``; ``after`` and ``keep``; ``age`` and ``groups``.
         rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
-            and lets rows leave that have ended, wherever that has the same distribution.
+            and lets rows leave that have ended, wherever that has the same distribution; None: ``auto`` where a part
+            of ours is set and nothing else draws.
         rollout_rows: most rows drawn at once with ``auto``; None for as many as memory allows.
+        rollout_draft: ``auto`` feeds several tokens a pass where other completions went on in the same way, with the
+            same distribution; ``none`` feeds one.
         record: whether metrics and sampled groups are kept in ``output_dir/grpo_plus`` for ``grpo-plus report``; None:
             where advantage, objective or verifiers are set. Bounded: at most 50 MB and about 2% of the time.
         report_steps: steps after which ``output_dir/report.html`` is written anew while training; None: at the end
@@ -113,13 +123,33 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={"help": "Most tokens of a forward and backward pass; unset: no bound."},
     )
-    rollout: Literal["stock", "auto"] = field(
-        default="stock",
-        metadata={"help": "auto reads prompts once and lets rows leave that ended."},
+    selection: str | None = field(
+        default=None,
+        metadata={"help": "How often each prompt is drawn, by name or reference; unset: all alike (TRL's sampler)."},
+    )
+    selection_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Keywords of the selection, as a mapping or its JSON text."},
+    )
+    dead_groups: Literal["keep", "resample", "roulette", "replay"] = field(
+        default="keep",
+        metadata={"help": "What becomes of groups that teach nothing."},
+    )
+    dead_groups_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Its keywords, as a mapping or its JSON text."},
+    )
+    rollout: Literal["stock", "auto"] | None = field(
+        default=None,
+        metadata={"help": "auto reads prompts once and lets rows leave that ended; unset: auto with a part of ours."},
     )
     rollout_rows: int | None = field(
         default=None,
         metadata={"help": "Most rows drawn at once with rollout auto; unset: what memory allows."},
+    )
+    rollout_draft: Literal["auto", "none"] = field(
+        default="auto",
+        metadata={"help": "auto guesses tokens from other completions, exactly; none does not."},
     )
     record: bool | None = field(
         default=None,

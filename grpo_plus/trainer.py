@@ -215,8 +215,14 @@ class GRPOPlusTrainer(GRPOTrainer):
             super()._save_rng_state(output_dir)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self.hooks.prompts(inputs)
-        output = super()._generate_and_score_completions(inputs)
+        score = super()._generate_and_score_completions
+
+        def draw(rows: Any) -> dict[str, Any]:
+            self.hooks.prompts(rows)
+            scored: dict[str, Any] = score(rows)
+            return scored
+
+        output = self.hooks.draw(draw, inputs)
         self.hooks.batch(output)
         return output
 

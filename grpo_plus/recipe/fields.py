@@ -17,7 +17,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     Relative paths start from ``base``.
     """
     problems: list[Problem] = []
-    for name in ("advantage_kwargs", "objective_kwargs"):
+    for name in ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs"):
         try:
             setattr(config, name, mapping(name, getattr(config, name)))
         except ValueError as error:
@@ -29,7 +29,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     for name in ("verifiers", "eval_verifiers"):
         items = _listed(name, getattr(config, name), problems)
         setattr(config, name, [absolute_entry(_entry(item), base) for item in items])
-    for name in ("advantage", "objective"):
+    for name in ("advantage", "objective", "selection"):
         value = getattr(config, name)
         if isinstance(value, str):
             setattr(config, name, None if value.lower() in ("", "none", "null") else absolute(value, base))

@@ -151,8 +151,9 @@ def _default(spec: Any) -> Any:
 
 
 def sets_parts(config: Any) -> bool:
-    """Whether an estimator, an objective or verifiers are set: the run then keeps a record."""
-    return config.advantage is not None or config.objective is not None or bool(config.verifiers)
+    """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
+    chosen = (config.advantage, config.objective, config.selection)
+    return any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
 
 
 def unread_keywords(owner: str, keywords: Any) -> list[str]:

@@ -22,7 +22,9 @@ from grpo_verifiers.verifying import REGISTRY
 
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
-    *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "rollout", "rollout_rows", "record"),
+    *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record"),
+    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs"),
+    *("rollout", "rollout_rows", "rollout_draft"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
 """The fields that a recipe is made of."""
@@ -36,7 +38,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     chosen, wrong_advantage = choose_advantage(config)
     parts = parts_of(chosen)
     objective, wrong_objective = choose_objective(config, unit_of(parts))
-    if config.advantage is None and objective is not None and objective.kl_in_reward:
+    in_reward = objective is not None and objective.kl_in_reward
+    if config.advantage is None and (in_reward or config.dead_groups != "keep"):  # TRL's own sees no other rows
         name, keywords = equivalent_advantage(config)
         chosen = Chosen(get_advantage(name), keywords)
         parts = parts_of(chosen)
@@ -59,8 +62,11 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         reward_weights=None if config.reward_weights is None else tuple(config.reward_weights),
         engine=config.engine,
         engine_tokens_per_pass=config.engine_tokens_per_pass,
-        rollout=config.rollout,
+        dead_groups=config.dead_groups,
+        dead_groups_kwargs=dict(config.dead_groups_kwargs or {}),
+        rollout=_rollout(config),
         rollout_rows=config.rollout_rows,
+        rollout_draft=config.rollout_draft,
         records=sets_parts(config) if config.record is None else config.record,
         origins=origins,
     )
@@ -113,10 +119,17 @@ def _engine_problems(config: Any) -> list[str]:
     return []
 
 
+def _rollout(config: Any) -> str:
+    """How completions are drawn on the plain path, where the field itself may leave it open."""
+    if config.rollout is not None:
+        return str(config.rollout)
+    return "auto" if sets_parts(config) and not _trl.other_samplers(vars(config)) else "stock"
+
+
 def _rollout_problems(config: Any) -> list[str]:
     problems = []
     rows = config.rollout_rows
-    if rows is not None and config.rollout == "stock":
+    if rows is not None and _rollout(config) == "stock":
         problems.append(
             f"rollout_rows ({rows}) needs rollout: auto, but rollout is 'stock': TRL decodes all rows at once."
         )

@@ -89,8 +89,11 @@ class Recipe:
         reward_weights: of all rewards, in TRL's order; None leaves the weights of the entries.
         engine: how the update runs.
         engine_tokens_per_pass: most tokens of one forward and backward pass.
-        rollout: how completions are drawn.
+        dead_groups: what becomes of groups without contrast.
+        dead_groups_kwargs: its keywords, those that are unset at their defaults.
+        rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
+        rollout_draft: whether tokens are guessed from other completions.
         origins: part ("advantage", "objective", label of a verifier) to ``built-in``, ``registered``, ``entry point``
             or ``reference``.
     """
@@ -104,8 +107,11 @@ class Recipe:
     reward_weights: tuple[float, ...] | None = None
     engine: str = "stock"
     engine_tokens_per_pass: int | None = None
+    dead_groups: str = "keep"
+    dead_groups_kwargs: Mapping[str, Any] = field(default_factory=dict)
     rollout: str = "stock"
     rollout_rows: int | None = None
+    rollout_draft: str = "auto"
     records: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)
 

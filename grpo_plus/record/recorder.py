@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.record.about import about
@@ -17,7 +15,7 @@ from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
 from grpo_plus.training.advantages import Advantages
-from grpo_plus.training.hooks import Completions, Hook
+from grpo_plus.training.hooks import Hook
 from grpo_plus.training.run import Run
 from grpo_plus.training.token_spans import decoder
 from grpo_verifiers.files import write_whole
@@ -46,7 +44,6 @@ class Recorder(Hook):
         self._about: dict[str, Any] | None = None
         self._status: dict[str, Any] = {}
         self._estimator: Any = None  # the one in `_about`
-        self._scored: Completions | None = None
         self._batches = 0
         self._evaluated = -1
         self._began = False
@@ -164,32 +161,26 @@ class Recorder(Hook):
 
     # -- groups -----------------------------------------------------------------------------------------------------
 
-    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
-        """Hold this rank's rows until their advantages are known."""
-        self._scored = completions
-        return rewards_NK
-
     def batch(self, output: dict[str, Any]) -> None:
         """Sample a generation batch, with the advantages that are trained with."""
         if self._about is not None and self._advantages.estimator != self._estimator:
             self._parts_changed()
-        completions, self._scored = self._scored, None
-        rewards_NK = self._advantages.rewards_NK
-        if completions is None or rewards_NK is None or not self._due():
+        drawn = self._advantages.drawn
+        if drawn is None or not self._due():
             return
         trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
-        rewards = [[None if math.isnan(value) else value for value in row] for row in rewards_NK.tolist()]
+        rewards = [[None if math.isnan(value) else value for value in row] for row in drawn.rewards.tolist()]
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
         with self._unharmed():
-            mine = rank_rows(trainer, completions, output, groups=groups, size=size)
+            mine = rank_rows(trainer, drawn.completions, output, groups=groups, size=size)
         everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._failing:
             with self._unharmed(), self._budget.spending():
-                self._keep(everywhere, groups, size, rewards, steps_by_row(self._advantages.steps))
+                self._keep(everywhere, groups, size, rewards, steps_by_row(drawn.steps))
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:

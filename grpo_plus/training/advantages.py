@@ -1,13 +1,14 @@
 """The advantage estimator in a trainer: from the rewards of a generation batch to its advantages."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.advantages import advantage_metrics, compute_advantages
+from grpo_plus.advantages import StepScores, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.training.hooks import Completions, Hook, Setup
@@ -26,6 +27,21 @@ from grpo_plus.training.unusable import Unusable
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem, raise_all
 
+
+@dataclass(frozen=True)
+class Scored:
+    """Completions of this rank, and what was found about those of all ranks: (N, K) rewards, (N,) lengths and so on.
+
+    What only an estimator reads is None without one.
+    """
+
+    completions: Completions
+    rewards: torch.Tensor
+    lengths: torch.Tensor | None = None
+    truncated: torch.Tensor | None = None
+    steps: StepScores | None = None
+
+
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
 
@@ -35,6 +51,10 @@ class Advantages(Hook):
 
     A step scorer's scores take the place of the verifiers'. The loss may take a KL term from the rewards, which are
     those of all ranks.
+
+    Attributes:
+        estimator: the estimator and its keywords; None for TRL's own.
+        drawn: the completions that were scored last, which the advantages will be of.
     """
 
     name = "advantages"
@@ -43,8 +63,7 @@ class Advantages(Hook):
         self, recipe: Recipe, verification: Verification, step_scorer: StepScorer | None, loss: ObjectiveLoss | None
     ) -> None:
         self.estimator: Chosen | None = None
-        self.rewards_NK: torch.Tensor | None = None
-        self.steps: Any = None
+        self.drawn: Scored | None = None
         self._recipe = recipe
         self._verification = verification
         self._step_scorer = step_scorer
@@ -52,8 +71,6 @@ class Advantages(Hook):
         self._source = StepSource(recipe.step_source, verification.step_givers)
         self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
         self._functions: list[str] = []
-        self._lengths_N: torch.Tensor | None = None
-        self._truncated_N: torch.Tensor | None = None
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Steps that come from nowhere, and weights that nothing reads."""
@@ -71,13 +88,14 @@ class Advantages(Hook):
         """Replace unusable rewards; gather whatever else the estimator reads."""
         if self.estimator is not None or self._verification.live:
             rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
-        self.rewards_NK = rewards_NK
+        self.drawn = Scored(completions, rewards_NK)
         if self.estimator is not None:
             accelerator, ids = self.host.accelerator, completions.ids
             lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
             truncated = torch.tensor(is_truncated(ids, _trl.stop_ids(self.host)), device=accelerator.device)
-            self._lengths_N, self._truncated_N = accelerator.gather(lengths), accelerator.gather(truncated)
-            self.steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
+            steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
+            everywhere = accelerator.gather(lengths), accelerator.gather(truncated)
+            self.drawn = Scored(completions, rewards_NK, *everywhere, steps)
         return rewards_NK
 
     def batch(self, output: dict[str, Any]) -> None:
@@ -139,19 +157,19 @@ class Advantages(Hook):
 
     def _advantages(self, chosen: Chosen, output: dict[str, Any]) -> torch.Tensor:
         """The estimator's advantages of this rank's rows; metrics and TRL's table show those that are trained with."""
-        assert self.rewards_NK is not None
-        assert self._lengths_N is not None
-        assert self._truncated_N is not None
-        host = self.host
+        host, drawn = self.host, self.drawn
+        assert drawn is not None
+        assert drawn.lengths is not None
+        assert drawn.truncated is not None
         table = reward_table(
-            self.rewards_NK,
+            drawn.rewards,
             penalty_N=None if self._loss is None else self._loss.kl_penalty(output),
             weights_K=host.reward_weights,
-            lengths_N=self._lengths_N,
-            truncated_N=self._truncated_N,
+            lengths_N=drawn.lengths,
+            truncated_N=drawn.truncated,
             num_generations=host.num_generations if host.model.training else host.num_generations_eval,
             names=host.reward_func_names,
-            steps=self.steps,
+            steps=drawn.steps,
             trainable_NT=self._trainable(output),
         )
         estimator, keywords = chosen

@@ -20,6 +20,8 @@ from grpo_verifiers.errors import Problem
 
 Prepare = Callable[[], Any]
 """Makes the inputs of a micro-batch."""
+Draw = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
+"""Draws and scores a completion for each of this rank's rows; every rank must call it, with equally many rows."""
 
 
 @dataclass
@@ -103,6 +105,10 @@ class Hook(TrainerCallback):
     def inputs(self, prepare: Prepare) -> Any:
         """The inputs of a micro-batch."""
         return prepare()
+
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A scored generation batch, this rank's rows. ``draw`` may be called again, with other rows."""
+        return draw(rows)
 
     def sampling(self) -> AbstractContextManager[None]:
         """Context of the drawing of completions."""
@@ -226,6 +232,12 @@ class Hooks(list[Hook]):
         for hook in reversed(self):
             prepare = partial(hook.inputs, prepare)
         return prepare()
+
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Each around the next."""
+        for hook in reversed(self):
+            draw = partial(hook.draw, draw)
+        return draw(rows)
 
     def sampling(self) -> AbstractContextManager[None]:
         """The contexts of all."""

@@ -87,7 +87,7 @@ UNLIKE = {
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned": "said once by each process",
     r"host\.saving\.": "of a checkpoint under way",
-    r"(Advantages|Recorder).*\.(rewards_NK|steps|_lengths_N|_truncated_N)|\.verdicts": "of a generation batch, until the next",
+    r"Advantages\.drawn.*|\.verdicts": "of a generation batch, until the next",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
     r"Place\._saved": "of the checkpoint that it was resumed from",

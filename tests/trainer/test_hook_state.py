@@ -224,9 +224,15 @@ def test_hooks_are_called_at_every_seam(build):
     trainer.train()
     order = list(dict.fromkeys(name for name in seen if not name.startswith("on_") and name != "changed_in_a_pass"))
     assert order[:5] == ["problems", "before_loading", "loading", "after_loading", "close"]  # closing is planned early
-    steps = ["step", "inputs", "prompts", "sampling", "scoring", "scored", "batch", "logps", "loss"]
+    steps = ["step", "inputs", "draw", "prompts", "sampling", "scoring", "scored", "batch", "logps", "loss"]
     assert sorted(set(order[5:]) - {"training", "state_dict"}) == sorted(steps)
-    for one, other in (("step", "inputs"), ("sampling", "scoring"), ("scoring", "scored"), ("scored", "batch")):
+    for one, other in (
+        ("step", "inputs"),
+        ("draw", "prompts"),
+        ("sampling", "scoring"),
+        ("scoring", "scored"),
+        ("scored", "batch"),
+    ):
         assert order.index(one) < order.index(other)
 
 

@@ -26,6 +26,9 @@ OURS_ALONE = {
     "eval_verifiers",
     "plugins",
     "advantage_kwargs",
+    "dead_groups_kwargs",
+    "selection",
+    "selection_kwargs",
     "objective_kwargs",
 }
 
