@@ -122,12 +122,14 @@ class Host(Loop, Card, Protocol):
     num_generations: int
     num_generations_eval: int
     num_iterations: int
+    pad_to_multiple_of: int | None
     ref_model: "nn.Module | None"
     off_policy_mask_threshold: float | None
     reward_func_names: list[str]
     reward_funcs: list[Any]
     reward_weights: "torch.Tensor"
     router_aux_loss_coef: float
+    shuffle_dataset: bool
     temperature: float
     top_entropy_quantile: float
     use_adaptive_entropy: bool
@@ -443,6 +445,45 @@ def log_extra(host: Host, column: str, values: "Iterable[Any]") -> None:
 
 
 @contextmanager
+def generating(host: Host, count: int) -> "Iterator[None]":
+    """Let the host draw ``count`` completions of each prompt in training."""
+    whole, host.num_generations = host.num_generations, count
+    try:
+        yield
+    finally:
+        host.num_generations = whole
+
+
+Table = dict[str, Any]
+"""Rows of TRL's table of completions: columns, and mappings of further columns."""
+
+
+@contextmanager
+def logging_apart(host: Host) -> "Iterator[tuple[Table, dict[str, list[float]]]]":
+    """Keep what the host logs of training meanwhile apart; gives its table of completions and its metrics."""
+    from collections import defaultdict
+
+    table: Table = {name: defaultdict(list) if isinstance(column, dict) else [] for name, column in host._logs.items()}
+    lists: dict[str, list[float]] = defaultdict(list)
+    logs, metrics = host._logs, host._metrics["train"]
+    host._logs, host._metrics["train"] = table, lists
+    try:
+        yield table, lists
+    finally:
+        host._logs, host._metrics["train"] = logs, metrics
+
+
+def extend_table(host: Host, rows: Table) -> None:
+    """Add rows to the host's table of completions."""
+    for name, values in rows.items():
+        if isinstance(values, dict):
+            for inner, column in values.items():
+                host._logs[name][inner].extend(column)
+        else:
+            host._logs[name].extend(values)
+
+
+@contextmanager
 def config_replaced(host: Host, args: Any) -> "Iterator[None]":
     """Let the host write down another config than the one it runs with."""
     whole, host.args = host.args, args
@@ -455,6 +496,12 @@ def config_replaced(host: Host, args: Any) -> "Iterator[None]":
 def stop_ids(host: Host) -> list[int]:
     """Tokens that end a completion, or pad it: a completion whose last token is none of these was cut off."""
     return [*host.eos_token_ids, host._tokenizer.pad_token_id]
+
+
+def pad_id(host: Host) -> int:
+    """The token that pads prompts and completions."""
+    found: int = host._tokenizer.pad_token_id
+    return found
 
 
 def gather_objects(rows: list[Any]) -> list[Any]:

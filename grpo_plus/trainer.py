@@ -24,6 +24,7 @@ from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.clock import StepClock
+from grpo_plus.training.drawing import Drawing
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
@@ -96,6 +97,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
+        self.drawing = Drawing(recipe, self._advantages, self.verification)
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)
@@ -104,7 +106,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
-        scoring = [self.inner, self._advantages, self.recorder, self.clock, self.retry, self.verification]
+        scoring = [self.inner, self.drawing, self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [hook for hook in (self.settings, *scoring, *updating, *going_on) if hook is not None]

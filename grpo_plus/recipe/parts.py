@@ -13,6 +13,7 @@ from grpo_plus.recipe.advantage import (
     replaced_by_advantage,
 )
 from grpo_plus.recipe.built import built_problems
+from grpo_plus.recipe.dead_groups import dead_groups_keywords
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import sets_parts
@@ -47,6 +48,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     eval_entries, eval_form = read_entries(config.eval_verifiers or [], "eval_verifiers")
     verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
+    dead_groups_kwargs, wrong_dead_groups = dead_groups_keywords(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
         origins["advantage"] = advantages.way(config.advantage)
@@ -63,7 +65,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         engine=config.engine,
         engine_tokens_per_pass=config.engine_tokens_per_pass,
         dead_groups=config.dead_groups,
-        dead_groups_kwargs=dict(config.dead_groups_kwargs or {}),
+        dead_groups_kwargs=dead_groups_kwargs,
         rollout=_rollout(config),
         rollout_rows=config.rollout_rows,
         rollout_draft=config.rollout_draft,
@@ -85,6 +87,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_eval_verifiers,
         *verifier_problems(config, entries, eval_entries),
         *_engine_problems(config),
+        *wrong_dead_groups,
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

@@ -8,7 +8,7 @@ import torch
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.advantages import StepScores, advantage_metrics, compute_advantages
+from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.training.hooks import Completions, Hook, Setup
@@ -103,6 +103,33 @@ class Advantages(Hook):
         if self.estimator is not None:
             output["advantages"] = self._advantages(self.estimator, output)
 
+    def judged(self, drawn: Scored, trainable_NT: torch.Tensor, num_generations: int) -> torch.Tensor:
+        """The estimator's advantages of completions that may not be those of a batch; nothing is logged."""
+        assert self.estimator is not None
+        estimator, keywords = self.estimator
+        return compute_advantages(estimator, self._table(drawn, trainable_NT, num_generations), **keywords)
+
+    def _table(
+        self,
+        drawn: Scored,
+        trainable_NT: torch.Tensor,
+        num_generations: int,
+        penalty_N: torch.Tensor | None = None,
+    ) -> RewardTable:
+        assert drawn.lengths is not None
+        assert drawn.truncated is not None
+        return reward_table(
+            drawn.rewards,
+            penalty_N=penalty_N,
+            weights_K=self.host.reward_weights,
+            lengths_N=drawn.lengths,
+            truncated_N=drawn.truncated,
+            num_generations=num_generations,
+            names=self.host.reward_func_names,
+            steps=drawn.steps,
+            trainable_NT=trainable_NT,
+        )
+
     def _gather_steps(self, completions: Completions) -> Any:
         """Step scores of all ranks' completions."""
         host, rows, ids = self.host, completions.rows, completions.ids
@@ -159,19 +186,9 @@ class Advantages(Hook):
         """The estimator's advantages of this rank's rows; metrics and TRL's table show those that are trained with."""
         host, drawn = self.host, self.drawn
         assert drawn is not None
-        assert drawn.lengths is not None
-        assert drawn.truncated is not None
-        table = reward_table(
-            drawn.rewards,
-            penalty_N=None if self._loss is None else self._loss.kl_penalty(output),
-            weights_K=host.reward_weights,
-            lengths_N=drawn.lengths,
-            truncated_N=drawn.truncated,
-            num_generations=host.num_generations if host.model.training else host.num_generations_eval,
-            names=host.reward_func_names,
-            steps=drawn.steps,
-            trainable_NT=self._trainable(output),
-        )
+        penalty_N = None if self._loss is None else self._loss.kl_penalty(output)
+        size = host.num_generations if host.model.training else host.num_generations_eval
+        table = self._table(drawn, self.trainable(output), size, penalty_N)
         estimator, keywords = chosen
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)
@@ -183,7 +200,7 @@ class Advantages(Hook):
         rows, width = output["completion_ids"].shape
         return local_rows(advantages_N, rank=host.accelerator.process_index, rows=rows, width=width)
 
-    def _trainable(self, output: dict[str, Any]) -> torch.Tensor:
+    def trainable(self, output: dict[str, Any]) -> torch.Tensor:
         """All ranks' completion tokens that are trained on: tool results and cut-off completions may be left out."""
         accelerator = self.host.accelerator
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)

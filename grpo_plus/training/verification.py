@@ -16,7 +16,7 @@ from grpo_plus.training.token_spans import decoder, token_ends, token_span
 from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.verdict import LARGEST, Status
+from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
@@ -296,6 +296,15 @@ class Verification(Hook):
             raise ColumnError(" ".join(strangers))
         for live in self.at_work(training=training):
             live.start(prompts, completions, completion_ids, columns, decoder(tokenizer))
+
+    def verdicts(self, rows: int) -> list[tuple[Verdict, ...]]:
+        """Those of each row that was scored last in training."""
+        return [tuple(live.verdicts[row] for live in self.live) for row in range(rows)]
+
+    def set_verdicts(self, rows: Sequence[Sequence[Verdict]]) -> None:
+        """Hold those of other rows, which were scored before."""
+        for live, verdicts in zip(self.live, zip(*rows, strict=True), strict=True):
+            live.verdicts = list(verdicts)
 
     def log_evaluation(self, log_metric: Callable[[str, float], None]) -> None:
         """Collect the verifiers that evaluate only, where they were started, and log them beside the rewards.

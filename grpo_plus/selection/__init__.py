@@ -1,0 +1,1 @@
+"""Which prompts are drawn, and what becomes of groups that teach nothing."""

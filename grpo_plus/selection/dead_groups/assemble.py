@@ -1,0 +1,133 @@
+"""Rows of several rounds of drawing as one batch: cut free of their padding, put together, padded anew.
+
+A round is a scored generation batch of its own. Its rows, over all ranks, are counted from 0.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+TOKENS = (
+    *("completion_ids", "completion_mask", "tool_mask"),
+    *("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps"),
+)
+"""Keys with one value a completion token; any other of that width is treated alike."""
+_PROMPT = ("prompt_ids", "prompt_mask")
+_LOW = -1e4
+_FILL = {"tool_mask": 1, "importance_sampling_ratio": 1.0, "ref_per_token_logps": _LOW}
+"""Values behind a completion's end where they are not 0: the loss masks them, but exp(ref - policy) must be finite."""
+
+
+class Source(NamedTuple):
+    """The row of a round that stands in a place of the batch; ``kept`` or only its prompt, with no completion."""
+
+    round: int
+    row: int
+    kept: bool = True
+
+
+Row = dict[str, Any]
+"""One row of a batch, without padding."""
+
+
+def sources_of(groups: Sequence[tuple[int, int]], size: int) -> list[Source]:
+    """The rows of whole groups of ``size``, each a round and the group's number in it."""
+    return [Source(of, group * size + member) for of, group in groups for member in range(size)]
+
+
+def full(groups: int, size: int, ranks: int) -> int:
+    """The least number of groups, at least ``groups``, whose rows divide evenly among the ranks.
+
+    >>> full(3, 3, 2)
+    4
+    """
+    step = ranks // math.gcd(ranks, size)
+    return -(-groups // step) * step
+
+
+def cut(output: Mapping[str, Any], lengths: Sequence[int]) -> list[Row]:
+    """The rows of a batch; ``lengths`` are those of the completions. Scalars belong to no row.
+
+    Raises:
+        ValueError: a value has another number of rows.
+    """
+    rows: list[Row] = [{} for _ in lengths]
+    width = output["completion_ids"].size(1)
+    prompts = output["prompt_mask"].sum(1).tolist()
+    for name, values in output.items():
+        if values is None or (isinstance(values, Tensor) and values.dim() == 0):
+            continue
+        if len(values) != len(rows):
+            raise ValueError(f"the batch has {len(values)} values of {name!r}, expected one a row ({len(rows)})")
+        for row, value, prompt, length in zip(rows, values, prompts, lengths, strict=True):
+            if name in _PROMPT:
+                value = value[len(value) - prompt :]  # noqa: PLW2901
+            elif isinstance(values, Tensor) and values.dim() > 1 and values.size(1) == width:
+                value = value[: max(length, 1)]  # noqa: PLW2901 - one number may be the whole completion's
+            row[name] = value
+    return rows
+
+
+def emptied(row: Row) -> Row:
+    """The same prompt without a completion."""
+    found: Row = {}
+    for name, value in row.items():
+        if name in _PROMPT:
+            found[name] = value
+        elif isinstance(value, Tensor):
+            found[name] = value[:0] if value.dim() else torch.zeros_like(value)
+        else:
+            found[name] = type(value)() if isinstance(value, list | tuple) else value
+    return found
+
+
+def join(rows: Sequence[Row], *, pad: int, multiple: int | None, device: torch.device) -> dict[str, Any]:
+    """A batch of these rows, prompts padded on the left and completions on the right, to a ``multiple``."""
+    width = _up(max(1, *(len(row["completion_ids"]) for row in rows)), multiple)
+    prompt = _up(max(len(row["prompt_ids"]) for row in rows), multiple)
+    batch: dict[str, Any] = {}
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows]
+        if not isinstance(first, Tensor):
+            batch[name] = values
+            continue
+        fill = pad if name in ("prompt_ids", "completion_ids") else _FILL.get(name, 0)
+        if first.dim() == 0:
+            batch[name] = torch.stack([value.to(device) for value in values])
+        elif name in _PROMPT:
+            batch[name] = _padded(values, prompt, fill, device, left=True)
+        else:
+            longest = max(len(value) for value in values)
+            batch[name] = _padded(values, width if name in TOKENS or longest > 1 else 1, fill, device, left=False)
+    return batch
+
+
+def _up(width: int, multiple: int | None) -> int:
+    return width if multiple is None else -(-width // multiple) * multiple
+
+
+def _padded(values: Sequence[Tensor], width: int, fill: float, device: torch.device, *, left: bool) -> Tensor:
+    whole = values[0].new_full((len(values), width, *values[0].shape[1:]), fill, device=device)
+    for place, value in enumerate(values):
+        length = len(value)
+        whole[place, width - length if left else 0 : width if left else length] = value.to(device)
+    return whole
+
+
+def picked(rounds: Sequence[Tensor], sources: Sequence[Source], fill: float) -> Tensor:
+    """The values of (N,) or (N, T) tensors, one a round, at ``sources``; ``fill`` where no completion is kept."""
+    shapes = zip(*(values.shape[1:] for values in rounds), strict=True)
+    width = [max(sizes) for sizes in shapes]
+    starts = [sum(len(values) for values in rounds[:place]) for place in range(len(rounds))]
+    whole = rounds[0].new_full((sum(map(len, rounds)) + 1, *width), fill)
+    for start, values in zip(starts, rounds, strict=True):
+        if values.dim() == 1:
+            whole[start : start + len(values)] = values
+        else:
+            whole[start : start + len(values)] = 0
+            whole[start : start + len(values), : values.size(1)] = values
+    index = [starts[source.round] + source.row if source.kept else len(whole) - 1 for source in sources]
+    return whole[torch.tensor(index, device=whole.device)]

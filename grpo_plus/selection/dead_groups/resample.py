@@ -1,0 +1,81 @@
+"""Dynamic sampling: fresh prompts take the place of dead groups.
+
+DAPO (arXiv 2503.14476). The direction of the expected sum over live groups is that without it; the divisor counts
+live groups. Degenerate case: where all prompts are dead after the last round, the first ones stay.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+
+from grpo_verifiers.options import Range
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Keywords of `resample`.
+
+    Attributes:
+        rounds: times that fresh prompts are drawn, at most.
+    """
+
+    rounds: Annotated[int, Range(1)] = 2
+
+
+def replacements(dead: Sequence[int], live: Sequence[bool]) -> list[tuple[int, int]]:
+    """Pairs of a dead group's place and a live candidate, both in order.
+
+    >>> replacements([1, 4], [False, True, True, True])
+    [(1, 1), (4, 2)]
+    """
+    return list(zip(dead, (candidate for candidate, lives in enumerate(live) if lives), strict=False))
+
+
+class Cursor:
+    """Walks over the places of a data set, in an order of its own for each pass.
+
+    Without ``shuffle`` the order is that of the data. No other generator of random numbers is touched.
+    """
+
+    def __init__(self, seed: int, *, shuffle: bool) -> None:
+        self._seed, self._shuffle = seed, shuffle
+        self._passes, self._place = 0, 0
+        self._order: tuple[tuple[int, int], Sequence[int]] | None = None
+
+    def take(self, count: int, size: int, wanted: Callable[[int], bool]) -> list[int]:
+        """The next ``count`` places of ``size`` that are ``wanted``; of a whole pass without enough, any."""
+        found: list[int] = []
+        for walked in range(size + count):
+            if len(found) == count:
+                break
+            place = self._next(size)
+            if walked >= size or wanted(place):
+                found.append(place)
+        return found
+
+    def _next(self, size: int) -> int:
+        if self._place >= size:
+            self._passes, self._place = self._passes + 1, 0
+        if self._order is None or self._order[0] != (self._passes, size):
+            self._order = (self._passes, size), self._ordered(size)
+        self._place += 1
+        return self._order[1][self._place - 1]
+
+    def _ordered(self, size: int) -> Sequence[int]:
+        if not self._shuffle:
+            return range(size)
+        digest = hashlib.sha256(f"fresh prompts/{self._seed}/{self._passes}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        order: list[int] = torch.randperm(size, generator=generator).tolist()
+        return order
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position."""
+        return {"passes": self._passes, "place": self._place}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self._passes, self._place = int(state["passes"]), int(state["place"])

@@ -1,0 +1,53 @@
+"""Russian roulette: a group that is tied after a few completions stops, or goes on with a weight that makes up for it.
+
+A tied group goes on with probability q and then weighs 1/q; one that stops weighs 0. The coin is independent of the
+completions that would follow, so the expected gradient is that of drawing all of them, for every estimator whose scope
+is the group. Degenerate case: q = 1 stops none.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from grpo_verifiers.options import Range
+
+
+@dataclass(frozen=True)
+class Roulette:
+    """Keywords of `roulette`.
+
+    Attributes:
+        after: completions of a prompt that are drawn first; None for half of them, at least 2.
+        keep: probability that a group which is tied then goes on.
+    """
+
+    after: Annotated[int, Range(2)] | None = None
+    keep: Annotated[float, Range(0, 1, open_low=True)] = 0.25
+
+
+class Coins:
+    """A row of numbers from 0 to 1, the same on all processes; no other generator of random numbers is touched."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._drawn = 0
+
+    def next(self) -> float:
+        """The next one."""
+        digest = hashlib.sha256(f"coins/{self._seed}/{self._drawn}".encode()).digest()
+        self._drawn += 1
+        return int.from_bytes(digest[:6], "big") / (1 << 48)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The count so far."""
+        return {"drawn": self._drawn}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it."""
+        self._drawn = int(state["drawn"])
+
+
+def shares(live: Sequence[bool], coins: Coins, keep: float) -> list[float]:
+    """The weight of each group: 1 with contrast; after a tie 1/keep where it goes on, 0 where it stops."""
+    return [1.0 if lives else 1 / keep if coins.next() < keep else 0.0 for lives in live]
