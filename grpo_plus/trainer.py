@@ -39,6 +39,7 @@ from grpo_plus.training.resuming.place import Place
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
+from grpo_plus.training.shares import StockShares
 from grpo_plus.training.trackers import Trackers
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import raise_all
@@ -107,7 +108,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
         scoring = [self.inner, self.drawing, self._advantages, self.recorder, self.clock, self.retry, self.verification]
-        updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard, self.update]
+        updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard]
+        updating.append(self.update or StockShares())
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [hook for hook in (self.settings, *scoring, *updating, *going_on) if hook is not None]
 

@@ -16,6 +16,7 @@ from grpo_plus.engine.notes import Notes
 from grpo_plus.engine.pack import read_rows
 from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+from grpo_plus.objectives.batch import SHARE
 
 _ALONE = "This rank ends; its launcher ends the others, or they wait until their collective times out"
 _UNKNOWN_HEAD = "rows are scored in a way that is not known here (use_liger_kernel)"
@@ -316,7 +317,9 @@ def _place(base_BC: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]
 
 def _trainable(inputs: Mapping[str, Any]) -> torch.Tensor:
     mask_BC: torch.Tensor = inputs["completion_mask"]
-    return mask_BC * inputs["tool_mask"] if inputs.get("tool_mask") is not None else mask_BC
+    if inputs.get("tool_mask") is not None:
+        mask_BC = mask_BC * inputs["tool_mask"]
+    return mask_BC if inputs.get(SHARE) is None else mask_BC * (inputs[SHARE] != 0).unsqueeze(1)
 
 
 def _prompt_keys(batch: Mapping[str, Any]) -> list[bytes]:

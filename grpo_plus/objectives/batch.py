@@ -10,6 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+SHARE = "share"
+"""Key of a generation batch: the weight of each row, (B,) and at least 0; on every rank, or on none."""
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -21,6 +24,8 @@ class Counts:
         completions: fully masked ones included.
         tokens: trainable tokens, or for `target` the sum of its node weights.
         prompts: distinct prompts; None where nobody counted them.
+
+    Rows with a share count for it among the tokens, and as they are among completions and prompts, which are constants.
     """
 
     completions: Tensor | float
@@ -47,6 +52,7 @@ class TokenBatch:
         target_logps: (B, T) where `target` wants each log-probability.
         target_sign: (B, T) 1 to pull up, -1 to push down, 0 for no target.
         target_weights: (B, T) one over the occurrences of the token's node.
+        share: (B,) weight of each row, which multiplies all of its loss; None for 1.
     """
 
     logps: Tensor
@@ -63,12 +69,17 @@ class TokenBatch:
     target_logps: Tensor | None = None
     target_sign: Tensor | None = None
     target_weights: Tensor | None = None
+    share: Tensor | None = None
     max_completion_length: int | None = None
 
     @property
     def log_ratio(self) -> Tensor:
         """(B, T) log of the token ratio; exactly 0, and without gradient, where nothing is trained."""
         return torch.where(self.mask, self.logps - self.old_logps, 0.0)
+
+    def shared(self, values: Tensor) -> Tensor:
+        """(B, T) values times the share of their row."""
+        return values if self.share is None else values * self.share.unsqueeze(1).to(values)
 
 
 @dataclass(frozen=True)

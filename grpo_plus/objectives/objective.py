@@ -70,7 +70,7 @@ class Unreduced:
     """The loss of every token, and what came with it.
 
     Attributes:
-        values: (B, T), minimised, exactly 0 outside the mask.
+        values: (B, T), minimised, exactly 0 outside the mask; times the share of the row.
         kl: (B, T) estimates, unweighted; None without a KL term in the loss.
         metrics: by the name they are logged under.
     """
@@ -151,7 +151,7 @@ class Objective:
             estimate = self._kl(batch, ratio)
             values = values + batch.beta * estimate
             metrics["kl"] = Metric(estimate)
-        return Unreduced(masked(values, batch.mask), terms, estimate, metrics)
+        return Unreduced(batch.shared(masked(values, batch.mask)), terms, estimate, metrics)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Unreduced]:
         """The reduced loss of a micro-batch, and what it came from."""

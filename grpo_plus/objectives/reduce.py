@@ -1,7 +1,8 @@
 """From (B, T) values to the loss of one micro-batch. The divisors come from `Counts`, never from the micro-batch.
 
-Every function takes the values, already zero outside the mask, and the batch, and returns a scalar. Summed over the
-micro-batches of an accumulation window and averaged over ranks, it is the mean that the docstring names.
+Every function takes the values, already zero outside the mask and times the share of their row, and the batch, and
+returns a scalar. Summed over the micro-batches of an accumulation window and averaged over ranks, it is the mean that
+the docstring names. A reduction is linear in the values, so that a share is the weight of a row.
 """
 
 from typing import Annotated

@@ -18,6 +18,7 @@ from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_pro
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
+from grpo_plus.recipe.shares import share_problems, shares_of
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.verifying import REGISTRY
 
@@ -81,6 +82,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *objective_problems(config, recipe),
         *replaced_by_objective(config),
         *refresh_problems(config),
+        *(problem for giver in shares_of(config) for problem in share_problems(config, giver)),
         *form,
         *eval_form,
         *wrong_verifiers,

@@ -217,6 +217,17 @@ def check_split_invariance(subject: Subject) -> None:
     _same(_run(subject, _changed(batch, wider))[1][:, :_TOKENS], gradient, "the gradient of a batch with more padding")
 
 
+def check_shares(subject: Subject) -> None:
+    """A row's share multiplies its gradient, in every part of the loss; a share of 0 leaves nothing."""
+    batch = sample_batch(subject.part)
+    share = torch.tensor([2.0, 0.0, 1.0, 0.25, 4.0])
+    _same(
+        _run(subject, replace(batch, share=share))[1],
+        share.unsqueeze(1) * _run(subject, batch)[1],
+        "the gradient of rows with shares against shares of the gradient (a reduction must be linear in the values)",
+    )
+
+
 def check_advantages_per_token(subject: Subject) -> None:
     """The same advantage written on each token of a completion is that advantage of the completion."""
     batch = sample_batch(subject.part)
@@ -347,6 +358,7 @@ KIT = Kit(
         Check("extreme_logps", check_extreme_logps),
         Check("leaves_batch_alone", check_leaves_batch_alone),
         Check("split_invariance", check_split_invariance),
+        Check("shares", check_shares),
         Check("advantages_per_token", check_advantages_per_token, _per_token),
         Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
         Check("advantages_direct", check_advantages_direct),

@@ -35,10 +35,10 @@ class KLCoefficient:
         """The coefficient after ``step`` optimizer steps."""
         return self.schedule.at(self.beta, step)
 
-    def observe(self, estimate: Tensor, mask: Tensor) -> None:
-        """Count the estimates of one micro-batch."""
+    def observe(self, estimate: Tensor, mask: Tensor, share: Tensor | None) -> None:
+        """Count the estimates of one micro-batch, each token for the share of its row."""
         if isinstance(self.schedule, Adaptive):
-            pair = torch.stack([torch.where(mask, estimate.detach(), 0.0).sum().float(), mask.sum().float()])
+            pair = _sums(estimate, mask, share)
             self._measured = pair if self._measured is None else self._measured + pair
 
     def move(self) -> None:
@@ -62,9 +62,9 @@ class EntropyWindow:
     def __init__(self) -> None:
         self._sums: Tensor | None = None
 
-    def observe(self, entropies: Tensor, mask: Tensor) -> None:
-        """Count one micro-batch."""
-        pair = torch.stack([torch.where(mask, entropies.detach(), 0.0).sum().float(), mask.sum().float()])
+    def observe(self, entropies: Tensor, mask: Tensor, share: Tensor | None) -> None:
+        """Count one micro-batch, each token for the share of its row."""
+        pair = _sums(entropies, mask, share)
         self._sums = pair if self._sums is None else self._sums + pair
 
     def close(self, total: Callable[[Tensor], Tensor]) -> float:
@@ -73,3 +73,12 @@ class EntropyWindow:
         value, tokens = total(self._sums).tolist()
         self._sums = None
         return float(value / max(tokens, 1.0))
+
+
+def _sums(values: Tensor, mask: Tensor, share: Tensor | None) -> Tensor:
+    """The sum of the values of trained tokens, and their number."""
+    inside, counted = torch.where(mask, values.detach(), 0.0), mask
+    if share is not None:
+        weights = share.unsqueeze(1).to(inside)
+        inside, counted = inside * weights, mask * weights
+    return torch.stack([inside.sum().float(), counted.sum().float()])

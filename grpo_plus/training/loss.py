@@ -9,7 +9,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus.checkpoints.folder import read_json, trainer_state
-from grpo_plus.objectives.batch import Metric, TokenBatch
+from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Constant
 from grpo_plus.training.coefficient import EntropyWindow, KLCoefficient, next_entropy_coefficient
@@ -17,6 +17,7 @@ from grpo_plus.training.hooks import Hook
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.minibatch import (
     TARGETS,
+    TOKENS,
     add_counts,
     add_targets,
     kl_penalties,
@@ -73,9 +74,10 @@ class ObjectiveLoss(Hook):
         penalty_B, estimate = kl_penalties(self.objective, output, self.beta())
         mask = trained_mask(output)
         if self._trains:
-            self.coefficient.observe(estimate, mask)
+            self.coefficient.observe(estimate, mask, output.get(SHARE))
         penalty_N = self._gather(penalty_B)
-        self._log(self._reduced({"kl": Metric(estimate)}, mask) | {"kl_penalty": float(penalty_N.mean())})
+        self._log(self._reduced({"kl": Metric(estimate)}, mask, output.get(SHARE)))
+        self._log({"kl_penalty": float(penalty_N.mean())})
         return penalty_N
 
     def batch(self, output: dict[str, Any]) -> None:
@@ -151,8 +153,8 @@ class ObjectiveLoss(Hook):
             if unreduced.terms.settled is not None and unreduced.terms.pulled is not None:
                 self.inner.observe(unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask)
             if unreduced.kl is not None:
-                self.coefficient.observe(unreduced.kl, batch.mask)
-        self._log_all(self._reduced(metrics, batch.mask), metrics)
+                self.coefficient.observe(unreduced.kl, batch.mask, batch.share)
+        self._log_all(self._reduced(metrics, batch.mask, batch.share), metrics)
         return loss
 
     def _batch(self, inputs: Mapping[str, Any], logps: Tensor, entropies: Tensor) -> TokenBatch:
@@ -192,14 +194,14 @@ class ObjectiveLoss(Hook):
         if host.entropy_coef == 0 and not host.use_adaptive_entropy:
             return 0.0
         mask = batch.mask if batch.focus is None else batch.mask & batch.focus
-        share = self._windows() / args.steps_per_generation if self._trains else 1.0
-        tokens = inputs["num_items_in_batch"] * share / host.accelerator.num_processes * host.top_entropy_quantile
-        bonus = torch.where(mask, entropies, 0.0).sum() / tokens.clamp(min=1)
+        part = self._windows() / args.steps_per_generation if self._trains else 1.0
+        tokens = inputs[TOKENS] * part / host.accelerator.num_processes * host.top_entropy_quantile
+        bonus = batch.shared(torch.where(mask, entropies, 0.0)).sum() / tokens.clamp(min=1)
         held_back = host.use_adaptive_entropy and _trl.last_entropy(host) > args.entropy_target
         coefficient = 0.0 if held_back else host.entropy_coef
         self._log({"policy_loss": float(host.accelerator.gather(policy_loss).nanmean())})
         if self._trains and host.use_adaptive_entropy:
-            self.window.observe(entropies, mask)
+            self.window.observe(entropies, mask, batch.share)
         if self._trains and host.accelerator.sync_gradients:
             if host.use_adaptive_entropy:
                 measured = self.window.close(self._total)
@@ -216,8 +218,8 @@ class ObjectiveLoss(Hook):
         scaled: Tensor = coefficient * bonus
         return scaled
 
-    def _reduced(self, metrics: Mapping[str, Metric], mask: Tensor) -> dict[str, float]:
-        return reduce_metrics(metrics, mask, total=self._total, gather=self._gather)
+    def _reduced(self, metrics: Mapping[str, Metric], mask: Tensor, share: Tensor | None) -> dict[str, float]:
+        return reduce_metrics(metrics, mask, total=self._total, gather=self._gather, share=share)
 
     def _log(self, values: Mapping[str, float]) -> None:
         _trl.log(self.host, values)

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.objectives.batch import Counts, Metric, TokenBatch
+from grpo_plus.objectives.batch import SHARE, Counts, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.target import make_targets
 
 Gather = Callable[[Tensor], Tensor]
 """All ranks' rows of a tensor, in the order of the ranks; narrower ones are padded with zeros on the right."""
 
+TOKENS = "num_items_in_batch"
 COMPLETIONS, PROMPTS, PROMPT_TOKENS = "num_completions_in_batch", "num_prompts_in_batch", "prompt_tokens"
 TARGET_TOTAL = "target_weight_sum"
 TARGETS = ("target_logps", "target_sign", "target_weights")
@@ -24,29 +25,39 @@ PICTURES = ("pixel_values", "num_images")
 
 
 def trained_mask(inputs: Mapping[str, Any]) -> Tensor:
-    """(B, T) bool: completion tokens the policy wrote, in completions that are not masked out."""
+    """(B, T) bool: completion tokens the policy wrote, in completions that are not masked out or of share 0."""
     mask: Tensor = inputs["completion_mask"].bool()
-    return (mask & inputs["tool_mask"].bool()) if "tool_mask" in inputs else mask
+    if "tool_mask" in inputs:
+        mask = mask & inputs["tool_mask"].bool()
+    return (mask & (inputs[SHARE] != 0).unsqueeze(1)) if SHARE in inputs else mask
 
 
-def prompt_keys(prompt_ids: Tensor, prompt_mask: Tensor, groups_B: Tensor, *, pictures: bool) -> Tensor:
+def prompt_keys(prompt_ids: Tensor, prompt_mask: Tensor, groups_B: Tensor, *, apart: bool) -> Tensor:
     """(B, 2) integers that are equal where the prompts are, on whatever rank and behind whatever padding.
 
-    Prompts with pictures are told apart by their group: equal tokens may stand for different pictures.
+    ``apart``: and where the groups are. Equal tokens may stand for different pictures, and a prompt that was drawn
+    twice with shares counts twice.
     """
     digests = []
     for ids, mask, group in zip(prompt_ids.tolist(), prompt_mask.tolist(), groups_B.tolist(), strict=True):
         words = [token for token, kept in zip(ids, mask, strict=True) if kept]
-        digest = hashlib.sha256(repr((words, group if pictures else None)).encode()).digest()
+        digest = hashlib.sha256(repr((words, group if apart else None)).encode()).digest()
         digests.append([int.from_bytes(digest[i : i + 8], "big", signed=True) for i in (0, 8)])
     return torch.tensor(digests, dtype=torch.long, device=prompt_ids.device).reshape(-1, 2)
 
 
 def add_counts(output: dict[str, Any], groups_B: Tensor, *, rank: int, gather: Gather) -> Tensor:
-    """Put the counts of the generation batch into it, over all ranks; returns all ranks' prompt numbers, (N,)."""
-    pictures = any(output.get(name) is not None for name in PICTURES)
-    keys = prompt_keys(output["prompt_ids"], output["prompt_mask"], groups_B, pictures=pictures)
+    """Put the counts of the generation batch into it, over all ranks; returns all ranks' prompt numbers, (N,).
+
+    Shares count among the tokens of the batch. Those of a prompt are counted as they are: a share is the weight of its
+    mean.
+    """
+    shared = SHARE in output
+    apart = shared or any(output.get(name) is not None for name in PICTURES)
+    keys = prompt_keys(output["prompt_ids"], output["prompt_mask"], groups_B, apart=apart)
     prompts_N: Tensor = torch.unique(gather(keys), dim=0, return_inverse=True)[1]
+    if shared:
+        add_shares(output, gather)
     tokens_N = gather(trained_mask(output).sum(-1))
     count = int(prompts_N.max()) + 1
     per_prompt = torch.zeros(count, dtype=tokens_N.dtype, device=tokens_N.device).index_add_(0, prompts_N, tokens_N)
@@ -55,6 +66,23 @@ def add_counts(output: dict[str, Any], groups_B: Tensor, *, rank: int, gather: G
     output[COMPLETIONS] = torch.tensor(len(prompts_N), device=tokens_N.device)
     output[PROMPTS] = torch.tensor(count, device=tokens_N.device)
     return prompts_N
+
+
+def add_shares(output: dict[str, Any], gather: Gather) -> None:
+    """Count the tokens of a generation batch, over all ranks, by the shares of their rows.
+
+    Raises:
+        ValueError: the shares are no weights.
+    """
+    share_B, rows = output[SHARE], len(output["completion_ids"])
+    if not share_B.is_floating_point() or share_B.shape != (rows,):
+        kind = f"{share_B.dtype} of shape {tuple(share_B.shape)}"
+        raise ValueError(f"the generation batch has shares ({SHARE!r}) that are {kind}, expected floats ({rows},).")
+    share_N = gather(share_B)
+    wrong_N = share_N[~(share_N.isfinite() & (share_N >= 0))]
+    if len(wrong_N):
+        raise ValueError(f"the generation batch has a share ({SHARE!r}) of {wrong_N[0]:g}, expected 0 or more, finite.")
+    output[TOKENS] = (share_N * gather(trained_mask(output).sum(-1))).sum()
 
 
 def add_targets(
@@ -77,7 +105,10 @@ def add_targets(
     (rows, width), device = output["completion_ids"].shape, advantages.device
     for name, everywhere in zip(TARGETS, (targets.logps, targets.sign, targets.weights), strict=True):
         output[name] = everywhere[rank * rows : (rank + 1) * rows, :width].contiguous().to(device)
-    output[TARGET_TOTAL] = targets.weights.sum().to(device)
+    weights = targets.weights
+    if SHARE in output:
+        weights = weights * gather(output[SHARE]).to(weights).unsqueeze(1)
+    output[TARGET_TOTAL] = weights.sum().to(device)
 
 
 def window_counts(
@@ -93,12 +124,13 @@ def window_counts(
 
     In evaluation a batch is neither split nor accumulated.
     """
-    share = (accumulation / steps_per_generation if training else 1.0) / processes
+    part = (accumulation / steps_per_generation if training else 1.0) / processes
     # A batch that was made elsewhere has full micro-batches of equally many rows.
     completions = inputs.get(COMPLETIONS, rows * processes * (steps_per_generation if training else 1))
-    tokens = inputs[TARGET_TOTAL] if TARGET_TOTAL in inputs else inputs["num_items_in_batch"]
+    tokens = inputs[TARGET_TOTAL] if TARGET_TOTAL in inputs else inputs[TOKENS]
+    tokens = torch.where(tokens > 0, tokens, 1)  # no clamp: shares may add up to less than 1
     prompts = inputs.get(PROMPTS)
-    return Counts(completions * share, tokens.clamp(min=1) * share, None if prompts is None else prompts * share)
+    return Counts(completions * part, tokens * part, None if prompts is None else prompts * part)
 
 
 def token_batch(
@@ -125,6 +157,7 @@ def token_batch(
         keep=keep,
         focus=focus,
         prompt_tokens=inputs.get(PROMPT_TOKENS),
+        share=inputs.get(SHARE),
         max_completion_length=max_completion_length,
         **{name: inputs.get(name) for name in TARGETS},
     )
@@ -140,12 +173,21 @@ def kl_penalties(objective: Objective, output: Mapping[str, Any], beta: float) -
 
 
 def reduce_metrics(
-    metrics: Mapping[str, Metric], mask: Tensor, *, total: Callable[[Tensor], Tensor], gather: Gather
+    metrics: Mapping[str, Metric],
+    mask: Tensor,
+    *,
+    total: Callable[[Tensor], Tensor],
+    gather: Gather,
+    share: Tensor | None = None,
 ) -> dict[str, float]:
     """One number a metric over all ranks; NaN, which logging leaves out, where nothing was there to be counted.
 
     Every rank must have the same metrics. ``total`` sums a tensor over the ranks, ``gather`` collects it from them.
+    Means are those of what is trained on, unweighted: rows whose ``share`` is 0 are left out, others count alike.
     """
+    if share is not None:
+        mask = mask[share != 0]
+        metrics = {name: _of_rows(metric, share != 0) for name, metric in metrics.items()}
     means = {name: metric for name, metric in metrics.items() if metric.how == "mean"}
     ends = {name: metric for name, metric in metrics.items() if metric.how != "mean"}
     found: dict[str, float] = {}
@@ -162,6 +204,11 @@ def reduce_metrics(
             signed = -value if metric.how == "min" else value
             found[name] = signed if abs(value) < float("inf") else float("nan")
     return found
+
+
+def _of_rows(metric: Metric, rows_B: Tensor) -> Metric:
+    where = None if metric.where is None else metric.where[rows_B]
+    return Metric(metric.values[rows_B], metric.how, where)
 
 
 def _sum_and_count(metric: Metric, mask: Tensor) -> Tensor:

@@ -41,6 +41,9 @@ COMPOSITIONS = {
     "kl_reward": {"objective": "grpo", "beta": 0.1, "objective_kwargs": {"kl": {"placement": "reward"}}},
 }
 IN_TWO_RANKS = ("grpo", "vespo", "target", "prompt_mean", "single", "kl_reward")
+SHARES = (2.0, 0.5, 0.0, 1.0, 1.5, 4.0, 0.25, 1.0)
+OWN = ("grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo")
+WITH_SHARES = {**COMPOSITIONS, **{f"TRL's {name}": {"objective": None, "loss_type": name} for name in OWN}}
 
 
 def reward(completions, **_):
@@ -63,7 +66,22 @@ def rollout(prompts, trainer):
     }
 
 
-def gradients(model, output_dir, *, rows, accumulation, **settings):
+def shared():
+    """A hook that gives the rows of each generation batch shares."""
+    import torch
+
+    from grpo_plus.training.hooks import Hook
+
+    class Shared(Hook):
+        def draw(self, draw, rows):
+            output, first = draw(rows), self.host.accelerator.process_index * len(rows)
+            output["share"] = torch.tensor([SHARES[(first + row) % len(SHARES)] for row in range(len(rows))])
+            return output
+
+    return Shared()
+
+
+def gradients(model, output_dir, *, rows, accumulation, shares=False, **settings):
     """The gradients of three optimizer steps, on-policy, off it, and on a new batch: weights move in a fixed way."""
     import torch
     from datasets import Dataset
@@ -97,6 +115,7 @@ def gradients(model, output_dir, *, rows, accumulation, **settings):
         Dataset.from_dict({"prompt": ["1+1=", "what is 30?"] * (4 if config.num_generations == 1 else 1)}),
         rollout_func=rollout,
         callbacks=[keep],
+        hooks=[shared()] if shares else [],
     )
     gc.freeze()  # the trainer collects garbage when it starts, among all that was ever imported
     trainer.train()
@@ -153,6 +172,9 @@ def main(model, folder):
         seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, **COMPOSITIONS[name])
         found[name] = seen
         assert trainer.accelerator.num_processes == 2
+    for name, composition in WITH_SHARES.items():
+        seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, shares=True, **composition)
+        found[f"{name}, shares"] = seen
     if trainer.accelerator.is_main_process:
         torch.save(found, Path(folder) / "gradients.pt")
     stopped(model, Path(folder))

@@ -9,6 +9,7 @@ import torch
 
 from grpo_plus.recipe.notes import config_notes
 
+SHARES = ", shares"
 SCRIPT = Path(__file__).with_name("split_runs.py")
 
 
@@ -20,8 +21,11 @@ def whole(tiny_model, tmp_path_factory, split_runs):
 
     def gradients(name):
         if name not in kept:
-            composition = split_runs.COMPOSITIONS[name]
-            kept[name] = split_runs.gradients(tiny_model, folder, rows=8, accumulation=1, **composition)[0]
+            composition = split_runs.WITH_SHARES[name.removesuffix(SHARES)]
+            shares = name.endswith(SHARES)
+            kept[name] = split_runs.gradients(tiny_model, folder, rows=8, accumulation=1, shares=shares, **composition)[
+                0
+            ]
         return kept[name]
 
     return gradients
@@ -48,6 +52,32 @@ def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_pat
     assert_same(found, whole(name))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo", "dapo", "target", "prompt_mean", "entropy", "TRL's grpo", "TRL's dapo"])
+def test_shares_weigh_rows_alike_in_every_split(name, whole, tiny_model, tmp_path, split_runs):
+    composition = split_runs.WITH_SHARES[name]
+    found, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, shares=True, **composition)
+    expected = whole(name + SHARES)
+    assert_same(found, expected)
+    plain = whole(name)
+    assert all((one - other).norm() > 0.05 * other.norm() for one, other in zip(expected, plain, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["grpo", "dapo", "dr_grpo", "sapo", "luspo", "cispo", "vespo"])
+def test_with_shares_the_hosts_own_loss_has_the_gradient_of_our_objective(
+    name, whole, tiny_model, tmp_path, split_runs
+):
+    own = {"objective": name, "advantage": None, "objective_kwargs": _as_host(name)}
+    ours, _ = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, shares=True, **own)
+    assert_same(whole(f"TRL's {name}{SHARES}"), ours)
+
+
+def _as_host(name):
+    """TRL's own defaults, where they are not those of the paper."""
+    return {"cispo": {"epsilon_max": 0.2}, "luspo": {"ratio": "token"}}.get(name)
+
+
 OWN = {"objective": None, "beta": 0.1}
 DEPEND = {
     "top_entropy_quantile": {"objective": "grpo", "top_entropy_quantile": 0.4},
@@ -71,12 +101,14 @@ def test_the_gradient_depends_on_the_split_just_where_a_note_says_so(case, tiny_
 
 
 @pytest.mark.slow
-def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(whole, tiny_model, tmp_path, beside):
+def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
+    whole, tiny_model, tmp_path, beside, split_runs
+):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     with beside([*command, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
         pass
     found = torch.load(tmp_path / "gradients.pt")
-    assert len(found) == 6
+    assert len(found) == 6 + len(split_runs.WITH_SHARES)
     for name, seen in found.items():
         assert_same(seen, whole(name))
     first, second = (json.loads((tmp_path / f"stopped_{rank}.json").read_text()) for rank in range(2))

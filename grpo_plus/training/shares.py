@@ -1,0 +1,33 @@
+"""Shares of rows in TRL's own loss, which knows none: they multiply the advantages."""
+
+from typing import Any
+
+from torch import Tensor
+
+from grpo_plus.objectives.batch import SHARE
+from grpo_plus.recipe.shares import share_problems
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.minibatch import add_shares
+from grpo_verifiers.errors import raise_all
+
+
+class StockShares(Hook):
+    """Takes the place of an objective of ours where the batch has shares and TRL computes the loss."""
+
+    def batch(self, output: dict[str, Any]) -> None:
+        """Weigh the advantages, and the tokens that the loss divides by.
+
+        Raises:
+            ConfigError: the loss has a part that advantages do not reach.
+        """
+        if SHARE not in output:
+            return
+        raise_all(share_problems(self.host.args, "the generation batch has shares"))
+        add_shares(output, self._gather)
+        advantages: Tensor = output["advantages"]
+        share_B = output[SHARE].to(advantages)
+        output["advantages"] = advantages * (share_B if advantages.dim() == 1 else share_B.unsqueeze(1))
+
+    def _gather(self, tensor: Tensor) -> Tensor:
+        gathered: Tensor = self.host.accelerator.gather(tensor.contiguous())
+        return gathered
