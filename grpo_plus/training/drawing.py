@@ -10,6 +10,7 @@ import torch
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.advantages import StepScores
+from grpo_plus.objectives.batch import SHARE
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, full, join, picked, sources_of
 from grpo_plus.selection.dead_groups.judge import live_groups
@@ -23,8 +24,6 @@ from grpo_verifiers.verdict import Status, Verdict
 
 logger = get_logger(__name__)
 
-SHARE = "share"
-"""Key of the batch: (B,) the weight of each row in the objective; absent where all weigh 1."""
 STOPPED = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
 PromptRow = Mapping[str, Any]
 Fresh = Callable[[int, Sequence[PromptRow]], Sequence[PromptRow]]
