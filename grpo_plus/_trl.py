@@ -419,6 +419,17 @@ def log(host: Host, values: "Mapping[str, float]") -> None:
         lists[name].append(value)
 
 
+RUN_TOTAL = "num_tokens"
+"""The metric of TRL that is a count of the run so far, and replaces what stands there."""
+
+
+def log_lists(host: Host, values: "Mapping[str, Sequence[float]]") -> None:
+    """Add lists of metrics, which were kept apart, to what the next log of the present mode averages."""
+    lists = metrics_of(host)
+    for name, added in values.items():
+        lists[name] = list(added) if name == RUN_TOTAL else [*lists[name], *added]
+
+
 def log_training(host: Host, values: "Mapping[str, float]") -> None:
     """Add metrics to what the next log of training averages."""
     for name, value in values.items():
