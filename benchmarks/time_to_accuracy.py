@@ -1,15 +1,19 @@
-"""Wall time to the same held-out accuracy: stock TRL beside this project, same task, same hyper-parameters, same seeds.
+"""Wall time and completions drawn to the same held-out accuracy: stock TRL beside this project.
 
-    python -m benchmarks.time_to_accuracy [--tasks quickstart varied] [--seeds 0 1 2] [--target 0.75] [--short]
+    python -m benchmarks.time_to_accuracy [--tasks quickstart mix] [--arms trl keep ...] [--seeds 0 1] [--short]
 
-Task `quickstart` is the quickstart's: short chains of sums, prompts and solutions of about the same length. Task
-`varied` has chains of one to six moves, so that both differ a lot. Both sides train the same warm-started model on the
-same rows in the same order, with the maths verifier as the reward. TRL's side is `GRPOTrainer` with its defaults. Ours
-is `GRPOPlusTrainer` with its defaults (`plus`), and with `rollout: auto`, which the quickstart sets (`plus auto`). The
-sides take turns within every seed, in an order that changes from seed to seed.
+Task `quickstart` is the quickstart's: short chains of sums, all about equally hard. Task `mix` has few prompts, drawn
+again and again: a third the model gets right nearly always (one move), a third nobody can (the gold answer is wrong), a
+third are the quickstart's. Held out are questions of the quickstart's kind, in both.
 
-Every `--every` steps the clock stops, and accuracy is measured on held-out rows with the same seeds on each side. The
-time is that at which the accuracy first reaches the target, interpolated between two measurements.
+All arms of a seed train the same warm-started model with the same hyper-parameters, the same number of completions a
+step and the maths verifier as the reward. `trl` is TRL's `GRPOTrainer` with its defaults; the others are
+`GRPOPlusTrainer` with its defaults and what `ARMS` says. They take turns in one process, in an order that changes from
+seed to seed.
+
+Every `--every` steps the clock stops, and accuracy is measured on the held-out rows, with the same seeds for each arm.
+Seconds and completions are those at which the accuracy first reaches a target, interpolated between two measurements.
+Completions count when they are drawn, whether they are trained on or not.
 """
 
 import argparse
@@ -18,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,107 +30,148 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-SIDES = ("trl", "plus", "plus auto")
-MOVES = {"quickstart": (2, 4), "varied": (1, 6)}
-"""Fewest and most moves of a chain."""
+from grpo_plus.training.hooks import Hook
+
+ARMS: Mapping[str, Mapping[str, Any] | None] = {
+    "trl": None,
+    "keep": {},
+    "resample": {"dead_groups": "resample"},
+    "roulette": {"dead_groups": "roulette"},
+    "contrast": {"selection": "contrast"},
+    "all": {"selection": "contrast", "dead_groups": "roulette"},
+}
+"""Fields of the config; None for stock TRL."""
+UNBIASED = ("trl", "keep", "roulette", "contrast", "all")
+"""Arms whose expected gradient is that of the uniform prompts."""
+TARGETS = {"quickstart": (0.7, 0.9), "mix": (0.8,)}
+"""Held-out accuracies that are timed, by task; training ends at the last."""
+MOST = 48
+"""Tokens of a completion, at most: the longest solution and a little."""
+THIRD = 48
+"""Prompts of each kind in the task ``mix``."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task and a seed, and the warm-started model of the seed."""
+
+    task: str
+    seed: int
+    folder: Path
 
 
 @dataclass
 class Course:
-    """Accuracy over training time.
+    """Accuracy over training.
 
     Attributes:
-        seconds: of training alone, at each measurement.
+        steps: optimizer steps, at each measurement.
+        seconds: of training alone, then.
+        drawn: completions drawn by then.
         accuracy: then.
     """
 
+    steps: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    drawn: list[int] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
 
-    def reaches(self, target: float) -> float | None:
-        """When the target is reached; None if it is not."""
+    def reaches(self, target: float, cost: str) -> float | None:
+        """The seconds, steps or completions that it took to the target; None if it is not reached."""
+        spent: Sequence[float] = getattr(self, cost)
         for at, value in enumerate(self.accuracy):
             if value >= target:
                 if at == 0:
-                    return self.seconds[0]
+                    return spent[0]
                 before, rise = self.accuracy[at - 1], value - self.accuracy[at - 1]
-                return self.seconds[at - 1] + (target - before) / rise * (self.seconds[at] - self.seconds[at - 1])
+                return spent[at - 1] + (target - before) / rise * (spent[at] - spent[at - 1])
         return None
+
+
+class Drawn(Hook):
+    """Counts the completions that are drawn, in every round of a batch."""
+
+    name = "benchmark_drawn"
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A row is a completion."""
+        self.count += len(rows)
 
 
 class Watch(TrainerCallback):
     """Stops the clock now and then to measure, and ends training once the target is reached."""
 
-    def __init__(self, measure: Any, every: int, target: float) -> None:
+    def __init__(self, measure: Any, every: int, target: float, drawn: Callable[[int], int]) -> None:
         """Hold what is measured.
 
         Args:
             measure: from a model to its accuracy.
             every: steps between measurements.
             target: accuracy at which training ends.
+            drawn: from the steps done to the completions drawn.
         """
         self.course = Course()
-        self._measure, self._every, self._target = measure, every, target
+        self._measure, self._every, self._target, self._drawn = measure, every, target, drawn
         self._spent, self._since = 0.0, 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:  # noqa: ARG002
         """The start counts too."""
-        self._note(keywords["model"])
+        self._note(0, keywords["model"])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:  # noqa: ARG002
         """Measure where it is time to."""
         if state.global_step % self._every == 0:
             self._spent += time.perf_counter() - self._since
-            self._note(keywords["model"])
+            self._note(state.global_step, keywords["model"])
             control.should_training_stop = self.course.accuracy[-1] >= self._target
 
-    def _note(self, model: Any) -> None:
-        self.course.seconds.append(self._spent)
-        self.course.accuracy.append(self._measure(model))
+    def _note(self, step: int, model: Any) -> None:
+        course = self.course
+        course.steps.append(step)
+        course.seconds.append(self._spent)
+        course.drawn.append(self._drawn(step))
+        course.accuracy.append(self._measure(model))
         self._since = time.perf_counter()
 
 
 def main() -> int:
-    """Run every task, seed and side in turn."""
+    """Run every task, seed and arm in turn."""
     options = _options()
     home = Path(options.home) if options.home else Path(tempfile.mkdtemp(prefix="time_to_accuracy-"))
-    found: dict[tuple[str, str], list[Course]] = {}
-    for task in options.tasks:
-        for place, seed in enumerate(options.seeds):
-            folder = _warm(home, task, seed, options)
-            rows = _rows(task, seed, options)
-            turned = [SIDES[(at + place) % len(SIDES)] for at in range(len(SIDES))]
-            for side in [side for side in turned if side in options.sides]:
-                course = _run(side, folder, rows, seed, options)
-                found.setdefault((task, side), []).append(course)
-                reached = course.reaches(options.target)
-                said = "not reached" if reached is None else f"{reached:.1f} s"
-                steps = options.every * (len(course.accuracy) - 1)
-                print(f"{task} seed {seed} {side}: {said}; {_words(course)} after {steps} steps", flush=True)
-    _table(found, options)
-    if options.out:
-        rows = [
-            {"task": task, "side": side, "courses": [vars(course) for course in courses]}
-            for (task, side), courses in found.items()
-        ]
-        Path(options.out).write_text(json.dumps({"options": vars(options), "found": rows}, indent=2), encoding="utf-8")
+    found: dict[str, dict[str, dict[int, Course]]] = {task: {arm: {} for arm in options.arms} for task in options.tasks}
+    for place, seed in enumerate(options.seeds):
+        folder = _warm(home, seed, options)
+        for task in options.tasks:
+            for at in range(len(options.arms)):
+                arm = options.arms[(at + place) % len(options.arms)]
+                course = found[task][arm][seed] = _run(arm, Case(task, seed, folder), options)
+                print(f"{task} seed {seed} {arm}: {_words(course, TARGETS[task])}", flush=True)
+                if options.out:  # after each run: what was found survives an end in the middle
+                    _write(Path(options.out), found, options)
+    for task, arms in found.items():
+        _table(task, arms)
     return 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="+", choices=("quickstart", "varied"), default=["quickstart", "varied"])
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--target", type=float, default=0.75, help="held-out accuracy")
-    parser.add_argument("--steps", type=int, default=80, help="most optimizer steps, and the length of the schedule")
-    parser.add_argument("--every", type=int, default=5, help="steps between measurements")
-    parser.add_argument("--held-out", type=int, default=256, help="rows that are measured on, two samples each")
-    parser.add_argument("--completions", type=int, default=128, help="a step")
+    parser.add_argument("--tasks", nargs="+", choices=tuple(TARGETS), default=list(TARGETS))
+    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, default=100, help="most optimizer steps")
+    parser.add_argument("--every", type=int, default=4, help="steps between measurements")
+    parser.add_argument("--held-out", type=int, default=192, help="rows that are measured on, two samples each")
+    parser.add_argument("--completions", type=int, default=128, help="a step, eight for each prompt")
     parser.add_argument("--warm-steps", type=int, default=550, help="of the warm start")
-    parser.add_argument("--threads", type=int, help="of torch; default: its own choice")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of torch: the model is so small that more get in the way"
+    )
     parser.add_argument("--home", help="folder for the warm-started models, kept for the next time")
     parser.add_argument("--out", help="file for everything found (.json)")
+    parser.add_argument("--set", nargs="+", default=[], metavar="FIELD=JSON", help="fields of our config, in every arm")
     parser.add_argument(
         "--short", action="store_true", help="a few steps of everything, to see that it runs: nothing is learned"
     )
@@ -133,27 +179,21 @@ def _options() -> argparse.Namespace:
     if options.short:
         options.seeds, options.steps, options.every, options.held_out = options.seeds[:1], 4, 2, 16
         options.completions, options.warm_steps = 16, 20
-    if options.threads:
-        import torch
+    import torch
 
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
     return options
 
 
-def _most(task: str) -> int:
-    """Tokens of a completion, at most: the longest solution and a little."""
-    return 48 if task == "quickstart" else 64
-
-
-def _warm(home: Path, task: str, seed: int, options: argparse.Namespace) -> Path:
-    """The warm-started model of a task and seed, which has seen none of the questions it is measured on."""
+def _warm(home: Path, seed: int, options: argparse.Namespace) -> Path:
+    """The warm-started model of a seed, which has seen none of the questions it is measured on."""
     from grpo_plus import quickstart
 
-    folder = home / f"{task}-{seed}-{options.warm_steps}"
+    folder = home / f"warm-{seed}-{options.warm_steps}"
     if not (folder / "config.json").is_file():
         start = time.perf_counter()
-        quickstart.warm_start(folder, steps=options.warm_steps, seed=seed, moves=MOVES[task])
-        print(f"warm start of {task}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
+        quickstart.warm_start(folder, steps=options.warm_steps, seed=seed, singles=8)
+        print(f"warm start, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     return folder
 
 
@@ -163,17 +203,18 @@ def _rows(task: str, seed: int, options: argparse.Namespace) -> tuple[Any, list[
 
     from grpo_plus import quickstart
 
-    def drawn(count: int, *, held_out: bool) -> list[dict[str, Any]]:
-        low, high = MOVES[task]
-        source = quickstart.chains(seed + 1, low, high, held_out=held_out)
-        return [quickstart.row(chain) for chain in quickstart.distinct(source, count)]
+    def drawn(count: int, **kind: Any) -> list[dict[str, Any]]:
+        return [quickstart.row(chain) for chain in quickstart.distinct(quickstart.chains(seed + 1, **kind), count)]
 
-    return Dataset.from_list(drawn(2048, held_out=False)), drawn(options.held_out, held_out=True)
+    test = drawn(options.held_out, held_out=True)
+    if task == "quickstart":
+        return Dataset.from_list(drawn(2048)), test
+    middle = drawn(2 * THIRD)
+    impossible = [row | {"answer": str(int(row["answer"]) + 50)} for row in middle[THIRD:]]
+    return Dataset.from_list([*drawn(THIRD, low=1, high=1), *impossible, *middle[:THIRD]]), test
 
 
-def _run(
-    side: str, folder: Path, rows: tuple[Any, list[dict[str, Any]]], seed: int, options: argparse.Namespace
-) -> Course:
+def _run(arm: str, case: Case, options: argparse.Namespace) -> Course:
     from transformers import AutoTokenizer, set_seed
     from transformers.trainer_callback import PrinterCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -182,57 +223,113 @@ def _run(
     from grpo_plus.evaluation import Drawing, evaluate
     from grpo_verifiers import get_verifier
 
-    train, test = rows
-    most = _most("varied" if "varied" in folder.name else "quickstart")
+    task, seed, folder = case.task, case.seed, str(case.folder)
+    train, test = _rows(task, seed, options)
     tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def measure(model: Any) -> float:
-        drawing = Drawing(max_completion_length=most)
+        drawing = Drawing(max_completion_length=MOST)
         found = evaluate(model, tokenizer, test, get_verifier("math"), n=2, drawing=drawing, seed=seed)
         accuracy = found.results["math"].accuracy
         return 0.0 if accuracy is None else accuracy.value
 
     set_seed(seed)
-    watch = Watch(measure, options.every, options.target)
-    ours = side.startswith("plus")
+    ours, drawn = ARMS[arm], Drawn()
+    count = (lambda step: step * options.completions) if ours is None else (lambda _: drawn.count)
+    watch = Watch(measure, options.every, TARGETS[task][-1], count)
     with tempfile.TemporaryDirectory() as out:
         settings: dict[str, Any] = {
             "output_dir": out, "seed": seed, "max_steps": options.steps, "learning_rate": 2e-4,
-            "lr_scheduler_type": "linear", "num_generations": 8, "loss_type": "dapo", "beta": 0.0, "temperature": 1.0,
+            "lr_scheduler_type": "constant", "num_generations": 8, "loss_type": "dapo", "beta": 0.0, "temperature": 1.0,
             "per_device_train_batch_size": options.completions // 2, "gradient_accumulation_steps": 2,
-            "max_completion_length": most, "gradient_checkpointing": False, "bf16": False, "use_cpu": True,
+            "max_completion_length": MOST, "gradient_checkpointing": False, "bf16": False, "use_cpu": True,
             "report_to": "none", "save_strategy": "no", "logging_steps": options.steps, "disable_tqdm": True,
         }  # fmt: skip
-        if ours:
-            settings |= {"verifiers": ["math"], "rollout": "auto" if side == "plus auto" else "stock"}
-            trainer = GRPOPlusTrainer(str(folder), None, GRPOPlusConfig(**settings), train, callbacks=[watch])
+        if ours is None:
+            trainer = GRPOTrainer(folder, get_verifier("math"), GRPOConfig(**settings), train, callbacks=[watch])
         else:
-            trainer = GRPOTrainer(str(folder), get_verifier("math"), GRPOConfig(**settings), train, callbacks=[watch])
+            settings |= {"verifiers": ["math"], **ours}
+            settings |= {name: json.loads(value) for name, _, value in (item.partition("=") for item in options.set)}
+            config = GRPOPlusConfig(**settings)
+            trainer = GRPOPlusTrainer(folder, None, config, train, callbacks=[watch], hooks=[drawn])
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return watch.course
 
 
-def _words(course: Course) -> str:
+def _words(course: Course, targets: Sequence[float]) -> str:
+    reached = [f"{target:.0%} in {_known(course.reaches(target, 'seconds'), '.1f')} s" for target in targets]
     shown = list(islice(course.accuracy, 0, None, max(1, len(course.accuracy) // 6)))
-    return "accuracy " + " ".join(f"{value:.2f}" for value in shown)
+    accuracy = " ".join(f"{value:.2f}" for value in shown)
+    return (
+        f"{', '.join(reached)}; accuracy {accuracy}; {course.steps[-1]} steps, {course.seconds[-1]:.1f} s, "
+        f"{course.drawn[-1]:,} completions"
+    )
 
 
-def _table(found: dict[tuple[str, str], list[Course]], options: argparse.Namespace) -> None:
-    print(f"\nseconds of training to {options.target:.0%} held-out accuracy, {len(options.seeds)} seeds")
-    print(f"{'task':<11} {'side':<10} {'mean':>7} {'least':>7} {'most':>7}  {'against trl, a seed each':<30} s/step")
-    for (task, side), courses in found.items():
-        times = [course.reaches(options.target) for course in courses]
-        known = [value for value in times if value is not None]
-        base = [course.reaches(options.target) for course in found.get((task, "trl"), [])]
-        pairs = zip(base, times, strict=False)
-        ratios = [f"{a / b:.2f}x" if a and b else "-" for a, b in pairs]
-        cells = [f"{function(known):7.1f}" if known else f"{'-':>7}" for function in (statistics.fmean, min, max)]
-        pace = statistics.fmean(
-            course.seconds[-1] / max(1, options.every * (len(course.seconds) - 1)) for course in courses
-        )
-        missed = f"  (not reached: {len(times) - len(known)})" if len(known) < len(times) else ""
-        print(f"{task:<11} {side:<10} {' '.join(cells)}  {' '.join(ratios):<30} {pace:.2f}{missed}")
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(task: str, arms: Mapping[str, Mapping[int, Course]]) -> None:
+    """Medians, and least and most, over the seeds; ratios are of the same seed's stock run."""
+    for target in TARGETS[task]:
+        print(f"\n{task}: to {target:.0%} held-out accuracy; median (least to most) over the seeds")
+        print(f"{'arm':<10} {'seconds':<24} {'times as fast':<20} {'completions':<24} {'share of trl':<20} steps")
+        for arm, courses in arms.items():
+            columns = [
+                _over(arms, arm, target, "seconds", ".1f"), _ratios(arms, arm, target, "seconds"),
+                _over(arms, arm, target, "drawn", ",.0f"), _ratios(arms, arm, target, "drawn"),
+                _over(arms, arm, target, "steps", ".0f"),
+            ]  # fmt: skip
+            missed = sum(course.reaches(target, "seconds") is None for course in courses.values())
+            print(
+                f"{arm:<10} {columns[0]:<24} {columns[1]:<20} {columns[2]:<24} {columns[3]:<20} {columns[4]}"
+                + (f"  (not reached: {missed} of {len(courses)})" if missed else "")
+            )
+    print(f"\n{task}: accuracy after equally many steps, arms without bias")
+    for arm in (arm for arm in UNBIASED if arm in arms):
+        print(f"{arm:<10} {_spread(_at_equal_steps(arms, arm), '.3f')}")
+
+
+def _over(arms: Mapping[str, Mapping[int, Course]], arm: str, target: float, cost: str, form: str) -> str:
+    return _spread([course.reaches(target, cost) for course in arms[arm].values()], form)
+
+
+def _ratios(arms: Mapping[str, Mapping[int, Course]], arm: str, target: float, cost: str) -> str:
+    """Times as fast for seconds, the share of completions."""
+    found = []
+    for seed, course in arms[arm].items():
+        base = arms["trl"][seed].reaches(target, cost) if seed in arms.get("trl", {}) else None
+        own = course.reaches(target, cost)
+        if base and own:
+            found.append(base / own if cost == "seconds" else own / base)
+    return _spread(found, ".2f")
+
+
+def _at_equal_steps(arms: Mapping[str, Mapping[int, Course]], arm: str) -> list[float]:
+    found = []
+    for seed, course in arms[arm].items():
+        steps = min(other[seed].steps[-1] for other in arms.values() if seed in other)
+        found.append(course.accuracy[course.steps.index(steps)])
+    return found
+
+
+def _spread(values: Sequence[float | None], form: str) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    return f"{statistics.median(known):{form}} ({min(known):{form}} to {max(known):{form}})"
+
+
+def _write(path: Path, found: Mapping[str, Mapping[str, Mapping[int, Course]]], options: argparse.Namespace) -> None:
+    rows = [
+        {"task": task, "arm": arm, "seed": seed, **vars(course)}
+        for task, arms in found.items()
+        for arm, courses in arms.items()
+        for seed, course in courses.items()
+    ]
+    path.write_text(json.dumps({"options": vars(options), "found": rows}, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ class Host(Loop, Card, Protocol):
     reward_func_names: list[str]
     reward_funcs: list[Any]
     reward_weights: "torch.Tensor"
+    rollout_func: Any
     router_aux_loss_coef: float
     shuffle_dataset: bool
     temperature: float

@@ -10,17 +10,17 @@ LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """What helps wherever a pass is too large."""
 
 
-def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool = True) -> Settings:
+def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool = True, lean: bool = False) -> Settings:
     """The planner's settings of a training config; ``bits`` is 4 or 8 if bitsandbytes holds the base.
 
     The prompt's length is not known before the data is: a quarter of a thousand tokens stand for it. What a vLLM server
-    draws takes no memory here. ``double`` means that the scales of a 4-bit base are quantised too.
+    draws takes no memory here. ``double`` means that the scales of a 4-bit base are quantised too, ``lean`` that
+    completions are drawn by ``rollout: auto``.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     rows = min(rows, getattr(args, "rollout_rows", None) or rows)
     if args.use_vllm and args.vllm_mode == "server":
         rows = 0
-    lean = getattr(args, "rollout", "stock") == "auto"
     return Settings(
         micro_batch=args.per_device_train_batch_size,
         rollout_rows=rows,

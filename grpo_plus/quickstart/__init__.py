@@ -152,12 +152,13 @@ def warm_start(
     guessed: int = 44,
     seed: int = 0,
     hidden: int = 128,
-    moves: tuple[int, int] = (2, 4),
+    singles: int = 0,
 ) -> None:
     """Train a small model on solutions of both kinds, and save it with its tokenizer in one go.
 
-    ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step. ``seed`` is of weights and data.
-    ``hidden`` is the width of the model, a multiple of 64. ``moves`` are the fewest and most of a chain.
+    ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step, ``singles`` those of chains with
+    one move, which are all worked out. ``seed`` is of weights and data. ``hidden`` is the width of the model, a
+    multiple of 64.
     """
     import torch
 
@@ -176,11 +177,11 @@ def warm_start(
     size = sum(parameter.numel() for parameter in network.parameters())
     print(f"warm start: supervised training of a model of {size / 1e6:.1f} million parameters, {steps} steps")
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, betas=(0.9, 0.95))
-    source, rng = chains(seed + 2, *moves), random.Random(seed)  # noqa: S311 - sums, not secrets
+    source, easy, rng = chains(seed + 2), chains(seed + 2, 1, 1), random.Random(seed)  # noqa: S311 - sums, not secrets
     network.train()
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps, pct_start=0.1)
     for step in range(1, steps + 1):
-        long = [(chain.question, chain.worked_out) for chain in islice(source, worked)]
+        long = [(chain.question, chain.worked_out) for chain in (*islice(source, worked), *islice(easy, singles))]
         short = [(chain.question, chain.guessed(rng)) for chain in islice(source, guessed)]
         (lost, tokens), (lost_short, tokens_short) = (_loss(network, tokenizer, pairs) for pairs in (long, short))
         loss = (lost + lost_short) / (tokens + tokens_short)

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from grpo_plus import _trl
 from grpo_verifiers.errors.messages import did_you_mean
 from grpo_verifiers.options import fits, numbers, spell
 
@@ -154,6 +155,13 @@ def sets_parts(config: Any) -> bool:
     """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
     chosen = (config.advantage, config.objective, config.selection)
     return any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
+
+
+def rollout_of(config: Any) -> str:
+    """How completions are drawn on the plain path, ``stock`` or ``auto``, where the field itself may leave it open."""
+    if config.rollout is not None:
+        return str(config.rollout)
+    return "auto" if sets_parts(config) and not _trl.other_samplers(vars(config)) else "stock"
 
 
 def unread_keywords(owner: str, keywords: Any) -> list[str]:

@@ -16,7 +16,7 @@ from grpo_plus.recipe.built import built_problems
 from grpo_plus.recipe.dead_groups import dead_groups_keywords
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
-from grpo_plus.recipe.options import sets_parts
+from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_plus.recipe.shares import share_problems, shares_of
 from grpo_verifiers.errors import Problem
@@ -67,7 +67,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         engine_tokens_per_pass=config.engine_tokens_per_pass,
         dead_groups=config.dead_groups,
         dead_groups_kwargs=dead_groups_kwargs,
-        rollout=_rollout(config),
+        rollout=rollout_of(config),
         rollout_rows=config.rollout_rows,
         rollout_draft=config.rollout_draft,
         records=sets_parts(config) if config.record is None else config.record,
@@ -124,24 +124,11 @@ def _engine_problems(config: Any) -> list[str]:
     return []
 
 
-def _rollout(config: Any) -> str:
-    """How completions are drawn on the plain path, where the field itself may leave it open."""
-    if config.rollout is not None:
-        return str(config.rollout)
-    return "auto" if sets_parts(config) and not _trl.other_samplers(vars(config)) else "stock"
-
-
 def _rollout_problems(config: Any) -> list[str]:
-    problems = []
-    rows = config.rollout_rows
-    if rows is not None and _rollout(config) == "stock":
-        problems.append(
-            f"rollout_rows ({rows}) needs rollout: auto, but rollout is 'stock': TRL decodes all rows at once."
-        )
     elsewhere = _trl.other_samplers(vars(config))
     if config.rollout == "auto" and elsewhere:
-        problems.append(f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset.")
-    return problems
+        return [f"rollout is 'auto', but {elsewhere[0]} draws completions elsewhere: leave rollout unset."]
+    return []
 
 
 def _record_problems(config: Any) -> list[str]:

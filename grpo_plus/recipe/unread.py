@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_plus.recipe.iterations import moves_within_batch
 from grpo_plus.recipe.launch import process_count
-from grpo_plus.recipe.options import changed_fields, mapping, sets_parts
+from grpo_plus.recipe.options import changed_fields, mapping, rollout_of, sets_parts
 
 Condition = Callable[[Any], bool]
 
@@ -254,7 +254,7 @@ NOTES: tuple[Unread, ...] = (
     Unread("run_name project", lambda c: not _trackers(c) - {"none", "tensorboard"}, "report_to names no tracker"),
     # ours, where something else is known only while it runs
     Unread(
-        "rollout rollout_rows",
+        "rollout rollout_rows rollout_draft",
         lambda c: _deepspeed(c) or _fsdp(c),
         "the parameters are sharded (FSDP or DeepSpeed), so TRL draws the completions, all rows at once",
     ),
@@ -281,9 +281,15 @@ PROBLEMS: tuple[Unread, ...] = (
         "leave it unset, or train in one process",
     ),
     Unread(
+        "rollout_rows rollout_draft",
+        lambda c: rollout_of(c) == "stock",
+        "the completions are not drawn by rollout: auto",
+        "set rollout: auto, or leave it unset",
+    ),
+    Unread(
         "report_steps",
         lambda c: bool(c.report_steps) and c.record is None and not sets_parts(c),
-        "a report needs the record, which is kept where advantage, objective or verifiers are set",
+        "a report needs the record, which is kept where a part of ours is set",
         "set record: true, or remove report_steps",
     ),
 )
@@ -325,7 +331,7 @@ def rollout_func_problems(config: Any) -> list[str]:
     return [
         f"{name} ({_shown(config, name)}) would be read by nobody: rollout_func draws the completions. Remove one of "
         "the two."
-        for name in _set(config, ("rollout", "rollout_rows"))
+        for name in _set(config, ("rollout", "rollout_rows", "rollout_draft"))
     ]
 
 

@@ -56,6 +56,7 @@ def section(trainer: Run) -> str:
     rows: list[tuple[str, str]] = [
         ("Advantage estimator", _advantage(trainer)),
         ("Objective", _objective(args)),
+        ("Rollouts", f"`{trainer.recipe.rollout}`"),
         ("Update engine", f"`{args.engine}`" if hasattr(args, "engine") else "stock"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
         *((name, _value(value)) for name, value in trainer.card_facts.items()),

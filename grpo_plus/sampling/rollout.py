@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,11 +36,12 @@ class Rollout:
     """Makes a model's ``generate`` leaner for the length of a block.
 
     At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
-    run out. ``report`` is told what each generation cost. ``stock`` says why the model's own ``generate`` drew last;
-    None where it did not.
+    run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
+    warning. ``stock`` says why the model's own ``generate`` drew last; None where it did not.
     """
 
-    def __init__(self, most_rows: int | None, report: Callable[[Decoded], None]) -> None:
+    def __init__(self, most_rows: int | None, report: Callable[[Decoded], None], *, asked: bool = True) -> None:
+        self._level = logging.WARNING if asked else logging.INFO
         self.most_rows = most_rows
         self._report = report
         self._said: set[str] = set()
@@ -103,7 +105,7 @@ class Rollout:
         self.stock = reason
         if reason not in self._said:
             self._said.add(reason)
-            logger.warning("Rollouts run through the model's own generate: %s.", reason)
+            logger.log(self._level, "Rollouts run through the model's own generate: %s.", reason)
 
 
 def refusal(model: Any) -> str | None:

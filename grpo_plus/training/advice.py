@@ -15,6 +15,7 @@ from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.estimate import estimate
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
+from grpo_plus.recipe.recipe import recipe_of
 
 
 def advice_for(host: Host) -> str:
@@ -25,7 +26,11 @@ def advice_for(host: Host) -> str:
         return f"{LOWER}. {resident(plain, optimizer_of(host.args))}"
     stored = getattr(plain.config, "quantization_config", None)
     settings = settings_of(
-        host.args, next(iter(adapters.values())), bits=bits_of(plain), double=quantises_twice(stored)
+        host.args,
+        next(iter(adapters.values())),
+        bits=bits_of(plain),
+        double=quantises_twice(stored),
+        lean=recipe_of(host.args).rollout == "auto",
     )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(host.accelerator.device)

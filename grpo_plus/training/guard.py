@@ -17,6 +17,7 @@ from grpo_plus.qlora.dropout import without_dropout
 from grpo_plus.qlora.model import bits_of
 from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.sampling.vllm_adapter import AdapterServer, check_server, warn_of_raw
 from grpo_plus.sampling.vllm_http import Client, ServerError
@@ -155,7 +156,7 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    settings = settings_of(args, peft_config, bits=bits, double=double)
+    settings = settings_of(args, peft_config, bits=bits, double=double, lean=recipe_of(args).rollout == "auto")
     try:
         text = shortage(config, name, settings, capacity, args.num_generations, slack=slack_of(args.device))
     except DoesNotFitError as error:

@@ -1,5 +1,6 @@
 """Leaner rollouts in a trainer whose recipe asks for them."""
 
+import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -38,16 +39,17 @@ class Rollouts(Hook):
         return rollout_func_problems(setup.args) if setup.further.get("rollout_func") is not None else []
 
     def after_loading(self, host: Host) -> None:
-        """Leave sharded parameters to TRL."""
+        """Leave sharded parameters to TRL, and a ``rollout_func`` to itself."""
         super().after_loading(host)
-        if self._recipe.rollout != "auto":
+        if self._recipe.rollout != "auto" or host.rollout_func is not None:
             return
         if not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
-            self._rollout = Rollout(self._recipe.rollout_rows, self._report)
+            self._rollout = Rollout(self._recipe.rollout_rows, self._report, asked=host.args.rollout is not None)
         elif host.accelerator.is_main_process:
-            logger.warning(
+            logger.log(
+                logging.INFO if host.args.rollout is None else logging.WARNING,  # nobody asked for a default
                 "rollout is 'auto', but the parameters are sharded (FSDP or DeepSpeed): TRL draws the completions, all "
-                "rows at once."
+                "rows at once.",
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -251,6 +251,10 @@ def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     ("values", "drawn"),
     [
         ({}, "TRL's own loop"),
+        ({"verifiers": ["math"]}, "rollout auto, as many rows at once as memory allows, with drafts (the default"),
+        ({"verifiers": ["math"], "rollout": "stock"}, "TRL's own loop"),
+        ({"verifiers": ["math"], "rollout_draft": "none"}, "rollout auto, as many rows at once as memory allows, no "),
+        ({"verifiers": ["math"], "use_vllm": True}, "vLLM (colocate)"),
         ({"rollout": "auto"}, "rollout auto, as many rows"),
         ({"rollout": "auto", "rollout_rows": 4}, "rollout auto, 4 rows"),
         ({"use_transformers_continuous_batching": True}, "transformers' continuous batching"),

@@ -296,13 +296,17 @@ class TestFallback:
         monkeypatch.setattr(PeftModelForCausalLM, "generate", lambda *_, **__: None)
         assert refusal(adapted) == "PeftModelForCausalLM has a generate of its own"
 
-    def test_sharded_parameters_are_said_to_be_drawn_from_elsewhere(self, caplog):
+    @pytest.mark.parametrize(("asked", "level"), [("auto", logging.WARNING), (None, logging.INFO)])
+    def test_sharded_parameters_are_said_to_be_drawn_from_elsewhere(self, caplog, asked, level):
+        caplog.set_level(logging.INFO)
         there = SimpleNamespace(is_main_process=True)
-        facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True}
+        facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None}
         drawn = Rollouts(Recipe(rollout="auto"), retry=None)
-        drawn.after_loading(SimpleNamespace(accelerator=there, **facts))
+        drawn.after_loading(SimpleNamespace(accelerator=there, args=SimpleNamespace(rollout=asked), **facts))
         assert drawn.most_rows is None
-        assert "rollout is 'auto', but the parameters are sharded" in caplog.text
+        (record,) = caplog.records
+        assert record.levelno == level
+        assert "rollout is 'auto', but the parameters are sharded" in record.getMessage()
 
     @pytest.mark.parametrize("architecture", ["gemma2", "mistral"])
     def test_windows(self, architecture):

@@ -65,7 +65,7 @@ def test_no_question_of_the_test_split_is_part_of_the_warm_start(tmp_path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["quickstart", "varied"])
+@pytest.mark.parametrize("task", ["quickstart", "mix"])
 def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_path, monkeypatch, task):
     from benchmarks import time_to_accuracy
 
@@ -78,7 +78,7 @@ def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_pat
     monkeypatch.setattr(quickstart, "_loss", note)
     monkeypatch.setattr("sys.argv", ["time_to_accuracy"])
     options = time_to_accuracy._options()
-    time_to_accuracy._warm(tmp_path, task, 0, options)
+    time_to_accuracy._warm(tmp_path, 0, options)
     train, test = time_to_accuracy._rows(task, 0, options)
     measured = {row["prompt"][0]["content"] for row in test}
     assert len(measured) == options.held_out

@@ -128,7 +128,7 @@ CASES = [
 
 # What somebody reads whatever else is set, or what has a refusal of its own where nobody would.
 READ = {
-    "selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rollout_draft",
+    "selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs",
     "output_dir", "per_device_train_batch_size", "max_steps", "learning_rate", "lr_scheduler_type",
     "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay", "gradient_accumulation_steps", "max_grad_norm",
     "bf16", "fp16", "tf32", "activation_checkpointing", "gradient_checkpointing", "torch_compile",
@@ -181,7 +181,7 @@ def test_the_table_and_these_cases_know_every_field():
     known = {spec.name for spec in dataclasses.fields(GRPOPlusConfig)}
     assert known - table - READ == set()  # a new field: who reads it, and when does nobody?
     assert not table & READ
-    ours = {"rollout", "rollout_rows", "engine", "engine_tokens_per_pass", "report_steps"}
+    ours = {"rollout", "rollout_rows", "rollout_draft", "engine", "engine_tokens_per_pass", "report_steps"}
     assert {case[0] for case in CASES} == {name for row in NOTES for name in row.fields} - ours
     model = {name for row in MODEL_NOTES for name in row.fields}
     free = {"model_name_or_path", "model_revision", "dtype", "attn_implementation"}
@@ -204,7 +204,7 @@ def test_a_config_of_trls_fields_alone_is_refused_only_where_trl_refuses_it(tmp_
 
 def test_a_plain_config_has_no_remarks(tmp_path):
     assert config_notes(made(tmp_path)) == []
-    parts = {"advantage": "sign", "objective": "dapo", "verifiers": ["math"], "rollout": "auto", "engine": "packed"}
+    parts = {"advantage": "sign", "objective": "dapo", "verifiers": ["math"], "engine": "packed"}
     assert config_notes(made(tmp_path, **parts, report_steps=5, rollout_rows=4, engine_tokens_per_pass=64)) == []
 
 
@@ -223,6 +223,8 @@ OURS = [
     ({"report_steps": 5, "record": False, "verifiers": ["math"]}, "report_steps (5)", "record is false"),
     ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
     ({"rollout_rows": 5}, "rollout_rows (5)", "rollout: auto"),
+    ({"rollout_draft": "none"}, "rollout_draft ('none')", "rollout: auto"),
+    ({"rollout_rows": 5, "verifiers": ["math"], "use_vllm": True}, "rollout_rows (5)", "rollout: auto"),
     ({"engine": "stock", "engine_tokens_per_pass": 5}, "engine_tokens_per_pass (5)", "engine is 'stock'"),
     ({"advantage_kwargs": {"eps": 1}}, "advantage_kwargs", "advantage is unset"),
     ({"objective_kwargs": {"beta": 1}}, "objective_kwargs", "objective is unset"),
@@ -261,7 +263,11 @@ def test_report_steps_with_a_record_is_read(tmp_path):
     made(tmp_path, report_steps=0)
 
 
-@pytest.mark.parametrize("settings", [{"rollout": "auto"}, {"rollout": "auto", "rollout_rows": 4}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"rollout": "auto"}, {"rollout": "auto", "rollout_rows": 4}, {"advantage": "sign", "rollout_draft": "none"}],
+    ids=str,
+)
 def test_a_rollout_function_beside_a_setting_of_rollouts_is_refused(build, settings):
     def rollout(prompts, trainer):
         raise AssertionError("never asked")
