@@ -161,6 +161,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=tuple(TARGETS), default=list(TARGETS))
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--steps", type=int, default=100, help="most optimizer steps")
     parser.add_argument("--every", type=int, default=4, help="steps between measurements")
     parser.add_argument("--held-out", type=int, default=192, help="rows that are measured on, two samples each")
@@ -239,7 +240,7 @@ def _run(arm: str, case: Case, options: argparse.Namespace) -> Course:
     watch = Watch(measure, options.every, TARGETS[task][-1], count)
     with tempfile.TemporaryDirectory() as out:
         settings: dict[str, Any] = {
-            "output_dir": out, "seed": seed, "max_steps": options.steps, "learning_rate": 2e-4,
+            "output_dir": out, "seed": seed, "max_steps": options.steps, "learning_rate": options.learning_rate,
             "lr_scheduler_type": "constant", "num_generations": 8, "loss_type": "dapo", "beta": 0.0, "temperature": 1.0,
             "per_device_train_batch_size": options.completions // 2, "gradient_accumulation_steps": 2,
             "max_completion_length": MOST, "gradient_checkpointing": False, "bf16": False, "use_cpu": True,
