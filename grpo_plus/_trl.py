@@ -516,6 +516,12 @@ def pad_id(host: Host) -> int:
     return found
 
 
+def repeats_of(sampler: Any) -> tuple[int, int, int, int]:
+    """Of the host's sampler: prompts of a batch, copies of each, repeats of the batch, batches of a pass."""
+    prompts, copies, repeats = sampler.batch_size, sampler.mini_repeat_count, sampler.repeat_count
+    return prompts, copies, repeats, len(sampler) // (prompts * copies * repeats)
+
+
 def gather_objects(rows: list[Any]) -> list[Any]:
     """The rows of all ranks, in their order."""
     from accelerate.utils import gather_object

@@ -22,12 +22,13 @@ from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
+from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
 from grpo_verifiers.redaction import HIDDEN, redact  # noqa: E402 - same
 from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
-ADVANTAGE_FLAGS, OBJECTIVE_FLAGS = estimator_flags(), piece_flags()
+ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
 MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs")
 _RECIPE = "_recipe"
@@ -129,7 +130,10 @@ class GRPOPlusConfig(GRPOConfig):
     )
     selection_kwargs: dict[str, Any] | str | None = field(
         default=None,
-        metadata={"help": "Keywords of the selection, as a mapping or its JSON text."},
+        metadata={
+            "help": "Keywords of the selection, as a mapping or its JSON text.",
+            **dotted_flags("selection_kwargs", SELECTION_FLAGS),
+        },
     )
     dead_groups: Literal["keep", "resample", "roulette", "replay"] = field(
         default="keep",

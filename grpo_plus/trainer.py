@@ -39,6 +39,7 @@ from grpo_plus.training.resuming.place import Place
 from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
+from grpo_plus.training.selecting import Selecting
 from grpo_plus.training.shares import StockShares
 from grpo_plus.training.trackers import Trackers
 from grpo_plus.training.verification import Verification
@@ -104,14 +105,19 @@ class GRPOPlusTrainer(GRPOTrainer):
         self._engine = UpdateEngine(recipe)
         self.generation_batch = GenerationBatch()
         self.place = Place(self.generation_batch, self.settings)
+        chosen = recipe.selection
+        self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.place)
+        if self.selecting is not None and self.selecting.selection.draws:
+            self.drawing.fresh = self.selecting.fresh
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry)
         self.guard = Guard()
-        scoring = [self.inner, self.drawing, self._advantages, self.recorder, self.clock, self.retry, self.verification]
+        drawing = [self.inner, self.selecting, self.drawing]
+        scoring = [self._advantages, self.recorder, self.clock, self.retry, self.verification]
         updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard]
         updating.append(self.update or StockShares())
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
-        self.hooks += [hook for hook in (self.settings, *scoring, *updating, *going_on) if hook is not None]
+        self.hooks += [hook for hook in (self.settings, *drawing, *scoring, *updating, *going_on) if hook is not None]
 
     @property
     def estimator(self) -> Chosen | None:
@@ -165,8 +171,8 @@ class GRPOPlusTrainer(GRPOTrainer):
             return super()._finalize_training(trial, num_train_samples, start_time)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
-        self.place.sampler = super()._get_train_sampler(dataset)
-        return self.place.sampler
+        self.place.sampler = own = super()._get_train_sampler(dataset)
+        return own if self.selecting is None else self.selecting.sampler(own)
 
     def _init_training_state(
         self,

@@ -21,13 +21,14 @@ def run(arguments: Sequence[str]) -> int:
 
     from grpo_plus.advantages import advantages
     from grpo_plus.objectives import objectives, piece_registries
+    from grpo_plus.selection import selections
     from grpo_verifiers.verifying import REGISTRY, load_plugins
 
     try:
         load_plugins(options.plugins)
         console = Console()
         width = max(console.width, 100) if not console.is_terminal else None
-        registries: list[Registry[Any]] = [advantages, objectives, *piece_registries.values(), REGISTRY]
+        registries: list[Registry[Any]] = [advantages, objectives, *piece_registries.values(), selections, REGISTRY]
         for registry in registries:
             table = Table("name", "way", "where from", title=f"{registry.kind}s", title_justify="left")
             for entry in registry.entries():

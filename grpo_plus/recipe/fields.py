@@ -6,6 +6,7 @@ from typing import Any
 from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_pieces
+from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
 from grpo_verifiers.verifying import load_plugins
@@ -25,6 +26,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
             setattr(config, name, {})
     config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
     config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)
+    config.selection_kwargs = absolute_file(config.selection_kwargs, base)
     config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
     for name in ("verifiers", "eval_verifiers"):
         items = _listed(name, getattr(config, name), problems)

@@ -18,7 +18,9 @@ from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_pro
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
+from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
+from grpo_plus.selection import selections
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.verifying import REGISTRY
 
@@ -39,6 +41,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     """
     chosen, wrong_advantage = choose_advantage(config)
     parts = parts_of(chosen)
+    selected, wrong_selection = choose_selection(config)
     objective, wrong_objective = choose_objective(config, unit_of(parts))
     in_reward = objective is not None and objective.kl_in_reward
     if config.advantage is None and (in_reward or config.dead_groups != "keep"):  # TRL's own sees no other rows
@@ -55,6 +58,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         origins["advantage"] = advantages.way(config.advantage)
     if objective is not None:
         origins["objective"] = objectives.way(config.objective)
+    if selected is not None:
+        origins["selection"] = selections.way(config.selection)
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,
@@ -65,6 +70,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         reward_weights=None if config.reward_weights is None else tuple(config.reward_weights),
         engine=config.engine,
         engine_tokens_per_pass=config.engine_tokens_per_pass,
+        selection=selected,
         dead_groups=config.dead_groups,
         dead_groups_kwargs=dead_groups_kwargs,
         rollout=rollout_of(config),
@@ -81,6 +87,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_objective,
         *objective_problems(config, recipe),
         *replaced_by_objective(config),
+        *wrong_selection,
+        *selection_problems(config, selected),
         *refresh_problems(config),
         *(problem for giver in shares_of(config) for problem in share_problems(config, giver)),
         *form,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.objectives import Objective
+    from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
     from grpo_verifiers.base.traits import OnError
 
@@ -15,6 +16,13 @@ class Chosen(NamedTuple):
     """An estimator and its keywords."""
 
     estimator: "Estimator"
+    keywords: dict[str, Any]
+
+
+class Selected(NamedTuple):
+    """A selection and its keywords."""
+
+    selection: "Selection"
     keywords: dict[str, Any]
 
 
@@ -89,13 +97,14 @@ class Recipe:
         reward_weights: of all rewards, in TRL's order; None leaves the weights of the entries.
         engine: how the update runs.
         engine_tokens_per_pass: most tokens of one forward and backward pass.
+        selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
         dead_groups: what becomes of groups without contrast.
         dead_groups_kwargs: its keywords, those that are unset at their defaults.
         rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
         rollout_draft: whether tokens are guessed from other completions.
-        origins: part ("advantage", "objective", label of a verifier) to ``built-in``, ``registered``, ``entry point``
-            or ``reference``.
+        origins: part ("advantage", "objective", "selection", label of a verifier) to ``built-in``, ``registered``,
+            ``entry point`` or ``reference``.
     """
 
     advantage: Chosen | None = None
@@ -107,6 +116,7 @@ class Recipe:
     reward_weights: tuple[float, ...] | None = None
     engine: str = "stock"
     engine_tokens_per_pass: int | None = None
+    selection: Selected | None = None
     dead_groups: str = "keep"
     dead_groups_kwargs: Mapping[str, Any] = field(default_factory=dict)
     rollout: str = "stock"

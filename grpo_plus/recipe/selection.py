@@ -1,0 +1,52 @@
+"""The selection of a config, and every problem of the choice."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.recipe.options import changed_fields, unread_keywords
+from grpo_plus.recipe.recipe import Selected
+from grpo_plus.selection import check_selection_kwargs, get_selection
+from grpo_verifiers.errors import PluginError, Problem, VerifierError
+
+
+def choose_selection(config: Any) -> tuple[Selected | None, list[Problem]]:
+    """The selection of a config, None without one; problems of its name and keywords."""
+    if config.selection is None:
+        return None, list(unread_keywords("selection", config.selection_kwargs))
+    keywords = dict(config.selection_kwargs or {})
+    try:
+        problems: list[Problem] = [*check_selection_kwargs(config.selection, keywords)]
+        return Selected(get_selection(config.selection), keywords), problems
+    except PluginError as error:
+        return None, [error]
+    except VerifierError:  # told above
+        return None, problems
+
+
+def selection_problems(config: Any, selected: Selected | None) -> list[str]:
+    """Fields that a selection which draws cannot go with."""
+    if selected is None or not selected.selection.draws:
+        return []
+    problems = []
+    if changed_fields(config, ("shuffle_dataset",)):
+        problems.append(
+            f"shuffle_dataset is {config.shuffle_dataset!r}, but selection ({config.selection!r}) draws the prompts, "
+            "and no order of the data is left: remove one of the two."
+        )
+    accelerator = config.accelerator_config
+    given = accelerator if isinstance(accelerator, Mapping) else vars(accelerator) if accelerator else {}
+    if given.get("dispatch_batches"):
+        problems.append(
+            f"accelerator_config has dispatch_batches: true, but selection ({config.selection!r}) draws the prompts on "
+            "every process: remove it."
+        )
+    return problems
+
+
+def absolute_file(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """A selection's keywords with the path of the keyword ``file`` made absolute."""
+    file = keywords.get("file")
+    return (
+        {**keywords, "file": str((base / Path(file).expanduser()).resolve())} if isinstance(file, str) else {**keywords}
+    )

@@ -1,0 +1,149 @@
+"""Every problem of a selection's keywords, and weights that were looked at before anything is drawn by them."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from grpo_plus.selection.history import PromptHistory
+from grpo_plus.selection.part import (
+    NotASelectionError,
+    Selection,
+    SelectionFailedError,
+    SelectionKeywordError,
+    SelectionOutputError,
+    common,
+    history_parameter,
+)
+from grpo_plus.selection.registry import get_selection, selection_of, selections
+from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
+from grpo_verifiers.errors.messages import short, show
+from grpo_verifiers.options import hints_of, keywords_of, option_problems
+
+
+def check_selection_kwargs(name: str, kwargs: Mapping[str, Any] | None, base: Path | None = None) -> list[str]:
+    """Every problem of choosing a selection by name or reference; relative paths start from ``base``.
+
+    >>> check_selection_kwargs("contrast", {"power": 2})
+    []
+    >>> print(check_selection_kwargs("contrast", {"explor": 0.2})[0].split("?")[0])
+    selection 'contrast': unknown keyword 'explor'. Did you mean 'explore'
+
+    Raises:
+        PluginError: the selection exists but cannot be imported; its own traceback is the cause.
+    """
+    try:
+        selection = get_selection(name, base)
+    except (UnknownNameError, DuplicateNameError, NotASelectionError) as error:
+        return [str(error)]
+    return keyword_problems(selection, {} if kwargs is None else kwargs)
+
+
+def keyword_problems(selection: Selection, given: Any) -> list[str]:
+    """Every problem of drawing by the selection with these keywords."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        return [f"{selection.title}: keywords are {given!r}, expected a mapping from keyword to value."]
+    problems = option_problems(selection.title, _with_all_keywords(selection), given)
+    if problems or not selection.draws:
+        return problems
+    settings = common_of(selection, given)
+    if settings["weighted"] and settings["explore"] == 0:
+        problems.append(
+            f"{selection.title}: explore is 0 and weighted is true, but a prompt of weight 0 would never be drawn, and "
+            "no weight makes up for that: set explore to more than 0, or weighted to false."
+        )
+    return problems
+
+
+def common_of(selection: Selection, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that every selection takes, those that are unset at their defaults."""
+    defaults = {name: p.default for name, p in keywords_of(common).items()} | {"weighted": selection.weighted}
+    return {name: given.get(name, default) for name, default in defaults.items()}
+
+
+def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
+    """The keywords a selection takes, the common ones included.
+
+    >>> sorted(parameters_of(get_selection("contrast")))
+    ['decay', 'explore', 'power', 'weighted']
+    """
+    return keywords_of(_with_all_keywords(selection))
+
+
+def flags() -> tuple[str, ...]:
+    """The keywords of the built-in selections, for command lines."""
+    names = [entry.name for entry in selections.entries() if entry.way == "built-in"]
+    return tuple(sorted({keyword for name in names for keyword in parameters_of(get_selection(name))}))
+
+
+def selection_weights(
+    selection: "str | Selection | Callable[..., Any]", history: PromptHistory, /, **keywords: Any
+) -> Tensor:
+    """(P,) float64: the weight of each prompt, by a selection's name, itself or its function.
+
+    >>> selection_weights("uniform", PromptHistory.of([[1, 0], []])).tolist()
+    [1.0, 1.0]
+
+    Raises:
+        SelectionKeywordError: a keyword is unknown, of the wrong type or out of range.
+        SelectionOutputError: the weights cannot be drawn by; names the first prompt that they are wrong for.
+        SelectionFailedError: the selection raised an exception, which is the cause.
+    """
+    part = selection_of(selection)
+    if problems := keyword_problems(part, keywords):
+        raise SelectionKeywordError("\n".join(problems))
+    own = {name: value for name, value in keywords.items() if name not in keywords_of(common)}
+    try:
+        found = part.fn(history, **own)
+    except SelectionOutputError:
+        raise
+    except Exception as error:
+        raise SelectionFailedError(
+            f"the {part.title} raised {type(error).__name__}: {error}. Its traceback is above."
+        ) from error
+    return _checked(part, history, found)
+
+
+def _checked(part: Selection, history: PromptHistory, found: Any) -> Tensor:
+    allowed = f"the {part.title} must return a tensor of {len(history)} weights, finite and at least 0, one a prompt"
+    if not isinstance(found, Tensor):
+        raise SelectionOutputError(f"{allowed}; it returned {short(found)}.")
+    if found.shape != (len(history),):
+        raise SelectionOutputError(f"{allowed}; it returned the shape {tuple(found.shape)}.")
+    if found.is_complex():
+        raise SelectionOutputError(f"{allowed}; it returned {found.dtype}.")
+    weights_P = found.detach().cpu().double()
+    wrong = ~(weights_P.isfinite() & (weights_P >= 0))
+    if bool(wrong.any()):
+        prompt = int(wrong.nonzero()[0])
+        raise SelectionOutputError(f"{allowed}; it returned {weights_P[prompt]:g} for {named(history, prompt)}.")
+    if not bool((weights_P * history.rows > 0).any()):
+        raise SelectionOutputError(f"{allowed}, and more than 0 for one of them; all are 0.")
+    return weights_P
+
+
+def named(history: PromptHistory, prompt: int) -> str:
+    """A prompt for a message: its number, and its text where the history has it."""
+    texts = history.columns.get("prompt")
+    return f"prompt {prompt}" + ("" if texts is None else f" ({show(texts[prompt])})")
+
+
+def _with_all_keywords(selection: Selection) -> Callable[..., Any]:
+    """A callable with the signature that a config sees: no history, and what all selections take."""
+    fn = selection.fn
+    history = history_parameter(fn)
+    own = [p for name, p in inspect.signature(fn).parameters.items() if name != history]
+    hints = {name: hint for name, hint in hints_of(fn).items() if name not in (history, "return")}
+    kept = [p for p in keywords_of(common).values() if selection.draws or p.name == "decay"]
+    more = [p.replace(default=selection.weighted) if p.name == "weighted" else p for p in kept]
+    own = [p.replace(kind=p.KEYWORD_ONLY) if p.kind is p.POSITIONAL_OR_KEYWORD else p for p in own]
+
+    def target(**keywords: Any) -> None:
+        """Stands for the selection where only its signature matters."""
+
+    signature = inspect.Signature(sorted([*own, *more], key=lambda p: p.kind))
+    target.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature reads first
+    target.__annotations__ = hints | {p.name: hints_of(common)[p.name] for p in more}
+    return target

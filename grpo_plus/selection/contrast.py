@@ -1,0 +1,81 @@
+"""Prompts whose groups are likely to have contrast: the others teach a group-relative estimator nothing.
+
+A prompt's pass rate x has the posterior Beta(a, b): its decayed passes and fails on a prior that is fitted to all
+prompts seen, by moments (Kleinman, 1973). A group of G has contrast with P = 1 − E[x^G + (1 − x)^G], in closed form.
+Rewards with more than two values have no pass rate: P is then the decayed rate of groups with contrast, drawn towards
+the rate of all by one group. Degenerate: fewer than two prompts seen, and the prior is Beta(1, 1). Decayed counts pass
+for counts in the fit.
+"""
+
+from typing import Annotated
+
+from torch import Tensor
+
+from grpo_plus.selection.history import PromptHistory
+from grpo_plus.selection.part import Selection
+from grpo_verifiers.options import Range
+
+LEAST_MEAN = 0.02
+LEAST, MOST = 0.5, 32.0
+"""Floor of the prior's mean and of one minus it; bounds of its weight in completions."""
+
+
+def contrast(history: PromptHistory, *, power: Annotated[float, Range(0, finite=True)] = 1.0) -> Tensor:
+    """π ∝ P(contrast)^power, where P(contrast) = 1 − E[x^G + (1 − x)^G] and x is the pass rate of the prompt."""
+    return contrast_chance(history).pow(power)
+
+
+def contrast_chance(history: PromptHistory) -> Tensor:
+    """(P,) the probability that the next group of a prompt has contrast.
+
+    >>> contrast_chance(PromptHistory.of([[], []], num_generations=2)).tolist()
+    [0.3333333333333333, 0.3333333333333333]
+    """
+    if history.graded:
+        groups, live = history.groups, history.live
+        typical = (float(live.sum()) + 1) / (float(groups.sum()) + 2)
+        return (live + typical) / (groups + 1)
+    passes = history.passes()
+    first, second = fitted_prior(passes, history.counts)
+    return chance_of_both(first + passes, second + history.counts - passes, history.num_generations)
+
+
+def chance_of_both(a_P: Tensor, b_P: Tensor, size: int) -> Tensor:
+    """1 − E[x^n + (1 − x)^n] for x ~ Beta(a, b): both outcomes are among n.
+
+    >>> import torch
+    >>> chance_of_both(torch.tensor([1.0]), torch.tensor([1.0]), 2)
+    tensor([0.3333])
+    """
+
+    def log_power(a: Tensor, b: Tensor) -> Tensor:
+        """Log E[x^n], a ratio of Beta functions."""
+        return (a + size).lgamma() - a.lgamma() + (a + b).lgamma() - (a + b + size).lgamma()
+
+    return (1 - log_power(a_P, b_P).exp() - log_power(b_P, a_P).exp()).clamp(0, 1)
+
+
+def fitted_prior(passes_P: Tensor, counts_P: Tensor) -> tuple[float, float]:
+    """The Beta prior of the pass rates of prompts with so many passes among so many completions.
+
+    >>> import torch
+    >>> fitted_prior(torch.zeros(3), torch.zeros(3))
+    (1.0, 1.0)
+    """
+    seen = counts_P > 0
+    if int(seen.sum()) < 2:
+        return 1.0, 1.0
+    counts, passes = counts_P[seen].double(), passes_P[seen].double()
+    total = counts.sum()
+    mean = min(max(float((passes.sum() + 1) / (total + 2)), LEAST_MEAN), 1 - LEAST_MEAN)
+    spread = float((counts * (passes / counts - mean).square()).sum())
+    sampling = float((1 - counts / total).sum())
+    between = float((counts * (1 - counts / total)).sum())
+    noise = mean * (1 - mean)
+    scale = noise * (between - sampling)
+    correlation = (spread - noise * sampling) / scale if scale > 0 else 0.0
+    weight = MOST if correlation <= 0 else min(max(1 / correlation - 1, LEAST), MOST)
+    return mean * weight, (1 - mean) * weight
+
+
+SELECTION = Selection("contrast", contrast)

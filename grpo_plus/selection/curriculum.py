@@ -1,0 +1,117 @@
+"""Easy prompts first, harder ones as the run goes on.
+
+The difficulty is a column of the dataset, or one minus the share of right samples in a file of ``grpo-plus eval``. At
+first the easiest ``start`` of the prompts are open; their share grows evenly until all are open after ``full`` of the
+steps. Prompts of equal difficulty open together. Biased: prompts that are not open are drawn by ``explore`` only.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.selection.history import PromptHistory, digest_of
+from grpo_plus.selection.part import Selection, SelectionOutputError
+from grpo_verifiers.errors.messages import show, unknown
+from grpo_verifiers.files import read_text
+from grpo_verifiers.options import Range
+
+_PASSES = 1.0
+"""The score from which a sample of an evaluation counts as right."""
+
+
+def curriculum(
+    history: PromptHistory,
+    *,
+    column: str | None = None,
+    file: str | None = None,
+    verifier: str | None = None,
+    start: Annotated[float, Range(0, 1, open_low=True)] = 0.2,
+    full: Annotated[float, Range(0, 1, open_low=True)] = 0.5,
+) -> Tensor:
+    """1 for the easiest share s of the prompts, 0 for the others; s grows from start to 1 over full of the steps.
+
+    Args:
+        history: of the prompts; its ``progress`` and ``columns`` are read.
+        column: the column of the dataset that holds the difficulty, a number: higher is harder.
+        file: the samples of an evaluation of these prompts, ``samples.jsonl``; instead of ``column``.
+        verifier: whose verdicts in the file count, where there are several.
+        start: share of the prompts that is open at first.
+        full: share of the steps after which all are.
+    """
+    if (column is None) == (file is None):
+        both = "column and file are both set" if column is not None else "column and file are both unset"
+        raise SelectionOutputError(f"selection 'curriculum': {both}, expected one of them, which says the difficulty.")
+    difficulty_P = _of_column(history, column) if column is not None else _of_file(history, str(file), verifier)
+    share = min(1.0, start + (1 - start) * history.progress / full)
+    order = difficulty_P.sort().values
+    hardest = order[max(0, math.ceil(share * len(order)) - 1)]
+    return (difficulty_P <= hardest).double()
+
+
+def _of_column(history: PromptHistory, column: str) -> Tensor:
+    if column not in history.columns:
+        raise SelectionOutputError(f"selection 'curriculum': {unknown('column', column, history.columns)}")
+    return _numbers(history, history.columns[column], f"the column {column!r}")
+
+
+def _of_file(history: PromptHistory, file: str, verifier: str | None) -> Tensor:
+    path = Path(file)
+    try:
+        stamp = path.stat().st_mtime_ns
+    except OSError as error:
+        raise SelectionOutputError(f"selection 'curriculum': file {file} cannot be read: {error}.") from error
+    rates = _pass_rates(path, stamp, verifier)
+    found = [rates.get(digest_of(prompt)) for prompt in history.columns["prompt"]]
+    missing = [place for place, rate in enumerate(found) if rate is None]
+    if missing:
+        raise SelectionOutputError(
+            f"selection 'curriculum': {file} has no judged sample of {len(missing)} of {len(found)} prompts, the first "
+            f"of them {show(history.columns['prompt'][missing[0]])}: evaluate the whole dataset with grpo-plus eval."
+        )
+    return torch.tensor([1 - rate for rate in found if rate is not None], dtype=torch.float64)
+
+
+@lru_cache(maxsize=4)
+def _pass_rates(path: Path, _stamp: int, verifier: str | None) -> dict[bytes, float]:
+    """The share of right samples by the digest of the prompt."""
+    right: dict[bytes, list[bool]] = {}
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        try:
+            sample = json.loads(line)
+            verdicts = sample["verdicts"]
+            label = verifier if verifier is not None else next(iter(verdicts))
+            if verifier is None and len(verdicts) > 1:
+                text = f"{path} has verdicts of {', '.join(sorted(verdicts))}: name one of them as verifier."
+                raise SelectionOutputError(f"selection 'curriculum': {text}")
+            if label not in verdicts:
+                raise SelectionOutputError(f"selection 'curriculum': {path}: {unknown('verifier', label, verdicts)}")
+            score, digest = verdicts[label]["score"], digest_of(sample["prompt"])
+        except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError) as error:
+            if isinstance(error, SelectionOutputError):
+                raise
+            raise SelectionOutputError(
+                f"selection 'curriculum': {path}, line {number} is no sample of an evaluation "
+                f"({type(error).__name__}: {error}): expected the samples.jsonl of grpo-plus eval --out."
+            ) from error
+        if score is not None:
+            right.setdefault(digest, []).append(score >= _PASSES)
+    return {digest: sum(each) / len(each) for digest, each in right.items()}
+
+
+def _numbers(history: PromptHistory, values: Sequence[Any], where: str) -> Tensor:
+    for place, value in enumerate(values):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            prompt = show(history.columns["prompt"][place]) if "prompt" in history.columns else str(place)
+            raise SelectionOutputError(
+                f"selection 'curriculum': {where} is {show(value)} for the prompt {prompt}, expected a finite number."
+            )
+    return torch.tensor([float(value) for value in values], dtype=torch.float64)
+
+
+SELECTION = Selection("curriculum", curriculum, weighted=False)

@@ -1,0 +1,105 @@
+"""What a selection is, the keywords that all of them take, and the errors of choosing and running one."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.options import Range
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class SelectionKeywordError(KeywordError, ValueError):
+    """Keywords that a selection does not take, of the wrong type or out of range; lists every problem."""
+
+
+class SelectionOutputError(ValueError):
+    """The output of a selection cannot be used as weights."""
+
+
+class SelectionFailedError(RuntimeError):
+    """A selection raised an exception, which is the cause and carries the selection's own traceback."""
+
+
+class NotASelectionError(TypeError):
+    """Something that cannot be used as a selection."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A pure function, and what must be known about it to draw by it.
+
+    Attributes:
+        fn: ``(history, *, keywords) -> Tensor`` of shape (P,): a weight of 0 or more for each prompt.
+        formula: one line for a human.
+        weighted: the default of the keyword ``weighted``.
+        draws: False: the host's own order of the prompts stays, and only the history is kept.
+    """
+
+    name: str
+    fn: "Callable[..., Tensor]"
+    formula: str = ""
+    weighted: bool = True
+    draws: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fn, type) or not callable(self.fn):
+            kind = "a class" if isinstance(self.fn, type) else type(self.fn).__name__
+            raise NotASelectionError(
+                f"the selection {self.name!r} is {kind}, expected a function (history, *, keywords) -> Tensor."
+            )
+        taken = sorted({*COMMON, "history"} & {*list(inspect.signature(self.fn).parameters)[1:]})
+        history_parameter(self.fn)
+        if taken:
+            raise NotASelectionError(
+                f"the selection {self.name!r} has a keyword {taken[0]!r}, which every selection has: name it otherwise."
+            )
+        if not self.formula:
+            text = inspect.getdoc(self.fn) or ""
+            object.__setattr__(self, "formula", text.strip().partition("\n")[0].rstrip("."))
+
+    @property
+    def title(self) -> str:
+        """Its name in messages."""
+        return f"selection {self.name!r}"
+
+
+def common(
+    *,
+    explore: Annotated[float, Range(0, 1)] = 0.1,
+    weighted: bool = True,
+    decay: Annotated[float, Range(0, 1)] = 0.7,
+) -> None:
+    """The signature of the keywords that every selection takes.
+
+    Args:
+        explore: share of the draws that goes to all prompts alike.
+        weighted: each group counts (1/N)/π, so that the objective stays that of all prompts alike.
+        decay: what a visit of a prompt leaves of the evidence of those before.
+    """
+
+
+COMMON = tuple(inspect.signature(common).parameters)
+"""Keywords of every selection."""
+
+
+def history_parameter(fn: Callable[..., object]) -> str:
+    """The name of the parameter that takes the history: the first one."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise NotASelectionError(
+            f"{fn!r} has no signature to check keywords against: wrap it in a function."
+        ) from error
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise NotASelectionError(
+            f"{getattr(fn, '__qualname__', fn)!r} takes no history: the first parameter of a selection is the "
+            "PromptHistory, as in (history, *, keywords) -> Tensor."
+        )
+    return parameters[0].name

@@ -1,0 +1,98 @@
+"""The registry of selections, and the decorator that adds to it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from grpo_plus.selection.part import NotASelectionError, Selection
+from grpo_verifiers.registry import Registry, source_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BUILTINS = (
+    "contrast",
+    "curriculum",
+    "uniform",
+)
+
+
+def _adopt(name: str, value: Any) -> Selection:
+    """The object of a reference or entry point as a selection."""
+    if isinstance(value, Selection):
+        return value
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    for other in vars(module).values() if module else ():
+        if isinstance(other, Selection) and other.fn is value:  # the function beside a Selection made by hand
+            return other
+    return Selection(name, value)
+
+
+selections: Registry[Selection] = Registry(
+    "selection",
+    builtins={name: f"grpo_plus.selection.{name}:SELECTION" for name in _BUILTINS},
+    group="grpo_plus.selection",
+    adopt=_adopt,
+)
+"""Every selection there is."""
+
+
+def register_selection(name: str, *, weighted: bool = True, formula: str = "") -> Callable[[F], F]:
+    """Register a selection; the function itself stays as it is.
+
+    >>> from grpo_plus.selection import PromptHistory, selection_weights
+    >>> @register_selection("doc_unseen")
+    ... def unseen(history: PromptHistory, *, factor: float = 2.0):
+    ...     return 1 + factor * (history.drawn == 0)
+    >>> selection_weights("doc_unseen", PromptHistory.of([[1, 0], []])).tolist()
+    [1.0, 3.0]
+    >>> selections.unregister("doc_unseen")
+
+    Args:
+        name: the name to choose it by.
+        weighted: the default of the keyword ``weighted``: groups are weighted back to all prompts alike. False makes
+            it a curriculum.
+        formula: one line for a human; the docstring's first line unless given.
+
+    Raises:
+        DuplicateNameError: the name is taken; the message shows both sides.
+    """
+    if not isinstance(name, str):
+        raise TypeError(
+            f'register_selection takes the name first: @register_selection("mine"), not {type(name).__name__}.'
+        )
+
+    def decorate(fn: F) -> F:
+        if isinstance(fn, type):
+            raise NotASelectionError(f"register_selection({name!r}) got a class, expected a function.")
+        selections.register(name, Selection(name, fn, formula, weighted), source=source_of(fn))
+        return fn
+
+    return decorate
+
+
+def get_selection(name: str, base: Path | None = None) -> Selection:
+    """The selection of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
+
+    Relative paths start from ``base``, the working directory unless given.
+
+    >>> get_selection("contrast").name
+    'contrast'
+
+    Raises:
+        UnknownNameError: lists what there is and the nearest match.
+        PluginError: it cannot be imported; its own traceback is the cause.
+    """
+    return selections.get(name, base=base)
+
+
+def selection_of(part: "str | Selection | Callable[..., Any]", base: Path | None = None) -> Selection:
+    """The selection that is meant by a name, by a selection itself, or by a function."""
+    if isinstance(part, Selection):
+        return part
+    if isinstance(part, str) or not callable(part):
+        return get_selection(part, base)
+    for entry in selections.entries():
+        if entry.way == "registered" and (known := selections.get(entry.name)).fn is part:
+            return known
+    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)

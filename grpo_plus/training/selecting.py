@@ -1,0 +1,297 @@
+"""A selection in a trainer: prompts drawn by the history of what their completions were rewarded with.
+
+The draws of a generation batch are made when the loader of the data asks for it, which is at least one batch ahead of
+training; the history that they go by is late by as much. All ranks see all rewards and have equal generators, so that
+they draw the same.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from grpo_plus import _trl
+from grpo_plus.recipe.recipe import Recipe, Selected
+from grpo_plus.selection.checking import common_of, selection_weights
+from grpo_plus.selection.contrast import contrast_chance
+from grpo_plus.selection.drawing import distribution, drawn, shares
+from grpo_plus.selection.history import PromptHistory, digest_of
+from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
+from grpo_plus.selection.prompts import PICTURES, Prompts
+from grpo_plus.training.advantages import Advantages
+from grpo_plus.training.drawing import SHARE
+from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.resuming.place import Geometry, Place
+from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors.messages import show
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus.selection")
+
+_EVIDENCE = ("counts", "sums", "groups", "live", "drawn")
+_BINS, _SAMPLE = 10, 200
+
+
+class Selecting(Hook):
+    """Draws the prompts of generation batches by the recipe's selection, and keeps the history of all prompts.
+
+    ``place`` knows which generation batch of which pass is under way, ``advantages`` the rows that it has in the end.
+    """
+
+    name = "selection"
+
+    def __init__(self, recipe: Recipe, selected: Selected, advantages: Advantages, place: Place) -> None:
+        self._recipe = recipe
+        self._advantages = advantages
+        self.selection, self._keywords = selected
+        common = common_of(self.selection, self._keywords)
+        self._explore, self._decay = float(common["explore"]), float(common["decay"])
+        self._weighted = bool(common["weighted"]) and self.selection.draws
+        self._place = place
+        self.prompts_of_data: Prompts | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._history: PromptHistory | None = None
+        self._generator = torch.Generator()
+        self._pass = -1
+        self._rows: list[int] = []  # of the dataset, drawn in this pass
+        self._shares: list[float] = []  # one for each of them
+        self._further: dict[int, float] = {}  # shares of prompts that were drawn for this batch in addition
+        self._scored: list[tuple[list[int], Tensor, Tensor]] = []  # of this batch, one a round
+        self._loaded: dict[str, Any] = {}
+
+    # Before the run.
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Data that cannot be drawn from, and a selection that has no weights for it."""
+        data = setup.train_dataset
+        if data is None:
+            return []  # TRL says so
+        if problem := _data_problem(data):
+            return [f"selection ({self.selection.name!r}) {problem}"]
+        self.prompts_of_data = Prompts(data)
+        prompts = setup.args.generation_batch_size // setup.args.num_generations
+        if len(data) < prompts:
+            text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
+            remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
+            return [f"{text} (generation_batch_size / num_generations): {remedy}."]
+        try:
+            selection_weights(self.selection, self._empty(setup.args.num_generations), **self._keywords)
+        except (SelectionOutputError, SelectionFailedError) as error:
+            return [str(error)]
+        return []
+
+    def _empty(self, num_generations: int) -> PromptHistory:
+        known = self.prompts_of_data
+        assert known is not None
+        return PromptHistory.empty(known.rows, num_generations, known.columns)
+
+    def training(self) -> AbstractContextManager[None]:
+        """A new run starts without history."""
+        self._begin()
+        self._history = self._empty(self.host.num_generations)
+        self._generator.manual_seed(self.host.args.seed)
+        return nullcontext()
+
+    @property
+    def history(self) -> PromptHistory:
+        """What is known of the prompts by now."""
+        assert self._history is not None
+        return self._history
+
+    # Draws.
+
+    def sampler(self, own: Any) -> Any:
+        """The sampler to draw by, where ``own`` is the host's; the host's itself where the selection draws nothing."""
+        return SelectedSampler(self, own) if self.selection.draws else own
+
+    def batch_of_pass(self, number: int, count: int) -> list[int]:
+        """The rows of the dataset for the ``count`` prompts of generation batch ``number`` of this pass."""
+        begun = self._place.here.passes
+        if begun != self._pass:
+            self._pass, self._rows, self._shares = begun, [], []
+        missing = (number + 1) * count - len(self._rows)
+        if missing > 0:
+            chances = self._chances()
+            rows = self._draw(chances, missing, again=self._weighted)
+            self._rows += rows
+            self._shares += self._shares_of(rows, chances)
+        return self._rows[number * count : (number + 1) * count]
+
+    def _chances(self) -> Tensor:
+        """(P,) π, by the history as it is."""
+        state = self.host.state
+        done = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
+        history = replace(self.history, progress=done)
+        weights = selection_weights(self.selection, history, **self._keywords)
+        return distribution(weights, history.rows, self._explore)
+
+    def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:
+        known = self.prompts_of_data
+        assert known is not None
+        prompts = drawn(chances, count, self._generator, again=again)
+        return [known.row(prompt, self._generator) for prompt in prompts]
+
+    def _shares_of(self, rows: Sequence[int], chances: Tensor) -> list[float]:
+        known = self.prompts_of_data
+        assert known is not None
+        if not self._weighted:
+            return [1.0] * len(rows)
+        return shares(chances, known.rows)[[known.of_row(row) for row in rows]].tolist()
+
+    # A generation batch.
+
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Weight each group by the chance that its prompt had: those that are trained with, whoever drew them."""
+        output = draw(rows)
+        if self.host.model.training and self._weighted:
+            assert self._advantages.drawn is not None
+            final = self._advantages.drawn.completions.rows
+            known = self._further | self._shares_of_batch()
+            share = torch.tensor([known[self._number(row["prompt"])] for row in final])
+            output[SHARE] = share.to(output["completion_ids"].device) * output.get(SHARE, 1.0)
+        return output
+
+    def fresh(self, count: int, taken: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """So many rows of the dataset for the batch under way, of other prompts than those taken, as far as there are.
+
+        Equal on all ranks.
+        """
+        chances = self._chances()
+        left = chances.clone()
+        left[[self._number(row["prompt"]) for row in taken]] = 0
+        enough = int((left > 0).sum()) >= count
+        rows = self._draw(left if enough else chances, count, again=False)
+        found = [self.host.train_dataset[row] for row in rows]
+        numbers = [self._number(row["prompt"]) for row in found]
+        self._further |= dict(zip(numbers, self._shares_of(rows, chances), strict=True))
+        return found
+
+    def _number(self, prompt: Any) -> int:
+        assert self.prompts_of_data is not None
+        number = self.prompts_of_data.index.get(digest_of(prompt))
+        if number is None:
+            raise ValueError(
+                f"selection ({self.selection.name!r}): the prompt {show(prompt)} is drawn, but the dataset that the "
+                "trainer was given has no such prompt: give it the prompts as they are to be drawn."
+            )
+        return number
+
+    def _shares_of_batch(self) -> dict[int, float]:
+        """The share of each prompt of the generation batch that is under way."""
+        now = Geometry.of(self.host)
+        first = self._place.here.taken // now.block * now.prompts
+        assert self.prompts_of_data is not None
+        texts = self.prompts_of_data
+        held = slice(first, first + now.prompts)
+        return dict(zip(map(texts.of_row, self._rows[held]), self._shares[held], strict=True))
+
+    def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
+        """Note the rewards of a round, those of all ranks."""
+        if self.host.model.training:
+            everywhere = _trl.gather_objects([self._number(row["prompt"]) for row in completions.rows])
+            weights_K = self.host.reward_weights.to(rewards_NK)
+            scorable = ~rewards_NK.isnan().all(dim=1)
+            totals_N = (rewards_NK * weights_K).nansum(dim=1).masked_fill(~scorable, math.nan)
+            read_NK = rewards_NK[:, weights_K != 0] if self._by_column() else totals_N.unsqueeze(1)
+            self._scored.append((everywhere, totals_N.cpu(), read_NK.cpu()))
+        return rewards_NK
+
+    def _by_column(self) -> bool:
+        """The estimator compares each reward by itself."""
+        parts = self._recipe.estimator_parts
+        if parts:
+            return any(part.own_zero_rule for part, _ in parts)
+        return bool(self.host.args.multi_objective_aggregation == "normalize_then_sum")
+
+    def batch(self, output: dict[str, Any]) -> None:  # noqa: ARG002 - all of its rounds count
+        """Take the rewards of all rounds into the history."""
+        rounds, self._scored, self._further = self._scored, [], {}
+        if not rounds or not self.host.model.training:
+            return
+        index = [prompt for numbers, _, _ in rounds for prompt in numbers]
+        totals, read = torch.cat([one for _, one, _ in rounds]), torch.cat([one for _, _, one in rounds])
+        self._history = self.history.observed(index, totals, decay=self._decay, read_NK=read)
+        _trl.log(self.host, self._metrics())
+
+    def _metrics(self) -> dict[str, float]:
+        history, count = self.history, len(self.history)
+        found = {
+            "unseen": float((~history.seen).sum()) / count,
+            "impossible": float(history.impossible().sum()) / count,
+            "died_out": float(history.died_out().sum()) / count,
+        }
+        chances = self._chances() if self.selection.draws else history.rows / history.rows.sum()
+        spread = -(chances * chances.clamp(min=1e-300).log()).sum()
+        found["effective"] = float(spread.exp()) / count
+        found["contrast"] = float((chances * contrast_chance(history)).sum())
+        return {f"selection/{name}": value for name, value in found.items()}
+
+    # Reports.
+
+    def summary(self) -> dict[str, Any]:
+        """The history in short, as JSON values.
+
+        Keys: ``prompts``, how many there are; ``unseen``, ``impossible``, ``died_out`` and ``between``, how many of
+        them are so, which add up; ``draws``, groups drawn so far; ``graded``: rewards have more than two values, and
+        rates are means as a share of the range seen; ``rates``: how many of those seen have a pass rate in each of 10
+        equal bins from 0 to 1; ``sample``: at most 200 prompts, evenly over the dataset, each a list of its digest
+        (hexadecimal), the groups drawn of it and its rate (None: unseen).
+        """
+        history, known = self.history, self.prompts_of_data
+        assert known is not None
+        seen, rates = history.seen, history.pass_rates()
+        impossible, died = history.impossible(), history.died_out()
+        bins = torch.histc(rates[seen].clamp(0, 1), _BINS, 0, 1) if bool(seen.any()) else torch.zeros(_BINS)
+        count = len(history)
+        places = range(count) if count <= _SAMPLE else [place * count // _SAMPLE for place in range(_SAMPLE)]
+        return {
+            "prompts": count,
+            "unseen": int((~seen).sum()),
+            "impossible": int(impossible.sum()),
+            "died_out": int(died.sum()),
+            "between": int((seen & ~impossible & ~died).sum()),
+            "draws": round(float(history.drawn.sum())),
+            "graded": history.graded,
+            "rates": [int(one) for one in bins],
+            "sample": [
+                [known.digests[p].hex(), round(float(history.drawn[p]), 3), float(rates[p]) if bool(seen[p]) else None]
+                for p in places
+            ],
+        }
+
+
+class SelectedSampler(Sampler[int]):
+    """The structure of the host's sampler, each generation batch drawn when it is asked for."""
+
+    def __init__(self, selecting: Selecting, own: Any) -> None:
+        self._selecting, self._own = selecting, own
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __iter__(self) -> Iterator[int]:
+        prompts, copies, repeats, batches = _trl.repeats_of(self._own)
+        for number in range(batches):
+            chosen = self._selecting.batch_of_pass(number, prompts)
+            for _ in range(repeats):
+                for row in chosen:
+                    yield from (row for _ in range(copies))
+
+
+def _data_problem(data: Any) -> str | None:
+    """Why prompts cannot be drawn from a dataset by its history; None: they can."""
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        return "needs a dataset with rows that can be counted, but train_dataset is a stream: leave selection unset."
+    names = getattr(data, "column_names", None) or (list(data[0]) if len(data) else [])
+    if pictures := [name for name in PICTURES if name in names]:
+        return f"knows prompts by their text, but train_dataset has the column {pictures[0]!r}: leave selection unset."
+    if getattr(data, "format", {}).get("type") == "custom":
+        return "knows prompts as train_dataset stores them, but it has a transform: apply it with map first."
+    return None
