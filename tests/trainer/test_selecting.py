@@ -66,6 +66,7 @@ def kinds(notes, since=0):
     return Counter(prompt[0] for batch in notes.drawn[since:] for prompt in batch[::size])
 
 
+@pytest.mark.slow
 def test_contrast_draws_the_middle_third_most(select):
     trainer, notes = select()
     trainer.train()
