@@ -90,7 +90,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_selection,
         *selection_problems(config, selected),
         *refresh_problems(config),
-        *(problem for giver in shares_of(config) for problem in share_problems(config, giver)),
+        *(problem for giver in shares_of(config, selected) for problem in share_problems(config, giver)),
         *form,
         *eval_form,
         *wrong_verifiers,

@@ -25,6 +25,11 @@ class Selected(NamedTuple):
     selection: "Selection"
     keywords: dict[str, Any]
 
+    @property
+    def weighted(self) -> bool:
+        """Groups carry weights, so that the objective is that of all prompts alike."""
+        return bool(self.selection.draws and self.keywords.get("weighted", self.selection.weighted))
+
 
 def unit_of(parts: Sequence[Chosen]) -> str:
     """The unit that has one advantage under these estimators together: completion, step or token."""

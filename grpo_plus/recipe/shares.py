@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.recipe import Selected
 
 
-def shares_of(config: Any) -> list[str]:
+def shares_of(config: Any, selected: Selected | None) -> list[str]:
     """What of a config gives rows weights other than 1: beginnings of sentences."""
     found = []
     if config.dead_groups == "roulette":
         found.append("dead_groups is 'roulette', which gives rows unequal weights")
-    weighted = mapping("selection_kwargs", config.selection_kwargs).get("weighted", True)
-    if config.selection not in (None, "uniform") and weighted:
+    if selected is not None and selected.weighted:
         found.append(f"selection is {config.selection!r} with weights, which rows carry")
     return found
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from grpo_plus import _trl
+from grpo_plus.objectives.batch import SHARE
 from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
 from grpo_plus.selection.contrast import contrast_chance
@@ -24,7 +25,6 @@ from grpo_plus.selection.history import PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, Prompts
 from grpo_plus.training.advantages import Advantages
-from grpo_plus.training.drawing import SHARE
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.resuming.place import Geometry, Place
 from grpo_verifiers.errors import Problem
@@ -51,7 +51,7 @@ class Selecting(Hook):
         self.selection, self._keywords = selected
         common = common_of(self.selection, self._keywords)
         self._explore, self._decay = float(common["explore"]), float(common["decay"])
-        self._weighted = bool(common["weighted"]) and self.selection.draws
+        self._weighted = selected.weighted
         self._place = place
         self.prompts_of_data: Prompts | None = None
         self._begin()
