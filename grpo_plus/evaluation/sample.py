@@ -137,9 +137,10 @@ class Sampler:
         most = self._drawing.max_completion_length
         streams = [random.Random(seed) for seed in seeds]  # noqa: S311 - samples, not secrets
         numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
+        numbers = numbers.to(self._device)
 
-        def uniform(rows: Sequence[int], places: Sequence[int]) -> torch.Tensor:
-            return numbers[list(rows), list(places)].to(self._device)
+        def uniform(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            return numbers[rows, places]
 
         plain = self._model.get_base_model() if is_adapted(self._model) else self._model
         rows = affordable_rows(plain, max(map(len, prompts)) + most, self._device)

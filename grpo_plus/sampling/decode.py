@@ -2,31 +2,48 @@
 
 A prompt is read once however many completions it gets; a row that has ended leaves the batch, cache and all; and where
 not all rows fit at once, waiting ones take the places of those that ended. Each row keeps its own positions and its own
-mask, so what it sees is what it would see alone.
+mask, so what it sees is what it would see alone. Tokens stay on the device until their row has ended.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from grpo_plus.memory.errors import is_out_of_memory, release
 from grpo_plus.sampling.batch import Batch, advance, join, keep, read
-from grpo_plus.sampling.sampler import Sampling, next_tokens, processors
+from grpo_plus.sampling.sampler import Numbers, Sampling, pick, processors
+
+Uniform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Numbers in [0, 1) for rows and their places, two tensors of one shape on the device."""
+Finished = Callable[[int, list[int]], None]
+"""Told of a row and its tokens when it has ended."""
+
+
+class Support(Protocol):
+    """Keeps what could have been drawn."""
+
+    def note(self, rows: torch.Tensor, places: torch.Tensor, scores_RV: torch.Tensor) -> None:
+        """Scores that tokens are drawn from, -inf for those that could not be.
+
+        One row a token: the completion, and its place there. A pair comes again after running out of memory.
+        """
 
 
 @dataclass
 class Decoded:
     """Completions, each with the token that ended it, and what they cost.
 
-    ``row_steps`` are rows times steps that were run, prefills aside; ``prefills`` prompts that were read. ``places`` is
-    how many rows were in flight at most: fewer than were asked for once memory has run out, ``failures`` times.
+    ``row_steps`` are rows times steps that were run, prefills aside; ``prefills`` prompts that were read, for ``reads``
+    rows. ``places`` is how many rows were in flight at most: fewer than were asked for once memory has run out,
+    ``failures`` times.
     """
 
     completions: list[list[int]] = field(default_factory=list)
     row_steps: int = 0
     prefills: int = 0
+    reads: int = 0
     places: int = 0
     failures: int = 0
 
@@ -35,8 +52,12 @@ class Decoded:
         """Row steps of running all rows to the end of the longest."""
         return len(self.completions) * (max(map(len, self.completions), default=1) - 1)
 
+    @property
+    def useful(self) -> float:
+        """The share of the row-steps that gave a token which was kept."""
+        return (sum(map(len, self.completions)) - self.reads) / max(self.row_steps, 1)
 
-@torch.no_grad()
+
 def decode(
     model: Any,
     prompts: Sequence[Sequence[int]],
@@ -44,7 +65,9 @@ def decode(
     *,
     most_rows: int | None = None,
     device: Any = None,
-    uniform: Callable[[Sequence[int], Sequence[int]], torch.Tensor] | None = None,
+    uniform: Uniform | None = None,
+    finished: Finished | None = None,
+    support: Support | None = None,
 ) -> Decoded:
     """Complete every prompt; there is one for each completion, and equal ones are read once.
 
@@ -52,65 +75,123 @@ def decode(
     drawn a second time: to discard rows when they grow long would favour short ones.
 
     The model needs a plain growing cache and must take positions. At most ``most_rows`` rows are in flight; None for
-    all. ``uniform`` gives, for rows and their next places, the numbers in [0, 1) that pick their tokens, so that a
-    row's draw does not depend on the others; None draws from torch's own generator.
+    all. ``uniform`` gives the numbers that pick the tokens; None makes them from one number of torch's own generator.
+    Either way a row's draw does not depend on the others. ``finished`` is told of each row once, while others run.
     """
-    result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
-    chain = processors(sampling)
-    stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
-    first: dict[tuple[int, ...], int] = {}
-    for row, prompt in enumerate(prompts):
-        first.setdefault(tuple(prompt), row)
-    waiting = sorted(range(len(prompts)), key=lambda row: first[tuple(prompts[row])])  # equal prompts side by side
-    flying: list[int] = []
-    batch: Batch | None = None
-    while waiting or flying:
-        full = False
-        try:
-            free = result.places - len(flying)
-            if waiting and (batch is None or free >= max(1, result.places // 4)):
-                taken, waiting = waiting[:free], waiting[free:]
-                flying = flying + taken
-                contexts = [[*prompts[row], *result.completions[row]] for row in taken]
-                batch = join(batch, read(model, contexts, taken, pad=sampling.pad, device=device))
-                result.prefills += len(set(map(tuple, contexts)))
-            assert batch is not None
-            numbers_R = (
-                None if uniform is None else uniform(batch.rows, [len(result.completions[r]) for r in batch.rows])
-            )
-            tokens_R = next_tokens(chain, sampling, batch.seen, batch.logits, numbers_R)
-            alive = _append(result, batch.rows, tokens_R, stops, sampling.most)
-            flying = [batch.rows[place] for place in alive]
-            if not alive:
-                batch = None
-                continue
-            if len(alive) < len(tokens_R):
-                index = torch.tensor(alive, device=device)
-                keep(batch, index)
-                tokens_R = tokens_R[index]
-            advance(model, batch, tokens_R)
-            result.row_steps += len(batch.rows)
-        except RuntimeError as error:
-            if not is_out_of_memory(error) or len(flying) < 2:
-                raise
-            full = True
-        if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass
-            result.places = len(flying) // 2
-            result.failures += 1
-            waiting, flying, batch = flying + waiting, [], None
-            release()
-    return result
+    return _Decoding(model, prompts, sampling, most_rows, device, uniform, finished, support).run()
 
 
-def _append(result: Decoded, rows: list[int], tokens_R: torch.Tensor, stops: torch.Tensor, most: int) -> list[int]:
-    """Note one token for each row; gives the places of the rows that go on."""
-    ended = torch.isin(tokens_R, stops).tolist()
-    alive = []
-    for place, (row, token) in enumerate(zip(rows, tokens_R.tolist(), strict=True)):
-        result.completions[row].append(token)
-        if not ended[place] and len(result.completions[row]) < most:
-            alive.append(place)
-    return alive
+class _Decoding:
+    """One call of `decode`."""
+
+    def __init__(  # noqa: PLR0917 - one caller
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        most_rows: int | None,
+        device: Any,
+        uniform: Uniform | None,
+        finished: Finished | None,
+        support: Support | None,
+    ) -> None:
+        self.model, self.prompts, self.sampling, self.device = model, prompts, sampling, device
+        self.finished, self.support = finished, support
+        self.result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
+        self.chain = processors(sampling)
+        self.stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
+        self.uniform: Uniform = uniform or Numbers(len(prompts), device)
+        self.shortest = min(map(len, prompts), default=0)
+        first: dict[tuple[int, ...], int] = {}
+        for row, prompt in enumerate(prompts):
+            first.setdefault(tuple(prompt), row)
+        self.waiting = sorted(range(len(prompts)), key=lambda row: first[tuple(prompts[row])])  # equal ones together
+        self.flying: list[int] = []
+        self.batch: Batch | None = None
+
+    @torch.no_grad()
+    def run(self) -> Decoded:
+        """Step until no row is left."""
+        while self.waiting or self.flying:
+            full = False
+            try:
+                self._step()
+            except RuntimeError as error:
+                if not is_out_of_memory(error) or len(self.flying) < 2:
+                    raise
+                full = True
+            if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass
+                self._halve()
+        return self.result
+
+    def _step(self) -> None:
+        batch = self.batch = self._filled()
+        self._draw(batch)
+        if self.flying:
+            advance(self.model, batch)
+            self.result.row_steps += len(self.flying)
+        else:
+            self.batch = None
+
+    def _filled(self) -> Batch:
+        """The rows in flight, with waiting ones in free places."""
+        batch = self.batch
+        free = self.result.places - len(self.flying)
+        if self.waiting and (batch is None or free >= max(1, self.result.places // 4)):
+            taken, self.waiting = self.waiting[:free], self.waiting[free:]
+            self.flying = self.flying + taken
+            contexts = [[*self.prompts[row], *self.result.completions[row]] for row in taken]
+            starts = [len(self.prompts[row]) for row in taken]
+            batch = join(batch, read(self.model, contexts, starts, taken, self.device))
+            self.result.prefills += len(set(map(tuple, contexts)))
+            self.result.reads += len(taken)
+        assert batch is not None
+        return batch
+
+    def _draw(self, batch: Batch) -> None:
+        """One token for every row."""
+        places_R = batch.length - batch.start
+        scores_RV: torch.Tensor = self.chain(batch.text[:, : batch.reach], batch.logits)
+        if self.support is not None:
+            self.support.note(batch.rows, places_R, scores_RV)
+        if self.sampling.draw:
+            if isinstance(self.uniform, Numbers):
+                self.uniform.reserve(batch.reach - self.shortest + 1)
+            tokens_R = pick(scores_RV, self.uniform(batch.rows, places_R))
+        else:
+            tokens_R = scores_RV.argmax(dim=-1)
+        ended_R = torch.isin(tokens_R, self.stops) | (places_R + 1 >= self.sampling.most)
+        wrong_R = tokens_R >= scores_RV.shape[1]
+        ends, wrongs = torch.stack([ended_R, wrong_R]).sum(dim=1).tolist()  # the step's only wait for the device
+        if wrongs:
+            raise ValueError("the model's logits are NaN: no token can be drawn. Its weights or inputs are no numbers.")
+        batch.add(tokens_R)
+        if ends:
+            self._end(batch, ended_R)
+
+    def _end(self, batch: Batch, ended_R: torch.Tensor) -> None:
+        places = ended_R.nonzero().squeeze(1)
+        ended = dict(zip(batch.rows[places].tolist(), batch.completions(places), strict=True))
+        self.flying = [row for row in self.flying if row not in ended]
+        for row, ids in ended.items():
+            self.result.completions[row] = ids
+            if self.finished is not None:
+                self.finished(row, ids)
+        if self.flying:
+            keep(batch, (~ended_R).nonzero().squeeze(1))
+
+    def _halve(self) -> None:
+        """Let all rows in flight wait with what they hold so far, and half as many places."""
+        batch, self.batch = self.batch, None
+        self.result.places = len(self.flying) // 2
+        self.result.failures += 1
+        if batch is not None:
+            known = dict(zip(batch.rows.tolist(), batch.completions(torch.arange(len(batch.rows))), strict=True))
+            for row in self.flying:
+                self.result.completions[row] = known.get(row, self.result.completions[row])
+        self.waiting, self.flying = self.flying + self.waiting, []
+        del batch
+        release()
 
 
 def is_adapted(model: Any) -> bool:

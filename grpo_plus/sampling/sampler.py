@@ -116,27 +116,58 @@ def processors(sampling: Sampling) -> Any:
     return chain
 
 
-def next_tokens(
-    chain: Any,
-    sampling: Sampling,
-    seen_RS: torch.Tensor,
-    logits_RV: torch.Tensor,
-    uniform_R: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """One token for each row.
+def pick(scores_RV: torch.Tensor, numbers_R: torch.Tensor) -> torch.Tensor:
+    """The token in whose part of the softmax each number in [0, 1) falls; V where scores are NaN.
 
-    ``chain`` is from `processors`. ``seen_RS`` is what each row has held so far; padding must repeat a token of the
-    row. The logits are float32. ``uniform_R`` are numbers in [0, 1) that pick the tokens; None draws from torch's own
-    generator.
+    A large vocabulary is searched in two steps, so that only a part of it is summed up in float64.
     """
-    scores_RV: torch.Tensor = chain(seen_RS, logits_RV)
-    if not sampling.draw:
-        return scores_RV.argmax(dim=-1)
     chances_RV = scores_RV.softmax(dim=-1)
-    if uniform_R is None:
-        return torch.multinomial(chances_RV, num_samples=1).squeeze(1)
+    vocabulary = chances_RV.shape[1]
+    if vocabulary <= 4 * _PART:
+        return _reached(chances_RV, numbers_R[:, None])[0].squeeze(1)
+    parts_RPC = torch.nn.functional.pad(chances_RV, (0, -vocabulary % _PART)).view(len(scores_RV), -1, _PART)
+    part_R1, reached_R1 = _reached(parts_RPC.sum(dim=-1), numbers_R[:, None])
+    part_R1 = part_R1.clamp(max=parts_RPC.shape[1] - 1)
+    part_RC = parts_RPC.gather(1, part_R1[:, :, None].expand(-1, 1, _PART)).squeeze(1)
+    inside_R1 = _reached(part_RC, reached_R1)[0]
+    return (part_R1 * _PART + inside_R1).squeeze(1).clamp(max=vocabulary)
+
+
+_PART = 128
+"""Tokens of a large vocabulary that are summed up together."""
+
+
+def _reached(chances_RV: torch.Tensor, share_R1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a share of the sum is reached, and the share of that entry's own part.
+
+    Scaled by the sum, which rounding leaves beside 1, and always below it: past it there is no token.
+    """
     reached_RV = chances_RV.double().cumsum(dim=-1)
-    # Scaled by the sum, which rounding leaves beside 1, and always below it: past it there is no token.
     whole_R1 = reached_RV[:, -1:]
-    wanted_R1 = torch.minimum(uniform_R.to(reached_RV)[:, None] * whole_R1, whole_R1.nextafter(whole_R1.new_zeros(())))
-    return torch.searchsorted(reached_RV, wanted_R1, right=True).squeeze(1)
+    wanted_R1 = torch.minimum(share_R1.to(reached_RV) * whole_R1, whole_R1.nextafter(whole_R1.new_zeros(())))
+    place_R1 = torch.searchsorted(reached_RV, wanted_R1, right=True)
+    found_R1 = place_R1.clamp(max=chances_RV.shape[1] - 1)
+    own_R1 = chances_RV.gather(1, found_R1).double()
+    rest_R1 = wanted_R1 - (reached_RV.gather(1, found_R1) - own_R1)
+    return place_R1, (rest_R1 / own_R1).clamp(0, 1)
+
+
+class Numbers:
+    """Random numbers in [0, 1) for rows and places, from one number of torch's own generator.
+
+    A row's are the same whatever the order in which they are asked for.
+    """
+
+    def __init__(self, rows: int, device: Any) -> None:
+        self._generator = torch.Generator(device or "cpu").manual_seed(int(torch.randint(2**62, ())))
+        self._numbers_NT = torch.zeros(rows, 0, dtype=torch.float64, device=device)
+
+    def reserve(self, places: int) -> None:
+        """Have numbers for as many places of each row."""
+        while self._numbers_NT.shape[1] < places:
+            more = torch.empty(len(self._numbers_NT), 64, dtype=torch.float64, device=self._numbers_NT.device)
+            self._numbers_NT = torch.cat([self._numbers_NT, more.uniform_(generator=self._generator)], dim=1)
+
+    def __call__(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        """The numbers of these rows and places."""
+        return self._numbers_NT[rows, places]

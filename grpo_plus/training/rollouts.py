@@ -100,5 +100,6 @@ class Rollouts(Hook):
         self._lists["rollout/row_steps"].append(float(cost.row_steps))
         self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
         self._lists["rollout/prefills"].append(float(cost.prefills))
+        self._lists["rollout/useful"].append(cost.useful)
         if cost.failures:
             self._retry.note(self._lists, cost.failures)

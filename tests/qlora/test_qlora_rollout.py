@@ -15,7 +15,7 @@ from transformers.modeling_outputs import CausalLMOutput
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.decode import decode
 from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
-from grpo_plus.sampling.sampler import Sampling, read_sampling
+from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.rollouts import Rollouts
 
@@ -159,6 +159,65 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
     assert cost.stock_row_steps == 64 * (max(lengths) - 1)
     assert cost.stock_row_steps / cost.row_steps > 1.8
     assert max(model.passes) <= (rows or 64)
+
+
+@pytest.mark.parametrize("rows", [None, 3])
+def test_each_row_is_told_of_once_when_it_ends_while_others_run(rows):
+    lengths, told = [9, 4, 30, 17, 17, 2], []
+    model = Countdown(30)
+    sampling = Sampling(stops=(0,), most=40, pad=0, draw=False)
+    cost = decode(
+        model,
+        [[length] for length in lengths],
+        sampling,
+        most_rows=rows,
+        finished=lambda row, ids: told.append((row, ids, len(model.passes))),
+    )
+    assert sorted((row, ids) for row, ids, _ in told) == list(enumerate(cost.completions))
+    assert [passes for *_, passes in told] == sorted(passes for *_, passes in told)
+    assert told[0][2] < told[-1][2] == len(model.passes)
+
+
+def test_scores_are_noted_once_for_every_token_that_was_drawn():
+    noted, stops = {}, (6,)
+
+    class Notes:
+        def note(self, rows, places, scores_RV):
+            for row, place, scores in zip(rows.tolist(), places.tolist(), scores_RV, strict=True):
+                assert (row, place) not in noted
+                noted[row, place] = scores
+
+    sampling = Sampling(stops=stops, most=7, pad=0, top_k=2)
+    cost = decode(MODELS["llama"], [[5, 6], [7], [7]] * 4, sampling, most_rows=5, support=Notes())
+    assert set(noted) == {(row, place) for row, ids in enumerate(cost.completions) for place in range(len(ids))}
+    for (row, place), scores in noted.items():
+        assert scores.isfinite().sum() == 2
+        assert scores[cost.completions[row][place]].isfinite()
+
+
+@pytest.mark.parametrize("vocabulary", [40, 512, 513, 5000])
+def test_numbers_pick_the_token_in_whose_part_of_the_probabilities_they_fall(vocabulary):
+    generator = torch.Generator().manual_seed(vocabulary)
+    scores = torch.randn(6, vocabulary, generator=generator) * 2
+    scores[1, ::2] = float("-inf")
+    scores[2, :-1] = float("-inf")
+    scores[3, 1:] = float("-inf")
+    numbers = torch.rand(400, 6, dtype=torch.float64, generator=generator)
+    numbers[0], numbers[1] = 0.0, 1 - 2**-53
+    ends = scores.double().softmax(dim=1).cumsum(dim=1)
+    for some in numbers:
+        drawn = pick(scores, some)
+        assert scores.gather(1, drawn[:, None]).isfinite().all()
+        for row, token in enumerate(drawn.tolist()):
+            assert ends[row, token] * (1 + 1e-6) + 1e-6 >= some[row] * ends[row, -1]
+            assert token == 0 or ends[row, token - 1] * (1 - 1e-6) - 1e-6 <= some[row] * ends[row, -1]
+
+
+def test_logits_that_are_no_numbers_are_an_error():
+    model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
+    model.lm_head.weight.data.fill_(float("nan"))
+    with pytest.raises(ValueError, match="logits are NaN"):
+        decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0))
 
 
 class TestOutOfMemory:
