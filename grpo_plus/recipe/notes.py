@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.dead_groups import dead_groups_notes
 from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
 from grpo_plus.recipe.options import changed_fields, mapping
 from grpo_plus.recipe.recipe import recipe_of
@@ -31,6 +32,7 @@ def config_notes(config: Any) -> list[str]:
         *_mask_notes(config),
         *_sampling_notes(config),
         *_generation_notes(config),
+        *dead_groups_notes(config),
         *unread_notes(config),
     ]
 

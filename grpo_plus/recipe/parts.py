@@ -13,7 +13,7 @@ from grpo_plus.recipe.advantage import (
     replaced_by_advantage,
 )
 from grpo_plus.recipe.built import built_problems
-from grpo_plus.recipe.dead_groups import dead_groups_keywords
+from grpo_plus.recipe.dead_groups import dead_groups_keywords, dead_groups_problems
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import rollout_of, sets_parts
@@ -98,6 +98,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *verifier_problems(config, entries, eval_entries),
         *_engine_problems(config),
         *wrong_dead_groups,
+        *dead_groups_problems(config, recipe),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

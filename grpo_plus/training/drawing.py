@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
@@ -16,9 +17,10 @@ from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from grpo_plus.training import rounds as drawn
 from grpo_plus.training.advantages import Advantages
-from grpo_plus.training.hooks import Completions, Draw, Hook
+from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.rounds import Drawn, Round
 from grpo_plus.training.verification import Verification
+from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -44,6 +46,25 @@ class Drawing(Hook):
         self._advantages = advantages
         self._verification = verification
         self._said = False
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Data that cannot be drawn in rounds."""
+        data = setup.train_dataset
+        if self._way == "keep" or data is None:
+            return []
+        columns = getattr(data, "column_names", None) or ()
+        problems: list[Problem] = [
+            f"dead_groups is {self._way!r}, but the column {name!r} of train_dataset holds pictures, whose rows cannot "
+            "be put together anew: remove dead_groups."
+            for name in ("image", "images")
+            if name in columns
+        ]
+        if self._way == "resample" and (isinstance(data, IterableDataset) or not hasattr(data, "__len__")):
+            problems.append(
+                "dead_groups is 'resample', but train_dataset is a stream, whose rows cannot be drawn out of turn: "
+                "load it as a whole, or set dead_groups to 'roulette'."
+            )
+        return problems
 
     def after_loading(self, host: Host) -> None:
         """Start the streams of coins and of fresh prompts."""
@@ -216,4 +237,4 @@ class Drawing(Hook):
 
 
 def _key(row: PromptRow) -> str:
-    return json.dumps(row["prompt"], sort_keys=True, default=str)
+    return json.dumps(row.get("prompt", dict(row)), sort_keys=True, default=str)

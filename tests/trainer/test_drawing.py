@@ -1,40 +1,281 @@
-"""Dead groups: which rows are trained with, against batches that are put together by hand."""
+"""Dead groups in a trainer: which rows are trained with, against batches put together by hand and given to stock code."""
 
+import pytest
 import torch
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import pad
+
+from grpo_plus.training.hooks import Hook
+
+PLAIN = {"max_steps": 1, "max_grad_norm": 0.0, "per_device_train_batch_size": 32, "temperature": 1.0}
+RESAMPLE = {**PLAIN, "dead_groups": "resample", "dead_groups_kwargs": {"rounds": 6}}
+ROULETTE = {**PLAIN, "dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}, "num_generations": 8}
 
 
-def by_prompt(completions, prompts, **_):
-    """0 and 1 in turn where the number in the prompt is even; 1 for all completions of the others."""
-    return [1.0 if int(prompt.split("+")[0]) % 2 else float(row % 2) for row, prompt in enumerate(prompts)]
+def number(prompt):
+    return int((prompt if isinstance(prompt, str) else prompt[-1]["content"]).split("+")[0])
 
 
-def prompts_of(trainer, output):
-    tokenizer = trainer.processing_class
-    return tokenizer.batch_decode(output["prompt_ids"], skip_special_tokens=True)
+def tied_if_odd(completions, prompts, **_):
+    """1 for every completion of an odd prompt; 0 and 1 in turn for the others."""
+    return [1.0 if number(prompt) % 2 else float(row % 2) for row, prompt in enumerate(prompts)]
 
 
-def test_resample_replaces_dead_groups_by_fresh_prompts(build, capture):
-    settings = {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 8}, "per_device_train_batch_size": 16}
-    trainer = build(trainer={"reward_funcs": by_prompt}, **settings, max_steps=1)
-    kept = capture(trainer)
+class Watch(Hook):
+    """Notes each round as it comes, and the batch that is made of them."""
+
+    def __init__(self):
+        self.rounds, self.batches, self.sizes = [], [], []
+
+    def draw(self, draw, rows):
+        self.sizes.append(self.host.num_generations)
+        output = draw(rows)
+        completions = self.host._advantages.drawn.completions
+        self.rounds.append((list(rows), dict(output), list(completions.ids)))
+        return output
+
+    def batch(self, output):
+        drawn = self.host._advantages.drawn
+        self.batches.append((dict(output), drawn))
+
+
+def watched(build, reward=tied_if_odd, **settings):
+    watch = Watch()
+    more = settings.pop("trainer", {})
+    trainer = build(trainer={"reward_funcs": reward, "hooks": [watch], **more}, **settings)
+    start = [parameter.detach().clone() for parameter in trainer.model.parameters()]
     trainer.train()
-    prompts = prompts_of(trainer, kept[0])
-    assert all(int(prompt.split("+")[0]) % 2 == 0 for prompt in prompts)
-    assert len(set(prompts)) == 4
-    assert (kept[0]["advantages"] != 0).all()
+    return trainer, watch, start
 
 
-def test_roulette_stops_ties_or_goes_on_with_weight(build, capture):
-    settings = {"dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "per_device_train_batch_size": 32}
-    trainer = build(trainer={"reward_funcs": by_prompt}, **settings, max_steps=1)
-    kept = capture(trainer)
-    trainer.train()
-    shares_G4, lengths_G4 = kept[0]["share"].view(-1, 4), kept[0]["completion_mask"].sum(1).view(-1, 4)
-    prompts = prompts_of(trainer, kept[0])[::4]
-    assert {0.0, 1.0, 2.0} == set(shares_G4.flatten().tolist())
-    for prompt, shares_4, lengths_4 in zip(prompts, shares_G4.tolist(), lengths_G4.tolist(), strict=True):
-        assert len(set(shares_4)) == 1
-        assert (shares_4[0] == 1.0) == (int(prompt.split("+")[0]) % 2 == 0)
-        assert (min(lengths_4[2:]) > 0) == (shares_4[0] > 0)
-        assert min(lengths_4[:2]) > 0
-    assert torch.isfinite(kept[0]["advantages"]).all()
+def gradients(trainer, start):
+    """Those of a run of one step of plain gradient descent."""
+    rate = trainer.args.learning_rate
+    return [(was - now.detach()) / rate for was, now in zip(start, trainer.model.parameters(), strict=True)]
+
+
+def tokens_of(watch, at, row):
+    """Prompt and completion of a row of a round, without padding."""
+    _, output, ids = watch.rounds[at]
+    prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()]
+    return prompt, torch.tensor(ids[row], dtype=torch.long)
+
+
+def by_hand(watch, places, fill):
+    """A batch of the rows (round, row), None for one that is not there, as TRL pads it."""
+    rows = [tokens_of(watch, *place[:2]) for place in places]
+    rows = [(prompt, ids if len(place) == 2 else ids[:0]) for (prompt, ids), place in zip(rows, places, strict=True)]
+    prompts, completions = zip(*rows, strict=True)
+    ones = [[torch.ones_like(ids) for ids in part] for part in (prompts, completions)]
+    return {
+        "prompt_ids": pad(list(prompts), fill, "left"),
+        "prompt_mask": pad(ones[0], 0, "left"),
+        "completion_ids": pad(list(completions), fill, "right"),
+        "completion_mask": pad(ones[1], 0, "right"),
+    }
+
+
+def stock_gradients(build, batch, start, **settings):
+    """Those of TRL's own loss of one batch."""
+    settings = {name: value for name, value in settings.items() if not name.startswith(("dead_groups", "objective"))}
+    stock = build(GRPOTrainer, GRPOConfig, **settings)
+    for parameter, value in zip(stock.model.parameters(), start, strict=True):
+        parameter.data.copy_(value)
+    stock.model.train()
+    stock.current_gradient_accumulation_steps = 1
+    stock._compute_loss(stock.model, batch).backward()
+    return [parameter.grad for parameter in stock.model.parameters()]
+
+
+def assert_near(found, expected):
+    norm = torch.cat([one.flatten() for one in expected]).norm()
+    apart = torch.cat([(one - other).flatten() for one, other in zip(found, expected, strict=True)]).norm()
+    assert norm > 1e-3
+    assert apart <= 1e-3 * norm
+
+
+# -- resample -------------------------------------------------------------------------------------------------------
+
+
+def test_resample_trains_on_live_groups_and_fresh_prompts_exactly(build):
+    trainer, watch, start = watched(build, **RESAMPLE)
+    output, drawn = watch.batches[0]
+    places, live, seen = [], [], []
+    for turn, (rows, *_) in enumerate(watch.rounds):
+        assert len(rows) % 4 == 0
+        for group in range(len(rows) // 4):
+            members = rows[4 * group : 4 * group + 4]
+            assert len({number(row["prompt"]) for row in members}) == 1
+            seen.append(number(members[0]["prompt"]))
+            if turn and not seen[-1] % 2:
+                live.append((turn, group))
+    assert len(set(seen)) == len(seen)  # 16 prompts, none of them drawn twice
+    for group in range(8):
+        dead = number(watch.rounds[0][0][4 * group]["prompt"]) % 2
+        turn, at = live.pop(0) if dead and live else (0, group)
+        places += [(turn, 4 * at + member) for member in range(4)]
+    assert any(turn > 0 for turn, _ in places)
+    expected = by_hand(watch, places, trainer._tokenizer.pad_token_id)
+    for name, values in expected.items():
+        assert torch.equal(output[name], values), name
+    assert output["num_items_in_batch"].item() == expected["completion_mask"].sum()
+    assert "share" not in output
+    rewards = torch.tensor(
+        [[0.0, 1.0, 0.0, 1.0] if number(row["prompt"]) % 2 == 0 else [1.0] * 4 for row in drawn.completions.rows[::4]]
+    )
+    advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+    assert torch.allclose(output["advantages"], advantages.flatten(), atol=1e-6)
+    batch = expected | {"advantages": advantages.flatten(), "num_items_in_batch": output["num_items_in_batch"]}
+    assert_near(gradients(trainer, start), stock_gradients(build, batch, start, **PLAIN))
+
+
+def test_where_nothing_is_dead_the_batch_is_the_hosts_own_and_so_is_every_random_number(build):
+    def contrast(completions, **_):
+        return [float(row % 4) for row in range(len(completions))]
+
+    found = []
+    for way in ("keep", "resample"):
+        trainer, watch, _ = watched(
+            build, contrast, **{**PLAIN, "max_steps": 3, "advantage": "zscore", "dead_groups": way}
+        )
+        rounds = [output for _, output, _ in watch.rounds]
+        assert len(rounds) == 3
+        for (batch, _), output in zip(watch.batches, rounds, strict=True):
+            assert all(batch[name] is output[name] for name in output if name != "advantages")
+        weights = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+        logs = [
+            {
+                name: value
+                for name, value in entry.items()
+                if not name.startswith(("dead_groups/", "time/", "step_time", "train_"))
+            }
+            for entry in trainer.state.log_history
+        ]
+        found.append((weights, torch.get_rng_state(), logs, trainer._logs))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("prompts", "rounds"), [(4, 2), (1, 3), (5, 1)])
+def test_all_dead_for_ever_ends_the_rounds_is_said_once_and_counted(build, caplog, prompts, rounds):
+    """The data has fewer prompts than a batch, or hardly more, so that fresh ones have to come again."""
+    data = Dataset.from_list([{"prompt": f"{2 * place + 1}+0="} for place in range(prompts)])
+    settings = RESAMPLE | {
+        "dead_groups_kwargs": {"rounds": rounds},
+        "max_steps": 3,
+        "per_device_train_batch_size": 4 * min(prompts, 4),
+    }
+    trainer, watch, start = watched(build, trainer={"train_dataset": data}, **settings)
+    batch = min(prompts, 4)
+    assert len(watch.rounds) == 3 * (1 + rounds)
+    entry = trainer.state.log_history[0]
+    assert entry["dead_groups/rounds"] == 1 + rounds
+    assert entry["dead_groups/drawn"] == 4 * batch * (1 + rounds)
+    assert entry["dead_groups/dead"] == entry["dead_groups/still_dead"] == 1
+    assert entry["dead_groups/replaced"] == 0
+    assert caplog.text.count("no group of a generation batch teaches anything") == 1
+    assert all(torch.equal(now, was) for now, was in zip(trainer.model.parameters(), start, strict=True))
+    for (output, _), (_, first, _) in zip(watch.batches, watch.rounds[:: 1 + rounds], strict=True):
+        assert output["completion_ids"] is first["completion_ids"]
+
+
+@pytest.mark.slow
+def test_data_without_other_prompts_gives_new_completions_of_the_same(build):
+    """Each round draws a fourth of the prompts' contrast at random, and in the end all are alive."""
+    calls = iter(range(100))
+
+    def later(completions, prompts, **_):
+        call = next(calls)
+        return [float(row % 2) if row // 4 < call else 1.0 for row in range(len(prompts))]
+
+    data = Dataset.from_list([{"prompt": f"{place}+0="} for place in range(4)])
+    settings = RESAMPLE | {"per_device_train_batch_size": 16}
+    trainer, watch, _ = watched(build, later, trainer={"train_dataset": data}, **settings)
+    assert [len(rows) for rows, *_ in watch.rounds] == [16, 16, 12, 4]
+    assert (watch.batches[0][0]["advantages"] != 0).all()
+    assert trainer.state.log_history[0]["dead_groups/still_dead"] == 0
+
+
+# -- roulette -------------------------------------------------------------------------------------------------------
+
+
+def roulette_by_hand(watch):
+    """Places and weights of the rows, from the coins and from who is tied."""
+    from grpo_plus.selection.dead_groups.roulette import Coins
+
+    coins, places, weights = Coins(42), [], []
+    going = 0
+    for group in range(4):
+        tied = number(watch.rounds[0][0][3 * group]["prompt"]) % 2
+        weight = (2.0 if coins.next() < 0.5 else 0.0) if tied else 1.0
+        places += [(0, 3 * group + member) for member in range(3)]
+        if weight:
+            places += [(1, 5 * going + member) for member in range(5)]
+            going += 1
+        else:
+            places += [(0, 3 * group, None)] * 5
+        weights += [weight] * 8
+    return places, torch.tensor(weights), going
+
+
+def test_roulette_draws_the_rest_of_live_groups_and_of_those_that_the_coin_spares_exactly(build):
+    settings = ROULETTE | {"loss_type": "dr_grpo"}
+    trainer, watch, start = watched(build, **settings)
+    places, weights, going = roulette_by_hand(watch)
+    assert watch.sizes == [3, 5]
+    assert [len(rows) for rows, *_ in watch.rounds] == [12, 5 * going]
+    output, drawn = watch.batches[0]
+    expected = by_hand(watch, places, trainer._tokenizer.pad_token_id)
+    for name, values in expected.items():
+        assert torch.equal(output[name], values), name
+    assert torch.equal(output["share"], weights)
+    assert set(weights.tolist()) == {0.0, 1.0, 2.0}
+    rewards = drawn.rewards.squeeze(1)
+    assert torch.equal(rewards.isnan(), torch.tensor([len(place) == 3 for place in places]))
+    groups = rewards.reshape(4, 8)
+    mean = groups.nanmean(1, keepdim=True)
+    spread = torch.tensor([group[~group.isnan()].std() for group in groups]).unsqueeze(1)
+    advantages = ((groups - mean) / (spread + 1e-4)).nan_to_num(0.0).flatten()
+    assert torch.allclose(output["advantages"], advantages, atol=1e-6)
+    batch = expected | {"advantages": advantages * weights, "num_items_in_batch": output["num_items_in_batch"]}
+    assert_near(gradients(trainer, start), stock_gradients(build, batch, start, **settings))
+
+
+@pytest.mark.slow
+def test_a_batch_in_which_every_group_stops_trains_nothing_and_goes_on(build, caplog):
+    settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": 1e-9}, "max_steps": 2, "objective": "grpo"}
+    trainer, watch, start = watched(build, lambda completions, **_: [1.0] * len(completions), **settings)
+    assert watch.sizes == [2, 2]
+    assert all(torch.equal(now, was) for now, was in zip(trainer.model.parameters(), start, strict=True))
+    assert [entry["dead_groups/stopped"] for entry in trainer.state.log_history[:2]] == [1, 1]
+    assert [entry["loss"] for entry in trainer.state.log_history[:2]] == [0, 0]
+    assert caplog.text.count("no group of a generation batch teaches anything") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [1.0, 0.25])
+def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_more(build, keep):
+    settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": keep}, "objective": "dr_grpo"}
+    trainer, watch, _ = watched(
+        build, lambda completions, **_: [float(row % 2) for row in range(len(completions))], **settings
+    )
+    assert "share" not in watch.batches[0][0]
+    assert trainer.state.log_history[0]["dead_groups/drawn"] == 32
+    assert trainer.drawing.state_dict()["coins"] == {"drawn": 0}
+
+
+@pytest.mark.slow
+def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(build):
+    """All are tied after two; the coin always spares; what follows has contrast."""
+
+    def later(completions, prompts, **_):
+        return [1.0 if len(prompts) == 8 else float(row % 3 == 0) for row in range(len(prompts))]
+
+    settings = ROULETTE | {"dead_groups_kwargs": {"after": 2, "keep": 1.0}}
+    trainer, watch, _ = watched(build, later, **settings)
+    output, drawn = watch.batches[0]
+    assert drawn.rewards.squeeze(1).reshape(4, 8)[:, :2].eq(1).all()
+    assert (output["advantages"].reshape(4, 8) != 0).all(1).all()
+    assert trainer.state.log_history[0]["dead_groups/dead"] == 1
