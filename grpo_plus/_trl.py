@@ -545,6 +545,10 @@ FORWARD_INPUTS = (
 """Inputs of a batch for the forward pass, beside tokens and masks."""
 
 
+SUPPORT = "support"
+"""The tokens that each completion token was drawn from, an item for each row of a batch; ours, and never TRL's."""
+
+
 def score(
     host: Host, model: Any, inputs: "Mapping[str, Any]"
 ) -> "tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]":
@@ -575,9 +579,54 @@ def _score(host: Host, model: Any, inputs: "Mapping[str, Any]", **keywords: Any)
         torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
         inputs["completion_ids"].size(1),
         **keywords,
-        **{name: inputs[name] for name in FORWARD_INPUTS if inputs.get(name) is not None},
+        **{name: inputs[name] for name in (*FORWARD_INPUTS, SUPPORT) if inputs.get(name) is not None},
     )
     return scored
+
+
+@dataclass(frozen=True)
+class FusedHead:
+    """What a model that scores its hidden states itself makes logits by (TRL 1.16)."""
+
+    weight: "torch.Tensor"
+    bias: "torch.Tensor | None"
+    temperature: float
+    softcap: float | None
+    scale: float
+
+
+@contextmanager
+def fused_head(
+    score: "Callable[[torch.Tensor, torch.Tensor, FusedHead], tuple[torch.Tensor, torch.Tensor]]",
+) -> "Iterator[None]":
+    """Have ``score`` take the place of the function that such a model scores by.
+
+    It gets hidden states, targets and the head; returns log-probabilities and entropies.
+
+    Raises:
+        UnsupportedTRLError: the model did not call it.
+    """
+    import trl.trainer.utils as trl_utils
+
+    own, called = trl_utils._ChunkedLogProbFunction, False
+
+    def apply(*given: Any) -> "tuple[torch.Tensor | None, ...]":
+        nonlocal called
+        called = True
+        hidden, weight, bias, targets, temperature, _, softcap, scale, *outputs = given
+        logps, entropies = score(hidden, targets, FusedHead(weight, bias, temperature, softcap, scale))
+        return logps, entropies if not outputs or "entropy" in outputs[0] else None, None, None, None
+
+    trl_utils._ChunkedLogProbFunction = type(own.__name__, (), {"apply": staticmethod(apply)})
+    try:
+        yield
+    finally:
+        trl_utils._ChunkedLogProbFunction = own
+    if not called:
+        raise UnsupportedTRLError(
+            "log-probabilities within the support of top_p, top_k or min_p need a function of TRL that this release no "
+            "longer calls. Set rollout: stock, or top_p 1.0, top_k 0 and min_p 0."
+        )
 
 
 def high_entropy_mask(host: Host, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":

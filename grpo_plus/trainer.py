@@ -41,6 +41,7 @@ from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
 from grpo_plus.training.selecting import Selecting
 from grpo_plus.training.shares import StockShares
+from grpo_plus.training.supports import Supports
 from grpo_plus.training.trackers import Trackers
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import raise_all
@@ -114,7 +115,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.guard = Guard()
         drawing = [self.inner, self.selecting, self.drawing]
         scoring = [self._advantages, self.recorder, self.clock, self.retry, self.verification]
-        updating = [AdapterReference(), ModelReference(), self._engine, self.rollouts, self.guard]
+        references = [AdapterReference(), ModelReference()]
+        updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard]
         updating.append(self.update or StockShares())
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [hook for hook in (self.settings, *drawing, *scoring, *updating, *going_on) if hook is not None]

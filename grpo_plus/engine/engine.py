@@ -16,6 +16,7 @@ from grpo_plus.engine.notes import Notes
 from grpo_plus.engine.pack import read_rows
 from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+from grpo_plus.engine.within import Places, Tally, within_rows
 from grpo_plus.objectives.batch import SHARE
 
 _ALONE = "This rank ends; its launcher ends the others, or they wait until their collective times out"
@@ -157,18 +158,28 @@ class Engine:
         logits_to_keep: int,
         batch_size: int | None = None,
         compute_entropy: bool = False,
+        *,
+        support: Places | None = None,
         **further: Any,
     ) -> LogProbs:
         """TRL's ``_get_per_token_logps_and_entropies``, which ``stock`` is, from fewer tokens.
 
         Rows are (B, S), prompts padded left and completions padded right, the completions in the last
         ``logits_to_keep`` columns. A pass takes ``batch_size`` rows; None takes all. With anything ``further``,
-        multimodal inputs or the router's loss, TRL's method runs as it is.
+        multimodal inputs or the router's loss, TRL's method runs as it is. Tokens are scored within their ``support``.
         """
         arguments = (model, input_ids, attention_mask, logits_to_keep)
-        if self.layout == "stock":
-            return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
+        options = {"batch_size": batch_size, "compute_entropy": compute_entropy, **further}
+        if self.layout == "stock" and support is None:
+            return stock(*arguments, **options)
         facts = self._facts()
+        if support is not None and facts.head is None:
+            self._notes.say(
+                f"tokens are scored over the whole vocabulary, not what they were drawn from: {_UNKNOWN_HEAD}"
+            )
+            support = None
+        if self.layout == "stock":
+            return self._stock(stock, arguments, options, support, facts)
         self._check_single(facts)
         known = self._models.of(model)
         reason = facts.refusal() or known.support.refusal or _beyond_text(further)
@@ -178,7 +189,7 @@ class Engine:
             unbounded = "" if self.tokens_per_pass is None else ", and engine_tokens_per_pass does not bind it"
             self._notes.say(f"TRL's own path runs{unbounded}: {reason}")
             self.unbounded = reason
-            return stock(*arguments, batch_size=batch_size, compute_entropy=compute_entropy, **further)
+            return self._stock(stock, arguments, options, support, facts)
         self.unbounded = None
         if self.layout != "trimmed" and facts.head is not None:
             self._models.try_out(model, input_ids.device, head=facts.head, forced=self.layout == "packed")
@@ -196,8 +207,33 @@ class Engine:
             self._autocast,
             self.tokens_per_pass,
             facts.head or Head(entropy_gradient=facts.entropy_bonus),
+            support,
         )
-        return self._score(job, facts)
+        scores = self._score(job, facts)
+        self._note_outside(job.tally)
+        return scores
+
+    def _stock(
+        self,
+        stock: Callable[..., LogProbs],
+        arguments: tuple[Any, torch.Tensor, torch.Tensor, int],
+        options: Mapping[str, Any],
+        support: Places | None,
+        facts: Facts,
+    ) -> LogProbs:
+        """TRL's method as it is, though within a support."""
+        if support is None or facts.head is None:
+            return stock(*arguments, **options)
+        model, input_ids, _, width = arguments
+        tally, rows = Tally(), range(len(input_ids))
+        within = within_rows(model, support, rows, width, width=width, head=facts.head, tally=tally)
+        scores = stock(within, *arguments[1:], **options)
+        self._note_outside(tally)
+        return scores
+
+    def _note_outside(self, tally: Tally) -> None:
+        if self._inputs is not None and torch.is_grad_enabled() and (mean := tally.mean) is not None:
+            self.metrics["rollout/outside_support"] = mean
 
     def _score(self, job: Job, facts: Facts) -> LogProbs:
         inputs = self._inputs if torch.is_grad_enabled() and self._is_about(job) else None

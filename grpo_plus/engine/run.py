@@ -1,7 +1,7 @@
 """Running a plan: passes, the bound on their tokens, and what stands in for a rank without work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from grpo_plus.engine.cost import Plan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
-from grpo_plus.engine.pack import Rows, join, lay_out
+from grpo_plus.engine.pack import Packed, Rows, join, lay_out
 from grpo_plus.engine.trim import trim
+from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 """The result of TRL's method: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
@@ -24,7 +25,7 @@ class Job:
 
     Inputs are (B, S), prompts padded left and completions right; ``rows`` measures them. TRL's method, ``stock``, takes
     ``batch_size`` rows a pass, None all. ``tokens_per_pass`` bounds the tokens of one forward and backward pass, if any
-    does.
+    does. Tokens are scored within their ``support``, where there is one.
     """
 
     stock: Callable[..., LogProbs]
@@ -38,6 +39,8 @@ class Job:
     autocast: Autocast
     tokens_per_pass: int | None
     head: Head
+    support: Places | None = None
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def completion_width(self) -> int:
@@ -57,8 +60,23 @@ class Scored:
 
 def whole(job: Job) -> LogProbs:
     """TRL's own method on everything."""
+    rest = (job.input_ids, job.attention_mask, job.completion_width)
     options = {"batch_size": job.batch_size, "compute_entropy": job.compute_entropy}
-    return job.stock(job.model, job.input_ids, job.attention_mask, job.completion_width, **options)
+    return job.stock(_rows(job, range(len(job.input_ids)), job.completion_width), *rest, **options)
+
+
+def _rows(job: Job, rows: Sequence[int], kept: int) -> Any:
+    """The model for a pass of TRL's method over some rows and their first ``kept`` completion tokens."""
+    if job.support is None:
+        return job.model
+    return within_rows(job.model, job.support, rows, kept, width=job.completion_width, head=job.head, tally=job.tally)
+
+
+def _packed(job: Job, packed: Packed) -> Scores:
+    model = job.model
+    if job.support is not None:
+        model = within_packed(model, job.support, packed, head=job.head, tally=job.tally)
+    return score_packed(model, packed, job.autocast, attention=job.known.attention, head=job.head)
 
 
 def dummy(job: Job) -> torch.Tensor:
@@ -74,19 +92,18 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
         for trees in plan.passes:
             packed = lay_out(trees, job.input_ids, job.rows)
             packed = join(packed) if plan.joined else packed
-            score = partial(score_packed, job.model, packed, job.autocast, attention=job.known.attention, head=job.head)
-            yield Scored(packed.target, *_bounded(job, score), packed.input_ids.numel())
+            yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
     narrow = plan.layout == "trimmed" and job.known.support.trimming
     for part in _parts(job, rows, narrow=narrow):
         ids, mask, kept = trim(job.rows, part, job.input_ids, job.attention_mask, narrow=narrow)
         index = torch.tensor(part, device=ids.device)
         target = index[:, None] * job.completion_width + torch.arange(kept, device=ids.device)
-        yield Scored(target.reshape(-1), *_bounded(job, partial(_stock, job, ids, mask, kept)), ids.numel())
+        yield Scored(target.reshape(-1), *_bounded(job, partial(_stock, job, part, ids, mask, kept)), ids.numel())
 
 
-def _stock(job: Job, ids: torch.Tensor, mask: torch.Tensor, kept: int) -> Scores:
-    logps, entropies, _ = job.stock(job.model, ids, mask, kept, compute_entropy=job.compute_entropy)
+def _stock(job: Job, rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, kept: int) -> Scores:
+    logps, entropies, _ = job.stock(_rows(job, rows, kept), ids, mask, kept, compute_entropy=job.compute_entropy)
     return logps.reshape(-1), None if entropies is None else entropies.reshape(-1)
 
 

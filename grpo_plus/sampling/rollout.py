@@ -14,6 +14,7 @@ import torch
 
 from grpo_plus.sampling.decode import Decoded, decode, is_adapted
 from grpo_plus.sampling.sampler import read_sampling
+from grpo_plus.sampling.support import Noted, truncates
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -37,7 +38,8 @@ class Rollout:
 
     At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
     run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
-    warning. ``stock`` says why the model's own ``generate`` drew last; None where it did not.
+    warning. ``stock`` says why the model's own ``generate`` drew last; None where it did not. ``supports`` are those
+    of the completions drawn last, where tokens were left out; None for none.
     """
 
     def __init__(self, most_rows: int | None, report: Callable[[Decoded], None], *, asked: bool = True) -> None:
@@ -46,6 +48,7 @@ class Rollout:
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
+        self.supports: list[torch.Tensor] | None = None
 
     @contextmanager
     def applied(self, model: Any) -> Iterator[None]:
@@ -53,6 +56,7 @@ class Rollout:
 
         What is not known to be equal goes to its own method.
         """
+        self.supports = None
         reason = refusal(model)
         if reason is not None:
             self._say(reason)
@@ -87,7 +91,10 @@ class Rollout:
         # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
-        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device)
+        noted = Noted() if truncates(sampling) else None
+        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device, support=noted)
+        if noted is not None:
+            self.supports = noted.rows([len(row) for row in decoded.completions])
         if decoded.places < min(rows or len(prompts), len(prompts)):
             self.most_rows = decoded.places
             logger.warning(

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from torch import Tensor
+
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
@@ -70,6 +72,21 @@ class Rollouts(Hook):
     def most_rows(self) -> int | None:
         """Rows drawn at once, at most; None for no bound, and where TRL draws them."""
         return None if self._rollout is None else self._rollout.most_rows
+
+    @property
+    def draws(self) -> bool:
+        """Completions are drawn here, unless their model is refused."""
+        return self._rollout is not None
+
+    @property
+    def supports(self) -> list[Tensor] | None:
+        """What the tokens of the completions drawn last were drawn from; None where that is everything, or unknown."""
+        return None if self._rollout is None else self._rollout.supports
+
+    @property
+    def stock(self) -> str | None:
+        """Why the model's own ``generate`` drew last; None where it did not."""
+        return None if self._rollout is None else self._rollout.stock
 
     @contextmanager
     def sampling(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ TOKENS = (
 )
 """Keys with one value a completion token; any other of that width is treated alike."""
 _PROMPT = ("prompt_ids", "prompt_mask")
+_LISTS = ("support",)
+"""Keys whose values are lists of tensors, one a row, of any length."""
 _LOW = -1e4
 _FILL = {"tool_mask": 1, "importance_sampling_ratio": 1.0, "ref_per_token_logps": _LOW}
 """Values behind a completion's end where they are not 0: the loss masks them, but exp(ref - policy) must be finite."""
@@ -91,7 +93,7 @@ def join(rows: Sequence[Row], *, pad: int, multiple: int | None, device: torch.d
     batch: dict[str, Any] = {}
     for name, first in rows[0].items():
         values = [row[name] for row in rows]
-        if not isinstance(first, Tensor):
+        if not isinstance(first, Tensor) or name in _LISTS:
             batch[name] = values
             continue
         fill = pad if name in ("prompt_ids", "completion_ids") else _FILL.get(name, 0)

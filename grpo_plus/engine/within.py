@@ -1,0 +1,241 @@
+"""Log-probabilities within a support: the distribution that truncated sampling drew from.
+
+Where top-k, top-p or min-p leave the tokens S, token x is drawn with probability p(x) / p(S). That is what is scored,
+by whatever model: the policy now and before, and a reference, so that their KL divergence is finite, and 0 where both
+are equal. The gradient flows through p(S).
+
+`Within` takes the place of a model. TRL 1.14 reads its logits: those outside get a value that no softmax sees. TRL
+1.16 has the model score its hidden states by a function, which is replaced for the length of the call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from grpo_plus import _trl
+from grpo_plus.engine.forward import Head
+from grpo_plus.engine.pack import Packed
+
+_OUTSIDE = -1e30
+"""A logit that no softmax sees, whatever the temperature; with infinity the entropy would be 0 times infinity."""
+
+_ELEMENTS = 2**24
+"""Logits that are held at once."""
+
+
+class Places(Protocol):
+    """The tokens that could be drawn at places of a batch, which count through its (B, C) completion tokens."""
+
+    def allowed(self, places: torch.Tensor, vocabulary: int) -> torch.Tensor:
+        """(N, V) bool."""
+        ...
+
+
+class Tally:
+    """The mean probability outside of the supports, under the model that was scored last."""
+
+    def __init__(self) -> None:
+        self._sum: torch.Tensor | float = 0.0
+        self._count = 0
+
+    def add(self, outside_N: torch.Tensor) -> None:
+        """Count some tokens."""
+        self._sum = self._sum + outside_N.detach().sum()
+        self._count += len(outside_N)
+
+    @property
+    def mean(self) -> float | None:
+        """None where no token was scored."""
+        return float(self._sum) / self._count if self._count else None
+
+
+def within_rows(
+    model: Any, support: Places, rows: Sequence[int], kept: int, *, width: int, head: Head, tally: Tally
+) -> "Within":
+    """A model for TRL's own passes over rows of a batch of so many completion columns, the first ``kept`` of them."""
+    index = torch.tensor(list(rows))[:, None]
+    return Within(model, support, index * width + torch.arange(kept), head, tally, shifted=True)
+
+
+def within_packed(model: Any, support: Places, packed: Packed, *, head: Head, tally: Tally) -> "Within":
+    """A model for one pass over packed rows."""
+    places = torch.full_like(packed.input_ids, -1)
+    places.view(-1)[packed.scored] = packed.target
+    return Within(model, support, places, head, tally, shifted=False)
+
+
+class Within:
+    """A model whose next tokens come from supports.
+
+    ``places``, (R, L), are those of all rows that will be scored, in the order of the calls, each of which takes as
+    many rows as it has: the place of the token that a position predicts, -1 for none. Positions are all of a row, or,
+    ``shifted``, the L before its last one, as TRL's passes have them. ``tally`` is told the probability outside.
+    """
+
+    def __init__(
+        self, model: Any, support: Places, places: torch.Tensor, head: Head, tally: Tally, *, shifted: bool
+    ) -> None:
+        self._model = model
+        self._support = support
+        self._places = places
+        self._head = head
+        self._tally = tally
+        self._shifted = shifted
+        self._next = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Run the model on the next rows."""
+        rows = len(inputs["input_ids"])
+        places_RL = self._places[self._next : self._next + rows].to(inputs["input_ids"].device)
+        self._next += rows
+        if not self._head.fused:
+            outputs = self._model(**inputs)
+            outputs.logits = self._masked(outputs.logits, places_RL)
+            return outputs
+        labels = inputs["labels"][:, 1:] if self._shifted else inputs["shift_labels"]
+        unseen = labels.shape[1] - places_RL.shape[1]
+        places_RS = torch.nn.functional.pad(places_RL, (unseen, 0), value=-1)
+        score = _Fused(self._support, places_RS, labels != -100, self._tally)
+        with _trl.fused_head(score):
+            return self._model(**inputs)
+
+    def _masked(self, logits_RSV: torch.Tensor, places_RL: torch.Tensor) -> torch.Tensor:
+        width, vocabulary = logits_RSV.shape[1:]
+        left = width - places_RL.shape[1] - 1 if self._shifted else 0
+        right = width - places_RL.shape[1] - left
+        places_M = torch.nn.functional.pad(places_RL, (left, right), value=-1).reshape(-1)
+        flat_MV = logits_RSV.reshape(-1, vocabulary)
+        where = (places_M >= 0).nonzero()[:, 0]
+        outside_MV = torch.zeros_like(flat_MV, dtype=torch.bool)
+        for part in torch.split(where, max(1, _ELEMENTS // vocabulary)):
+            outside = ~self._support.allowed(places_M[part], vocabulary)
+            outside_MV[part] = outside
+            with torch.no_grad():
+                chances = (flat_MV[part].float() / self._head.temperature).softmax(-1)
+                self._tally.add((chances * outside).sum(-1))
+        return flat_MV.masked_fill(outside_MV, _OUTSIDE).view_as(logits_RSV)
+
+
+class _Fused:
+    """What TRL 1.16 has hidden states scored by, in one pass over some rows."""
+
+    def __init__(self, support: Places, places_RS: torch.Tensor, scored_RS: torch.Tensor, tally: Tally) -> None:
+        self._support = support
+        self._places = places_RS
+        self._scored = scored_RS
+        self._tally = tally
+
+    def __call__(
+        self, hidden_MH: torch.Tensor, targets_M: torch.Tensor, head: _trl.FusedHead
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies of M positions: those that are scored, or all of them."""
+        scored_M = self._scored.to(hidden_MH.device).reshape(-1)
+        places_M = self._places.to(hidden_MH.device).reshape(-1)
+        if len(hidden_MH) != len(scored_M):
+            places_M, scored_M = places_M[scored_M], scored_M[scored_M]
+        index = (scored_M & (places_M >= 0)).nonzero()[:, 0]
+        how = _How(head, self._support, places_M[index], targets_M[index])
+        logps, entropies, outside = _restricted(hidden_MH[index], head.weight, head.bias, how)
+        self._tally.add(outside)
+        zeros_M = torch.zeros(len(hidden_MH), dtype=logps.dtype, device=logps.device)
+        return zeros_M.index_put((index,), logps), zeros_M.index_put((index,), entropies)
+
+
+@dataclass(frozen=True)
+class _How:
+    """How N positions are scored."""
+
+    head: _trl.FusedHead
+    support: Places
+    places: torch.Tensor
+    targets: torch.Tensor
+
+    def logits(self, product_NV: torch.Tensor) -> torch.Tensor:
+        """Logits of the product with the head's weight."""
+        head = self.head
+        scaled_NV = (product_NV if product_NV.dtype == torch.float64 else product_NV.float()) * head.scale
+        capped_NV = scaled_NV if head.softcap is None else head.softcap * torch.tanh(scaled_NV / head.softcap)
+        return capped_NV / head.temperature
+
+    def scores(self, product_NV: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies within the supports, and the probability outside of them."""
+        logits_NV = self.logits(product_NV)
+        within_NV = logits_NV.masked_fill(~self.support.allowed(self.places[part], logits_NV.shape[1]), _OUTSIDE)
+        logps_NV = within_NV.log_softmax(-1)
+        entropies_N = -(logps_NV.exp() * logps_NV).sum(-1)
+        with torch.no_grad():
+            outside_N = -torch.expm1(within_NV.logsumexp(-1) - logits_NV.logsumexp(-1))
+        return logps_NV.gather(-1, self.targets[part][:, None])[:, 0], entropies_N, outside_N
+
+
+def _restricted(
+    hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _How
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    found = _Restricted.apply(hidden_NH, weight_VH, bias_V, how)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Restricted(torch.autograd.Function):
+    """A few positions at a time; their logits are made once more for the gradient, which is summed in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _How
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.save_for_backward(hidden_NH, weight_VH, bias_V)
+        ctx.set_materialize_grads(False)
+        ctx.how, ctx.dtype = how, hidden_NH.dtype
+        if torch.is_autocast_enabled(hidden_NH.device.type):
+            ctx.dtype = torch.get_autocast_dtype(hidden_NH.device.type)
+        parts = [
+            how.scores(_product(hidden_NH[part], weight_VH, bias_V, ctx.dtype), part)
+            for part in _parts(hidden_NH, weight_VH)
+        ]
+        found = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        ctx.mark_non_differentiable(found[2])
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *pulls: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        hidden_NH, weight_VH, bias_V = inputs
+        wide = torch.float64 if hidden_NH.dtype == torch.float64 else torch.float32
+        sums = [
+            torch.zeros_like(tensor, dtype=wide) if tensor is not None and needed else None
+            for tensor, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+        ]
+        given = [(place, pull_N) for place, pull_N in enumerate(pulls[:2]) if pull_N is not None]
+        for part in _parts(hidden_NH, weight_VH) if given else ():
+            product_NV = _product(hidden_NH[part], weight_VH, bias_V, ctx.dtype).requires_grad_()
+            with torch.enable_grad():
+                scores = ctx.how.scores(product_NV, part)
+            (pull_NV,) = torch.autograd.grad(
+                [scores[place] for place, _ in given], product_NV, [pull_N[part] for _, pull_N in given]
+            )
+            if sums[0] is not None:
+                sums[0][part] = pull_NV @ weight_VH.to(pull_NV.dtype)
+            if sums[1] is not None:
+                sums[1] += pull_NV.T @ hidden_NH[part].to(pull_NV.dtype)
+            if sums[2] is not None:
+                sums[2] += pull_NV.sum(0, dtype=wide)
+        back = [None if one is None else one.to(like.dtype) for one, like in zip(sums, inputs, strict=True)]
+        return (*back, None)
+
+
+def _parts(hidden_NH: torch.Tensor, weight_VH: torch.Tensor) -> list[slice]:
+    step = max(1, _ELEMENTS // len(weight_VH))
+    return [slice(start, start + step) for start in range(0, len(hidden_NH), step)] or [slice(0, 0)]
+
+
+def _product(
+    hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, dtype: torch.dtype
+) -> torch.Tensor:
+    with torch.autocast(hidden_NH.device.type, enabled=False):
+        bias = None if bias_V is None else bias_V.detach().to(dtype)
+        return torch.nn.functional.linear(hidden_NH.detach().to(dtype), weight_VH.detach().to(dtype), bias)

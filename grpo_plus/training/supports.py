@@ -1,0 +1,109 @@
+"""Truncated sampling in a trainer: what tokens were drawn from goes with their rows, and is what they are scored in."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from grpo_plus._trl import SUPPORT
+from grpo_plus.recipe.truncation import shown, truncation
+from grpo_plus.sampling.support import Support, fitting, unknown
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.rollouts import Rollouts
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+
+class Supports(Hook):
+    """Has log-probabilities computed within the supports of completions that were drawn here.
+
+    TRL scores a generation batch before there is a batch: the rows of such a call are those drawn last.
+    """
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self._rollouts = rollouts
+        self._rows: Sequence[Tensor] | None = None  # of what is being worked on
+        self._turns = 0
+        self._said = False
+
+    @property
+    def _acts(self) -> bool:
+        """Tokens are left out, and our own sampling knows which."""
+        return self._rollouts.draws and bool(truncation(self.host.args))
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Keep what was drawn from."""
+        yield
+        self._turns += 1
+        self._rows = self._rollouts.supports if self._turns == 1 else None
+
+    def _unknown(self) -> str:
+        """Why it is not known what completions were drawn from."""
+        if self._turns == 1 and self._rollouts.stock is not None:
+            return f"generate drew the completions ({self._rollouts.stock})"
+        return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
+
+    def _say(self, why: str) -> None:
+        if not self._said and self.host.accelerator.is_main_process:
+            logger.warning(
+                "%s: %s, so it is not known which tokens could be drawn. The update scores over the whole vocabulary, "
+                "which are not the log-probabilities of what was drawn. To train on what is drawn set top_p 1.0, "
+                "top_k 0 and min_p 0.",
+                shown(self.host.args),
+                why,
+            )
+        self._said = True
+
+    def _found(self, lengths: Sequence[int]) -> list[Tensor]:
+        """The supports of completions of these lengths; all are empty where none are known."""
+        found = [unknown() for _ in lengths]
+        if self._rows is not None and len(self._rows) == len(lengths):
+            found = fitting(self._rows, lengths)
+        if not any(map(len, found)):
+            self._say(self._unknown())
+        return found
+
+    def draw(
+        self, draw: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]], rows: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Put the supports into the batch; rows of which nothing is known have empty ones."""
+        self._rows, self._turns = None, 0
+        try:
+            output = draw(rows)
+            if self._acts:
+                output[SUPPORT] = self._found(output["completion_mask"].sum(1).tolist())
+        finally:
+            self._rows = None
+        return output
+
+    def loss(
+        self, compute: Callable[[Any, Mapping[str, Any]], Tensor], model: Any, inputs: Mapping[str, Any]
+    ) -> Tensor:
+        """Work on the rows of a micro-batch."""
+        self._rows = inputs.get(SUPPORT)
+        try:
+            return compute(model, inputs)
+        finally:
+            self._rows = None
+
+    def logps(
+        self,
+        score: Callable[..., Any],
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        *further: Any,
+        support: Sequence[Tensor] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        """Score within the supports: those given, or of the rows that are being worked on."""
+        rows = self._rows if support is None else support
+        if rows is not None and len(rows) == len(input_ids):
+            rows = fitting(rows, attention_mask[:, -logits_to_keep:].sum(1).tolist())
+            if any(map(len, rows)):
+                keywords["support"] = Support(rows, logits_to_keep, input_ids.device)
+        return score(model, input_ids, attention_mask, logits_to_keep, *further, **keywords)

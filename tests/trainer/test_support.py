@@ -1,0 +1,298 @@
+"""Truncated sampling: tokens are scored within what they were drawn from, on every path, and the policy's ratio is 1."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import digits
+from peft import LoraConfig
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.recipe.notes import config_notes
+from grpo_plus.sampling.sampler import Sampling, processors
+from grpo_plus.sampling.support import Support
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.resuming.generation_batch import packed, unpacked
+
+OURS = {"rollout": "auto", "learning_rate": 0.5}
+CUTS = {
+    "top_p": {"top_p": 0.9},
+    "top_k": {"top_k": 5},
+    "min_p": {"min_p": 0.1},
+    "all": {"top_p": 0.9, "top_k": 20, "min_p": 0.1, "temperature": 0.7},
+    "generation_kwargs": {"generation_kwargs": {"top_k": 5}},
+}
+SCHEDULES = {
+    "one update": {},
+    "two iterations": {"num_iterations": 2, "beta": 0.1, "objective": "dapo"},
+    "several updates a generation": {"steps_per_generation": 4, "gradient_accumulation_steps": 2},
+    "TRL's loss": {"advantage": None, "num_iterations": 2, "beta": 0.1},
+}
+
+
+class Watch(Hook):
+    """Notes generation batches as they are, and of every micro-batch its inputs, log-probabilities and weights."""
+
+    def __init__(self):
+        self.batches, self.seen = [], []
+        self._inputs = None
+
+    def batch(self, output):
+        brute = brute_logps(self.host, output)
+        self.batches.append({**{k: v for k, v in output.items() if k != "support"}, "brute": brute, **output})
+
+    def loss(self, compute, model, inputs):
+        self._inputs = inputs
+        return compute(model, inputs)
+
+    def logps(self, score, *arguments, **keywords):
+        result = score(*arguments, **keywords)
+        if torch.is_grad_enabled():
+            step = self.host.state.global_step
+            self.seen.append((step, self._inputs, result[0].detach().clone()))
+        return result
+
+
+def watched(build, **settings):
+    """A trainer that has trained, and what was seen."""
+    watch, further = Watch(), settings.pop("trainer", {})
+    settings = {"advantage": "zscore", **OURS, **settings}
+    trainer = build(trainer={**further, "hooks": []}, **settings)
+    watch.after_loading(trainer)
+    trainer.hooks.insert(0, watch)
+    trainer.train()
+    return trainer, watch
+
+
+def whole(output):
+    parts = [(output[f"prompt_{name}"], output[f"completion_{name}"]) for name in ("ids", "mask")]
+    return [torch.cat(part, 1) for part in parts]
+
+
+@torch.no_grad()
+def brute_logps(host, output, *, truncate=True):
+    """Within the support, from the model's logits in float64."""
+    ids, mask = whole(output)
+    model = host.accelerator.unwrap_model(host.model)
+    width = output["completion_ids"].shape[1]
+    logits = model(input_ids=ids, attention_mask=mask).logits[:, -width - 1 : -1].double() / host.temperature
+    if truncate and "support" in output:
+        support = Support(output["support"], width, torch.device("cpu"))
+        allowed = support.allowed(torch.arange(len(ids) * width), logits.shape[2]).view_as(logits)
+        logits = logits.masked_fill(~allowed, -torch.inf)
+    chosen = logits.log_softmax(-1).gather(-1, output["completion_ids"][..., None])[..., 0]
+    return torch.where(output["completion_mask"].bool(), chosen, 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["stock", "trimmed", "packed"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("cut", CUTS)
+def test_on_policy_the_ratio_is_one_and_log_probabilities_are_those_of_what_was_drawn(build, cut, schedule, engine):
+    check_run(build, cut, schedule, engine)
+
+
+def test_on_policy_the_ratio_is_one(build):
+    check_run(build, "all", "two iterations", "packed")
+
+
+def check_run(build, cut, schedule, engine, **further):
+    trainer, watch = watched(build, engine=engine, **CUTS[cut], **SCHEDULES[schedule], **further)
+    assert len(watch.batches) >= 1
+    first = {}
+    for step, inputs, logps in watch.seen:
+        mask = inputs["completion_mask"].bool()
+        assert torch.isfinite(logps).all()
+        key = tuple(inputs["completion_ids"][0].tolist())
+        if key in first or (step and schedule == "several updates a generation"):
+            continue
+        first[key] = step
+        if inputs.get("old_per_token_logps") is not None:
+            ratio = (logps - inputs["old_per_token_logps"]).exp()
+            assert torch.allclose(ratio[mask], torch.ones_like(ratio[mask]), atol=1e-5)
+            if "ref_per_token_logps" in inputs and step == 0:
+                same = inputs["ref_per_token_logps"][mask]
+                assert torch.allclose(same, logps[mask], atol=1e-5)
+    for output in watch.batches:
+        mask = output["completion_mask"].bool()
+        old = output.get("old_per_token_logps")
+        if old is not None:
+            assert torch.allclose(old.double()[mask], output["brute"][mask], atol=1e-5)
+        everything = brute_logps(trainer, output, truncate=False)[mask]
+        assert output["brute"][mask].mean() - everything.mean() > 0.01
+        for row, length in zip(output["support"], mask.sum(1).tolist(), strict=True):
+            assert int(row[0]) == length
+    figures = [entry["rollout/outside_support"] for entry in trainer.state.log_history if "loss" in entry]
+    assert all(0.01 < figure < 0.95 for figure in figures)
+
+
+def test_the_support_is_what_transformers_own_warpers_leave(build):
+    trainer, watch = watched(build, max_steps=1, learning_rate=0.0, **CUTS["all"])
+    (output,) = watch.batches
+    ids, mask = whole(output)
+    width = output["completion_ids"].shape[1]
+    with torch.no_grad():
+        logits = trainer.model(input_ids=ids, attention_mask=mask).logits[:, -width - 1 : -1].float()
+    chain = processors(Sampling((), 1, 0, temperature=0.7, top_k=20, top_p=0.9, min_p=0.1))
+    present = output["completion_mask"].bool().reshape(-1)
+    scores = chain(None, logits.reshape(-1, logits.shape[-1]).clone())
+    allowed = Support(output["support"], width, torch.device("cpu")).allowed(torch.arange(len(scores)), scores.shape[1])
+    agree = ((scores > -torch.inf) == allowed).all(-1)[present]
+    assert agree.float().mean() > 0.98  # a logit at the edge may fall on either side of it
+    assert int(allowed[present].sum(-1).max()) <= 20
+
+
+def test_without_truncation_nothing_is_kept_and_the_run_is_the_same_to_the_bit(build):
+    trainer, watch = watched(build, seed=3)
+    assert all("support" not in output for output in watch.batches)
+    other = build(advantage="zscore", seed=3, **OURS)
+    other.hooks[:] = [hook for hook in other.hooks if type(hook).__name__ != "Supports"]
+    other.train()
+    for ours, theirs in zip(trainer.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not any("rollout/outside_support" in entry for entry in trainer.state.log_history)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cut", "least"), [("top_k", 0.9), ("all", 0.9), ("min_p", 0.5)])
+def test_stock_log_probabilities_are_far_from_what_was_drawn(build, cut, least):
+    """The contrast: what TRL scores, over the probability that a token was drawn with."""
+    _, watch = watched(build, max_steps=1, learning_rate=0.0, **CUTS[cut])
+    (output,) = watch.batches
+    stock = build(rollout="stock", **{k: v for k, v in CUTS[cut].items() if k == "temperature"})
+    ids, mask = whole(output)
+    width = output["completion_ids"].shape[1]
+    with torch.no_grad():
+        scored = stock._get_per_token_logps_and_entropies(stock.model, ids, mask, width)[0]
+    ratio = (scored - output["brute"]).exp()[output["completion_mask"].bool()]
+    off = float(((ratio < 0.9) | (ratio > 1.1)).float().mean())
+    print(f"{cut}: {off:.3f} of the ratios are outside [0.9, 1.1], mean {float(ratio.mean()):.3f}")
+    assert off > least
+
+
+@pytest.mark.slow
+def test_adapters_and_half_precision(build, tiny_model):
+    peft = LoraConfig(r=4, target_modules="all-linear")
+    for engine in ("stock", "packed"):
+        check_run(build, "top_k", "two iterations", engine, trainer={"peft_config": peft})
+
+
+@pytest.mark.slow
+def test_rounds_carry_the_supports(build):
+    def rare(completions, **_):
+        return [float("a" in text) for text in completions]
+
+    for way in (
+        {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}},
+        {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
+    ):
+        trainer, watch = watched(
+            build,
+            engine="packed",
+            num_iterations=2,
+            objective="dapo",
+            max_steps=4,
+            trainer={"reward_funcs": [rare]},
+            **way,
+            **CUTS["top_k"],
+        )
+        assert max(entry.get("dead_groups/rounds", 0) for entry in trainer.state.log_history) > 1
+        compared = 0
+        for output in watch.batches:
+            mask, old = output["completion_mask"].bool(), output["old_per_token_logps"].double()
+            assert torch.allclose(old[mask], output["brute"][mask], atol=1e-5)
+            compared += int(mask.sum())
+        assert compared > 100
+
+
+def test_supports_go_with_their_rows_through_what_trl_does_to_a_batch(build):
+    from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
+
+    _, watch = watched(build, max_steps=1, **CUTS["top_p"])
+    (output,) = watch.batches
+    batch = {name: output[name] for name in ("completion_ids", "support")}
+    told = {tuple(ids.tolist()): row for ids, row in zip(*batch.values(), strict=True)}
+    parts = split_tensor_dict(shuffle_sequence_dict(batch), 4)
+    tensors = {}
+    kept = [packed(part, str(place), tensors) for place, part in enumerate(parts)]
+    for part in unpacked({"list": json.loads(json.dumps(kept))}, tensors, "cpu"):
+        for ids, row in zip(part["completion_ids"], part["support"], strict=True):
+            assert torch.equal(told[tuple(ids.tolist())], row)
+
+
+@pytest.mark.slow
+def test_a_run_resumes_inside_a_generation_batch_with_its_supports(build, tmp_path):
+    settings = {
+        **OURS,
+        **CUTS["top_k"],
+        "advantage": "zscore",
+        "objective": "dapo",
+        "num_iterations": 4,
+        "max_steps": 4,
+        "save_steps": 1,
+        "save_strategy": "steps",
+    }
+    straight = build(**settings)
+    straight.train()
+    resumed = build(**settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    for ours, theirs in zip(resumed.model.parameters(), straight.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.slow
+def test_two_ranks_score_within_their_supports(two_ranks, tmp_path, tiny_model):
+    script = Path(__file__).with_name("support_ranks.py")
+    with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    found = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+    assert [one["world"] for one in found] == [2, 2]
+    for one in found:
+        assert one["tokens"] > 50
+        assert one["off"] < 1e-5
+        assert one["ratio"] < 1e-5
+
+
+def test_where_the_support_is_unknown_a_run_says_so_once(build, caplog):
+    with caplog.at_level(logging.WARNING):
+        trainer, watch = watched(build, generation_kwargs={"no_repeat_ngram_size": 2}, **CUTS["top_k"])
+    said = [record.getMessage() for record in caplog.records if "not known which tokens" in record.getMessage()]
+    assert len(said) == 1
+    assert "top_k (5)" in said[0]
+    assert "no_repeat_ngram_size" in said[0]
+    assert all(len(row) == 0 for output in watch.batches for row in output["support"])
+    assert "rollout/outside_support" not in trainer.state.log_history[0]
+
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"top_p": 0.9, "rollout": "stock"}, ["top_p (0.9)", "rollout: auto"]),
+        ({"generation_kwargs": {"min_p": 0.1}}, ["min_p (0.1)", "rollout: auto"]),
+        ({"top_k": 5, "use_vllm": True}, ["top_k (5)", "importance sampling correction", "below 1", "use_vllm: false"]),
+        (
+            {"top_k": 5, "use_vllm": True, "vllm_importance_sampling_correction": False},
+            ["top_k (5)", "use_vllm: false with rollout: auto"],
+        ),
+        ({"repetition_penalty": 1.2}, ["repetition_penalty (1.2)", "without it"]),
+    ],
+)
+def test_a_config_that_draws_from_another_distribution_has_a_note(settings, words):
+    notes = [note for note in config_notes(GRPOPlusConfig(**{**BASE, **settings})) if "scores" in note]
+    assert len(notes) == 1
+    for word in words:
+        assert word in notes[0]
+
+
+def test_truncation_that_is_kept_needs_no_note():
+    for settings in (
+        {"top_p": 0.9, "rollout": "auto"},
+        {"top_k": 5, "advantage": "zscore"},
+        {"top_p": 1.0, "top_k": 0},
+    ):
+        assert not [note for note in config_notes(GRPOPlusConfig(**{**BASE, **settings})) if "scores" in note]
