@@ -257,6 +257,7 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
 
 def _run_lines(config: "GRPOPlusConfig") -> list[str]:
     """The sampler and the update engine."""
+    from grpo_plus.recipe.truncation import shown
     from grpo_plus.recipe.unread import why_unread
 
     if config.use_vllm:
@@ -271,7 +272,11 @@ def _run_lines(config: "GRPOPlusConfig") -> list[str]:
         drawn = "TRL's own loop, all rows at once"
     bound, reason = config.engine_tokens_per_pass, why_unread(config, "engine")
     engine = f"{config.engine}, {bound} tokens a pass at most" if bound else config.engine
-    return [f"drawn by: {drawn}", f"engine: {engine}" if reason is None else f"engine: none, {reason}"]
+    lines = [f"drawn by: {drawn}", f"engine: {engine}" if reason is None else f"engine: none, {reason}"]
+    if cut := shown(config):
+        within = "the tokens that could be drawn" if config.recipe.rollout == "auto" else "the whole vocabulary"
+        lines.append(f"log-probabilities: over {within}; {cut} leaves out some")
+    return lines
 
 
 def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> list[str]:

@@ -142,8 +142,8 @@ class _Fused:
         how = _How(head, self._support, places_M[index], targets_M[index])
         logps, entropies, outside = _restricted(hidden_MH[index], head.weight, head.bias, how)
         self._tally.add(outside)
-        zeros_M = torch.zeros(len(hidden_MH), dtype=logps.dtype, device=logps.device)
-        return zeros_M.index_put((index,), logps), zeros_M.index_put((index,), entropies)
+        zeros_M = torch.zeros(len(hidden_MH), device=logps.device)
+        return zeros_M.index_put((index,), logps.float()), zeros_M.index_put((index,), entropies.float())
 
 
 @dataclass(frozen=True)

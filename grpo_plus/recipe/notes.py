@@ -9,6 +9,7 @@ from grpo_plus.recipe.dead_groups import dead_groups_notes
 from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
 from grpo_plus.recipe.options import changed_fields, mapping
 from grpo_plus.recipe.recipe import recipe_of
+from grpo_plus.recipe.truncation import shown
 from grpo_plus.recipe.unread import unread_notes
 from grpo_verifiers.errors.messages import did_you_mean
 
@@ -31,6 +32,7 @@ def config_notes(config: Any) -> list[str]:
         *_ratio_notes(config),
         *_mask_notes(config),
         *_sampling_notes(config),
+        *_truncation_notes(config),
         *_generation_notes(config),
         *dead_groups_notes(config),
         *unread_notes(config),
@@ -141,6 +143,32 @@ def _sampling_notes(config: Any) -> list[str]:
         return []
     scored = f"the loss scores completions at temperature ({config.temperature!r})"
     return [f"generation_kwargs draws at temperature {drawn!r}, but {scored}: set temperature instead."]
+
+
+def _truncation_notes(config: Any) -> list[str]:
+    """Draws from another distribution than the one that is scored."""
+    found, cut = [], shown(config)
+    full = "over the whole vocabulary, but they are drawn from a part of it"
+    if cut and config.use_vllm and config.vllm_importance_sampling_correction:
+        of_what = "a token" if config.vllm_importance_sampling_mode.startswith("token") else "a completion"
+        found.append(
+            f"{cut}: the loss scores tokens {full}. vLLM's log-probabilities are those within that part, so TRL's "
+            f"importance sampling correction weighs {of_what} by a ratio below 1, the smaller the more was left out. "
+            "To be without it: top_p 1.0, top_k 0 and min_p 0, or use_vllm: false with rollout: auto."
+        )
+    elif cut and (config.use_vllm or recipe_of(config).rollout != "auto"):
+        way_out = "use_vllm: false with rollout: auto" if config.use_vllm else "rollout: auto"
+        found.append(
+            f"{cut}: the loss scores tokens {full}, so its log-probabilities and ratios are not those of what was "
+            f"drawn. To be without it: {way_out}, which scores within that part, or top_p 1.0, top_k 0 and min_p 0."
+        )
+    drawn = mapping("generation_kwargs", config.generation_kwargs).get("repetition_penalty", config.repetition_penalty)
+    if drawn not in {None, 1}:
+        found.append(
+            f"repetition_penalty ({drawn!r}) changes what is drawn, and the loss scores tokens without it: "
+            "log-probabilities are not those of what was drawn."
+        )
+    return found
 
 
 def _generation_notes(config: Any) -> list[str]:

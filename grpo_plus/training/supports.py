@@ -49,9 +49,9 @@ class Supports(Hook):
     def _say(self, why: str) -> None:
         if not self._said and self.host.accelerator.is_main_process:
             logger.warning(
-                "%s: %s, so it is not known which tokens could be drawn. The update scores over the whole vocabulary, "
-                "which are not the log-probabilities of what was drawn. To train on what is drawn set top_p 1.0, "
-                "top_k 0 and min_p 0.",
+                "%s: %s, so it is not known which tokens could be drawn. The loss scores them over the whole "
+                "vocabulary: log-probabilities and ratios are not those of what was drawn. To be without it: top_p "
+                "1.0, top_k 0 and min_p 0.",
                 shown(self.host.args),
                 why,
             )

@@ -1,0 +1,162 @@
+"""Log-probabilities within a support: against brute force in float64, in every layout, with gradients and entropies."""
+
+import pytest
+import torch
+from peft import LoraConfig
+from torch.autograd import gradcheck
+
+from grpo_plus._trl import FusedHead
+from grpo_plus.engine.within import _How, _restricted
+from grpo_plus.sampling.support import Noted, Support
+
+SETTINGS = {"temperature": 0.7}
+LAYOUTS = {
+    "stock": {},
+    "trimmed": {},
+    "packed": {},
+    "auto": {"engine_tokens_per_pass": 24},
+}
+
+
+def kept(labels_NC, vocabulary, seed=0):
+    """(N, C, V) bool: for each token some others, few or many or all, and the token itself."""
+    random = torch.Generator().manual_seed(seed)
+    shares = torch.tensor([0.02, 0.4, 1.0])[torch.randint(0, 3, labels_NC.shape, generator=random)]
+    allowed = torch.rand(*labels_NC.shape, vocabulary, generator=random) < shares[..., None]
+    return allowed.scatter(-1, labels_NC[..., None], value=True)
+
+
+def rows_of(allowed_NCV, lengths):
+    """The supports as they are kept, noted in an order of their own."""
+    noted = Noted()
+    for place in reversed(range(allowed_NCV.shape[1])):
+        rows = torch.tensor([row for row, length in enumerate(lengths) if place < length], dtype=torch.long)
+        scores = torch.zeros(len(rows), allowed_NCV.shape[2]).masked_fill(~allowed_NCV[rows, place], -torch.inf)
+        noted.note(rows, torch.full_like(rows, place), scores)
+    return noted.rows(lengths)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 5, 32, 33, 1000])
+def test_what_is_kept_is_what_was_noted(vocabulary):
+    labels = torch.randint(0, vocabulary, (4, 9), generator=torch.Generator().manual_seed(1))
+    allowed = kept(labels, vocabulary)
+    lengths = [9, 0, 3, 1]
+    support = Support(rows_of(allowed, lengths), 11, torch.device("cpu"))
+    for row, length in enumerate(lengths):
+        found = support.allowed(row * 11 + torch.arange(11), vocabulary)
+        assert torch.equal(found[:length], allowed[row, :length])
+        assert found[length:].all()
+
+
+def test_a_token_drawn_again_replaces_the_first_and_a_gap_makes_a_row_unknown():
+    noted = Noted()
+    for place, first in ((0, 1), (0, 2), (2, 3)):
+        scores = torch.full((1, 8), -torch.inf)
+        scores[0, first] = 0
+        noted.note(torch.tensor([0]), torch.tensor([place]), scores)
+    (whole,), (gap,) = noted.rows([1]), noted.rows([3])
+    assert Support([whole], 1, torch.device("cpu")).allowed(torch.tensor([0]), 8)[0].nonzero().tolist() == [[2]]
+    assert len(gap) == 0
+
+
+def test_a_token_takes_four_bytes_an_id_and_at_most_an_eighth_of_the_vocabulary():
+    vocabulary, tokens = 32_000, 50
+    for count, size in ((20, 4 * 20), (900, 4 * 900), (1001, 32_000 // 8), (31_000, 32_000 // 8), (32_000, 0)):
+        scores = torch.full((tokens, vocabulary), -torch.inf)
+        scores[:, :count] = 0
+        noted = Noted()
+        noted.note(torch.zeros(tokens, dtype=torch.long), torch.arange(tokens), scores)
+        (row,) = noted.rows([tokens])
+        assert row.nbytes == 8 + tokens * (4 + size)
+
+
+@pytest.mark.parametrize("softcap", [None, 3.0])
+def test_values_and_gradients_are_those_of_a_masked_softmax(softcap):
+    random = torch.Generator().manual_seed(0)
+    hidden, weight, bias = (
+        torch.randn(*shape, generator=random, dtype=torch.float64).requires_grad_()
+        for shape in ((6, 5), (40, 5), (40,))
+    )
+    labels = torch.randint(0, 40, (2, 3), generator=random)
+    allowed = kept(labels, 40)
+    support = Support(rows_of(allowed, [3, 3]), 3, torch.device("cpu"))
+
+    def scores(hidden, weight, bias):
+        how = _How(FusedHead(weight, bias, 0.7, softcap, 1.3), support, torch.arange(6), labels.reshape(-1))
+        return _restricted(hidden, weight, bias, how)
+
+    def explicit(hidden, weight, bias):
+        logits = (hidden @ weight.T + bias) * 1.3
+        logits = (logits if softcap is None else softcap * torch.tanh(logits / softcap)) / 0.7
+        chances = logits.exp() * allowed.reshape(6, 40)
+        within = chances / chances.sum(-1, keepdim=True)
+        logs = torch.where(within > 0, within, 1.0).log()
+        outside = 1 - chances.sum(-1) / logits.exp().sum(-1)
+        return within.gather(1, labels.reshape(-1, 1))[:, 0].log(), -(within * logs).sum(-1), outside
+
+    inputs = (hidden, weight, bias)
+    for found, truth in zip(scores(*inputs), explicit(*inputs), strict=True):
+        assert torch.allclose(found, truth, atol=1e-12)
+    pulls = torch.randn(2, 6, generator=random, dtype=torch.float64)
+    for function in (scores, explicit):
+        found = function(*inputs)
+        (found[0] @ pulls[0] + found[1] @ pulls[1]).backward()
+        function.gradients = [one.grad.clone() for one in inputs]
+        for one in inputs:
+            one.grad = None
+    for found, truth in zip(scores.gradients, explicit.gradients, strict=True):
+        assert torch.allclose(found, truth, atol=1e-12)
+    assert gradcheck(lambda *given: scores(*given)[:2], inputs)
+
+
+def explicit_logps(model, ids, mask, allowed, temperature):
+    """Log-probabilities and entropies of the last columns, from the model's logits in float64."""
+    width = allowed.shape[1]
+    logits = model(input_ids=ids, attention_mask=mask).logits[:, -width - 1 : -1].double() / temperature
+    logps = logits.masked_fill(~allowed, -torch.inf).log_softmax(-1)
+    entropies = -torch.where(allowed, logps.exp() * logps.masked_fill(~allowed, 0.0), 0.0).sum(-1)
+    present = mask[:, -width:].bool()
+    chosen = logps.gather(-1, ids[:, -width:, None])[..., 0]
+    return torch.where(present, chosen, 0.0), torch.where(present, entropies, 0.0)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "adapters",
+    [pytest.param(False, id="all weights"), pytest.param(True, id="LoRA", marks=pytest.mark.slow)],
+)
+def test_every_layout_scores_within_the_support(bench, layout, adapters):
+    peft = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False) if adapters else None
+    trainer = bench.trainer(layout, peft_config=peft, **SETTINGS, **LAYOUTS[layout])
+    batch = bench.batch(completions=(1, 12))
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    width = batch["completion_ids"].shape[1]
+    lengths = batch["completion_mask"].sum(1).tolist()
+    vocabulary = trainer.model.config.vocab_size
+    allowed = kept(batch["completion_ids"], vocabulary)
+    rows = rows_of(allowed, lengths)
+    trainer.model.eval()
+    weights = [p for p in trainer.model.parameters() if p.requires_grad]
+    pull = torch.randn(len(ids), width, generator=torch.Generator().manual_seed(3)) * batch["completion_mask"]
+
+    def gradient(logps):
+        trainer.model.zero_grad()
+        (logps * pull).sum().backward()
+        return torch.cat([one.grad.reshape(-1) for one in weights]).double()
+
+    plain = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width, batch_size=3)[0]
+    found, entropies, _ = trainer._get_per_token_logps_and_entropies(
+        trainer.model, ids, mask, width, batch_size=3, compute_entropy=True, support=rows
+    )
+    truth, uncertain = explicit_logps(trainer.model, ids, mask, allowed, 0.7)
+    present = batch["completion_mask"].bool()
+    assert torch.allclose(found[present].double(), truth[present], atol=1e-5)
+    assert torch.allclose(entropies[present].double(), uncertain[present], atol=1e-5)
+    assert (plain - found)[present].abs().max() > 1
+    ours, theirs = gradient(found), gradient(truth)
+    assert float((ours - theirs).norm() / theirs.norm()) < 1e-5
+    nothing = trainer._get_per_token_logps_and_entropies(
+        trainer.model, ids, mask, width, batch_size=3, support=[torch.zeros(0, dtype=torch.int32)] * len(ids)
+    )[0]
+    assert torch.equal(nothing, plain)
