@@ -354,7 +354,22 @@ def seam_problems(sources: "Mapping[str, str] | None" = None) -> list[str]:
                 problems.append(f"{name} takes ({', '.join(found)}), expected it to start with ({', '.join(expected)})")
         known = assigned | inherited.keys()
         problems += [f"the attribute self.{name} is gone" for name in seam.attributes if name not in known]
-    return problems
+    return [*problems, *_head_problems(sources)]
+
+
+_HEADS = "trl", "trainer/utils.py", "add_fused_lm_head"
+_SCORES = "_ChunkedLogProbFunction"
+
+
+def _head_problems(sources: "Mapping[str, str] | None") -> list[str]:
+    """A fused head, where there is one, must score by the function that `fused_head` replaces."""
+    package, path, name = _HEADS
+    try:
+        source = (sources or {}).get(name) or source_file(package, path).read_text(encoding="utf-8")
+    except OSError:
+        return []  # no head to replace anything in
+    gone = f"def {name}(" in source and f"{_SCORES}.apply(" not in source
+    return [f"{name} no longer scores by {_SCORES}"] if gone else []
 
 
 _ANYTHING = ("*", "**")
@@ -608,7 +623,7 @@ def fused_head(
     """
     import trl.trainer.utils as trl_utils
 
-    own, called = trl_utils._ChunkedLogProbFunction, False
+    own, called = getattr(trl_utils, _SCORES), False
 
     def apply(*given: Any) -> "tuple[torch.Tensor | None, ...]":
         nonlocal called
@@ -617,11 +632,11 @@ def fused_head(
         logps, entropies = score(hidden, targets, FusedHead(weight, bias, temperature, softcap, scale))
         return logps, entropies if not outputs or "entropy" in outputs[0] else None, None, None, None
 
-    trl_utils._ChunkedLogProbFunction = type(own.__name__, (), {"apply": staticmethod(apply)})
+    setattr(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)}))
     try:
         yield
     finally:
-        trl_utils._ChunkedLogProbFunction = own
+        setattr(trl_utils, _SCORES, own)
     if not called:
         raise UnsupportedTRLError(
             "log-probabilities within the support of top_p, top_k or min_p need a function of TRL that this release no "

@@ -102,6 +102,14 @@ def test_a_method_that_passes_everything_on_will_do(sources):
     assert len(problems("self, model")) == 1
 
 
+def test_a_head_that_scores_by_something_else_is_named(sources):
+    head = "def add_fused_lm_head(model):\n    other.apply(model)\n"
+    assert seam_problems({**sources, "add_fused_lm_head": head}) == [
+        "add_fused_lm_head no longer scores by _ChunkedLogProbFunction"
+    ]
+    assert not seam_problems({**sources, "add_fused_lm_head": "def selective_log_softmax(): ..."})
+
+
 def test_a_trainer_of_another_name():
     assert seam_problems({"GRPOTrainer": "class Trainer: pass"}) == ["the class GRPOTrainer is gone"]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import digits
 from peft import LoraConfig
 
 from grpo_plus import GRPOPlusConfig
