@@ -50,7 +50,7 @@ def curriculum(
     difficulty_P = _of_column(history, column) if column is not None else _of_file(history, str(file), verifier)
     share = min(1.0, start + (1 - start) * history.progress / full)
     order = difficulty_P.sort().values
-    hardest = order[max(0, math.ceil(share * len(order)) - 1)]
+    hardest = order[max(0, math.ceil(share * len(order) - 1e-9) - 1)]
     return (difficulty_P <= hardest).double()
 
 

@@ -146,7 +146,7 @@ class PromptHistory:
         totals = totals_N.detach().cpu().double()
         read = totals.unsqueeze(1) if read_NK is None else read_NK.detach().cpu().double()
         scored = totals.isfinite()
-        fresh = {name: getattr(self, name).clone() for name in _EVIDENCE}
+        fresh = {name: getattr(self, name).clone() for name in EVIDENCE}
         of_prompt: dict[int, list[int]] = {}
         for row, prompt in enumerate(index_N):
             of_prompt.setdefault(int(prompt), []).append(row)
@@ -190,7 +190,8 @@ class PromptHistory:
         return replace(self, **chosen, columns=columns)
 
 
-_EVIDENCE = ("counts", "sums", "groups", "live", "drawn")
+EVIDENCE = ("counts", "sums", "groups", "live", "drawn")
+"""Attributes of a history that say what is known of each prompt."""
 
 
 def _differs(values_MK: Tensor) -> bool:

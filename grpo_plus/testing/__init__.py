@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from grpo_plus.testing.contract import parametrize_with_checks as parametrize_with_checks
     from grpo_plus.testing.objectives import check_objective as check_objective
     from grpo_plus.testing.objectives import objective_checks as objective_checks
+    from grpo_plus.testing.selections import check_selection as check_selection
+    from grpo_plus.testing.selections import selection_checks as selection_checks
     from grpo_plus.testing.tiny import make_tiny_model as make_tiny_model
     from grpo_plus.testing.tiny import make_tiny_tokenizer as make_tiny_tokenizer
 
@@ -17,10 +19,12 @@ _NAMES = {
     "advantage_checks": "grpo_plus.testing.advantages",
     "check_advantage": "grpo_plus.testing.advantages",
     "check_objective": "grpo_plus.testing.objectives",
+    "check_selection": "grpo_plus.testing.selections",
     "make_tiny_model": "grpo_plus.testing.tiny",
     "make_tiny_tokenizer": "grpo_plus.testing.tiny",
     "objective_checks": "grpo_plus.testing.objectives",
     "parametrize_with_checks": "grpo_plus.testing.contract",
+    "selection_checks": "grpo_plus.testing.selections",
 }
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)
 __all__ = sorted(_NAMES)  # noqa: PLE0605 - one list of names, not two

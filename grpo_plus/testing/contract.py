@@ -17,6 +17,7 @@ Part = Any
 KITS = {
     "advantage": "grpo_plus.testing.advantages:KIT",
     "objective": "grpo_plus.testing.objectives:KIT",
+    "selection": "grpo_plus.testing.selections:KIT",
 }
 """Kind of part to the kit that checks it."""
 

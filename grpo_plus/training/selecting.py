@@ -21,7 +21,7 @@ from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
 from grpo_plus.selection.contrast import contrast_chance
 from grpo_plus.selection.drawing import distribution, drawn, shares
-from grpo_plus.selection.history import PromptHistory, digest_of
+from grpo_plus.selection.history import EVIDENCE, PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, Prompts
 from grpo_plus.training.advantages import Advantages
@@ -33,7 +33,6 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus.selection")
 
-_EVIDENCE = ("counts", "sums", "groups", "live", "drawn")
 _BINS, _SAMPLE = 10, 200
 
 
@@ -54,6 +53,7 @@ class Selecting(Hook):
         self._weighted = selected.weighted
         self._place = place
         self.prompts_of_data: Prompts | None = None
+        self._data = ""  # digest of the data that a checkpoint's draws are of
         self._begin()
 
     def _begin(self) -> None:
@@ -61,10 +61,9 @@ class Selecting(Hook):
         self._generator = torch.Generator()
         self._pass = -1
         self._rows: list[int] = []  # of the dataset, drawn in this pass
-        self._shares: list[float] = []  # one for each of them
+        self._shares: list[float] = []  # (1/N)/π of each of them when it was drawn
         self._further: dict[int, float] = {}  # shares of prompts that were drawn for this batch in addition
         self._scored: list[tuple[list[int], Tensor, Tensor]] = []  # of this batch, one a round
-        self._loaded: dict[str, Any] = {}
 
     # Before the run.
 
@@ -141,8 +140,6 @@ class Selecting(Hook):
     def _shares_of(self, rows: Sequence[int], chances: Tensor) -> list[float]:
         known = self.prompts_of_data
         assert known is not None
-        if not self._weighted:
-            return [1.0] * len(rows)
         return shares(chances, known.rows)[[known.of_row(row) for row in rows]].tolist()
 
     # A generation batch.
@@ -233,6 +230,58 @@ class Selecting(Hook):
         found["contrast"] = float((chances * contrast_chance(history)).sum())
         return {f"selection/{name}": value for name, value in found.items()}
 
+    # Checkpoints.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Bounds of the rewards, and which pass over which data the draws are of; empty before the first draw."""
+        history = self._history
+        if history is None or not (self._rows or bool(history.drawn.any())):
+            return {}
+        assert self.prompts_of_data is not None
+        bounds = [None if math.isnan(one) else one for one in (history.low, history.high)]
+        return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "data": self.prompts_of_data.data}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is known of each prompt that was drawn, by digest; the generator; rows and shares drawn in this pass."""
+        if not self.state_dict():
+            return {}
+        history, known = self.history, self.prompts_of_data
+        assert known is not None
+        held = history.drawn.nonzero().squeeze(1)
+        return {
+            "digests": known.packed(held.tolist()),
+            "evidence": torch.stack([getattr(history, name)[held] for name in EVIDENCE], dim=1),
+            "generator": self._generator.get_state(),
+            "rows": torch.tensor(self._rows, dtype=torch.long),
+            "shares": torch.tensor(self._shares, dtype=torch.float64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from the bounds; the rest needs the tensors."""
+        low, high = (math.nan if one is None else float(one) for one in state["bounds"])
+        self._history = replace(self.history, low=low, high=high, graded=bool(state["graded"]))
+        self._pass, self._data = int(state["pass"]), str(state["data"])
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from them; what is of prompts that the dataset lacks by now is dropped, and said."""
+        known = self.prompts_of_data
+        assert known is not None
+        here = known.found(tensors["digests"])
+        pairs = [(place, prompt) for place, prompt in enumerate(here) if prompt is not None]
+        fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
+        for place, prompt in pairs:
+            for column, name in enumerate(EVIDENCE):
+                fresh[name][prompt] = tensors["evidence"][place, column]
+        self._history = replace(self.history, **fresh)
+        self._generator.set_state(tensors["generator"])
+        same = self._data == known.data
+        if same and not self.host.args.ignore_data_skip:
+            self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
+        if not same and self.host.accelerator.is_main_process:
+            logger.warning("%s", _of_other_data(len(here), len(pairs), len(known)))
+        if not pairs:
+            self._history = self._empty(self.host.num_generations)
+
     # Reports.
 
     def summary(self) -> dict[str, Any]:
@@ -295,3 +344,16 @@ def _data_problem(data: Any) -> str | None:
     if getattr(data, "format", {}).get("type") == "custom":
         return "knows prompts as train_dataset stores them, but it has a transform: apply it with map first."
     return None
+
+
+def _of_other_data(held: int, here: int, prompts: int) -> str:
+    """A sentence about a history of other data than that of the run: prompts it holds, those still here, those here."""
+    if not here:
+        return (
+            f"the checkpoint's history of prompts is of another dataset: none of its {held} prompts is in this one, "
+            "and the selection starts without a history."
+        )
+    return (
+        f"the training data changed: the checkpoint's history has {held} prompts, {held - here} of them are gone and "
+        f"dropped, and {prompts - here} of {prompts} prompts have no history. The prompts of this pass are drawn anew."
+    )

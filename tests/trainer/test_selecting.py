@@ -78,3 +78,55 @@ def test_contrast_draws_the_middle_third_most(select):
     summary = trainer.selecting.summary()
     assert (summary["impossible"], summary["died_out"], summary["between"], summary["unseen"]) == (6, 6, 6, 0)
     assert summary["draws"] == 120
+
+
+def weights(trainer):
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
+
+
+SAVES = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 0.05, "per_device_train_batch_size": 4}
+RUNS = {
+    "one step a batch, over two passes": {"max_steps": 14, "num_generations": 2},
+    "several iterations, saved inside batches": {
+        "max_steps": 10,
+        "num_generations": 2,
+        "num_iterations": 2,
+        "steps_per_generation": 2,
+    },
+    "accumulated": {
+        "max_steps": 5,
+        "num_generations": 2,
+        "gradient_accumulation_steps": 2,
+        "steps_per_generation": 4,
+    },
+    "fetched ahead by a worker": {"max_steps": 8, "num_generations": 2, "dataloader_num_workers": 1},
+    "a curriculum": {
+        "max_steps": 10,
+        "num_generations": 2,
+        "selection": "curriculum",
+        "selection_kwargs": {"column": "level"},
+    },
+    "other prompts for dead groups": {
+        "max_steps": 8,
+        "num_generations": 2,
+        "dead_groups": "resample",
+        "dead_groups_kwargs": {"rounds": 2},
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_draws_what_the_uninterrupted_one_did(select, tmp_path, name):
+    settings = SAVES | RUNS[name]
+    whole, notes = select(data=thirds(4), **settings)
+    whole.train()
+    assert len({tuple(batch) for batch in notes.drawn}) > 2
+    for step in range(1, settings["max_steps"]):
+        checkpoint = tmp_path / "out" / f"checkpoint-{step}"
+        again, later = select(data=thirds(4), **settings, output_dir=str(tmp_path / "again"))
+        again.train(resume_from_checkpoint=str(checkpoint))
+        assert later.drawn == notes.drawn[len(notes.drawn) - len(later.drawn) :], step
+        assert torch.equal(weights(again), weights(whole)), step
+        assert torch.equal(again.selecting.history.counts, whole.selecting.history.counts), step
+        assert again.selecting.summary() == whole.selecting.summary(), step

@@ -41,7 +41,7 @@ KEEPS_BATCH = (
 
 _OPTIMIZER_STATE = ("optim", "optim_args", "optim_target_modules", "optimizer")
 _ADAPTER_MAY = ("lora_dropout",)
-_PART_FIELDS = ("advantage", "objective", "verifiers", "scale_rewards", "beta", "epsilon")
+_PART_FIELDS = ("advantage", "objective", "selection", "verifiers", "scale_rewards", "beta", "epsilon")
 _ORDER = "(another order of the data: the position is that in the old one)"
 _LENGTH = "(the schedule is that of the new length)"
 _SCHEDULE = "(the schedule goes on with the new one)"

@@ -79,6 +79,8 @@ def parts_of(recipe: Recipe) -> dict[str, Any]:
         found["advantage"] = [recipe.advantage.estimator.name, recipe.advantage.keywords]
     if recipe.objective is not None:
         found["objective"] = recipe.objective.formula()
+    if recipe.selection is not None:
+        found["selection"] = [recipe.selection.selection.name, recipe.selection.keywords]
     kept: dict[str, Any] = plain(redact(found))
     return kept
 

@@ -1,0 +1,171 @@
+"""The contract of selections, as checks that any selection, built in or not, can be put through.
+
+All checks look at what `selection_weights` gives, which is what prompts are drawn by.
+"""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.selection.checking import keyword_problems, selection_weights
+from grpo_plus.selection.history import PromptHistory
+from grpo_plus.selection.part import Selection, SelectionKeywordError
+from grpo_plus.selection.registry import selection_of
+from grpo_plus.testing.contract import Kit, Part, Subject, label_of, run_checks
+from grpo_verifiers.testing.contract import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def check_selection(part: "str | Selection | Callable[..., Any]", /, **keywords: Any) -> None:
+    """Put a selection through the whole contract.
+
+    >>> check_selection("contrast", power=2)
+
+    The history has the columns ``prompt`` and ``difficulty``.
+
+    Raises:
+        AssertionError: lists every check that failed.
+    """
+    run_checks(KIT.resolve((part, keywords)), KIT.checks())
+
+
+def selection_checks() -> list[Check[Subject]]:
+    """The checks of the contract of selections.
+
+    >>> [check.name for check in selection_checks()][:2]
+    ['weights', 'empty_history']
+    """
+    return KIT.checks()
+
+
+def sample_history(num_generations: int = 4, *, graded: bool = False, progress: float = 0.25) -> PromptHistory:
+    """Prompts of all kinds: never solved, always, sometimes, seen often, unseen, unscored, in several rows."""
+    random = torch.Generator().manual_seed(0)
+    rates = [0.0, 1.0, 0.5, 0.1, 0.9, 0.3, 0.0, 1.0]
+    count = len(rates) + 2
+    columns = {"prompt": [f"prompt {number}" for number in range(count)], "difficulty": list(range(count))}
+    history = PromptHistory.empty([1, 1, 2, 1, 1, 3, 1, 1, 1, 1], num_generations, columns)
+    for visit in range(3):
+        index = [prompt for prompt in range(visit, len(rates)) for _ in range(num_generations)]
+        draws = torch.rand(len(index), generator=random, dtype=torch.float64)
+        totals = (draws < torch.tensor([rates[prompt] for prompt in index])).double()
+        totals = totals * torch.randint(1, 4, totals.shape, generator=random) if graded else totals
+        history = history.observed(index, totals, decay=0.7)
+    unscored = [count - 1] * num_generations
+    history = history.observed(unscored, torch.full((num_generations,), torch.nan), decay=0.7)
+    return replace(history, progress=progress)
+
+
+def _run(subject: Subject, history: PromptHistory) -> Tensor:
+    try:
+        return selection_weights(subject.part, history, **subject.keywords)
+    except Exception as error:
+        raise AssertionError(f"raised {type(error).__name__}: {error}") from error
+
+
+def _all_histories() -> Sequence[PromptHistory]:
+    sizes = [sample_history(size, graded=graded) for size in (2, 4, 16) for graded in (False, True)]
+    return [*sizes, *(sample_history(progress=progress) for progress in (0.0, 1.0))]
+
+
+def check_weights(subject: Subject) -> None:
+    """Finite weights of at least 0, one a prompt, and one of them more than 0, at any time and for any rewards."""
+    for history in _all_histories():
+        _run(subject, history)
+
+
+def check_empty_history(subject: Subject) -> None:
+    """It works before anything is drawn, and for a single prompt."""
+    history = sample_history()
+    empty = PromptHistory.empty(history.rows, 4, history.columns)
+    _run(subject, empty)
+    _run(subject, empty.take([3]))
+
+
+def check_pairs(subject: Subject) -> None:
+    """It works with groups of two."""
+    _run(subject, sample_history(2))
+
+
+def check_leaves_history_alone(subject: Subject) -> None:
+    """It changes nothing of the history that it is given."""
+    given = sample_history()
+    kept = {
+        spec.name: value.clone() for spec in fields(given) if isinstance(value := getattr(given, spec.name), Tensor)
+    }
+    columns = {name: list(values) for name, values in given.columns.items()}
+    _run(subject, given)
+    changed = [name for name, value in kept.items() if not torch.equal(value, getattr(given, name))]
+    changed += [name for name, values in columns.items() if values != list(given.columns[name])]
+    if changed:
+        raise AssertionError(f"it changed {', '.join(changed)} of the history it was given: work on a copy")
+
+
+def check_permutes(subject: Subject) -> None:
+    """Prompts in another order get the same weights, each its own."""
+    for history in _all_histories():
+        order = torch.randperm(len(history), generator=torch.Generator().manual_seed(1))
+        found, wanted = _run(subject, history.take(order)), _run(subject, history)[order]
+        if not torch.allclose(found, wanted, rtol=1e-9, atol=1e-12):
+            prompt = int((found - wanted).abs().argmax())
+            text = f"prompts in another order: {float(found[prompt]):g} instead of {float(wanted[prompt]):g}"
+            raise AssertionError(f"{text} for one of them")
+
+
+def check_deterministic(subject: Subject) -> None:
+    """The same history gives the same bits, whatever the state of the random generators: all ranks draw alike."""
+    history = sample_history()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = _run(subject, history)
+        torch.manual_seed(2)
+        second = _run(subject, history)
+    if not torch.equal(first, second):
+        raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+
+
+def check_pickles(subject: Subject) -> None:
+    """The selection survives pickling, as other processes need."""
+    try:
+        again = pickle.loads(pickle.dumps(subject.part))  # noqa: S301 - made in this line
+    except Exception as error:
+        raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
+    history = sample_history()
+    if not torch.equal(_run(replace(subject, part=again), history), _run(subject, history)):
+        raise AssertionError("other weights after pickling")
+
+
+def check_unknown_keyword_raises(subject: Subject) -> None:
+    """A keyword that the selection does not have is refused, not swallowed."""
+    if not keyword_problems(subject.part, {**subject.keywords, "no_such_keyword": 1}):
+        raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
+
+
+def _resolve(part: Part) -> Subject:
+    """The subject that a name, a function, or a pair of that and keywords stands for."""
+    what, keywords = part if isinstance(part, tuple) else (part, {})
+    selection = selection_of(what)
+    if problems := keyword_problems(selection, keywords):
+        raise SelectionKeywordError("\n".join(problems))
+    return Subject(selection, dict(keywords), label_of(selection.name, keywords))
+
+
+KIT = Kit(
+    _resolve,
+    (
+        Check("weights", check_weights),
+        Check("empty_history", check_empty_history),
+        Check("pairs", check_pairs),
+        Check("leaves_history_alone", check_leaves_history_alone),
+        Check("permutes", check_permutes),
+        Check("deterministic", check_deterministic),
+        Check("pickles", check_pickles),
+        Check("unknown_keyword_raises", check_unknown_keyword_raises),
+    ),
+)

@@ -1,0 +1,115 @@
+"""Weights that cannot be drawn by, and keywords that no selection takes."""
+
+import pytest
+import torch
+
+from grpo_plus.selection import (
+    PromptHistory,
+    check_selection_kwargs,
+    get_selection,
+    register_selection,
+    selection_weights,
+    selections,
+)
+from grpo_plus.selection.part import (
+    NotASelectionError,
+    Selection,
+    SelectionFailedError,
+    SelectionKeywordError,
+    SelectionOutputError,
+)
+from grpo_verifiers.errors import DuplicateNameError, UnknownNameError
+
+HISTORY = PromptHistory.of([[1, 0], [], [0, 0]], columns={"prompt": ["one", "two", "three"]})
+
+WRONG = {
+    "a NaN": ([1.0, float("nan"), 1.0], r"it returned nan for prompt 1 \('two'\)"),
+    "a negative one": ([1.0, 0.0, -0.5], r"it returned -0.5 for prompt 2 \('three'\)"),
+    "an infinite one": ([float("inf"), 0.0, 1.0], r"it returned inf for prompt 0 \('one'\)"),
+    "all zero": ([0.0, 0.0, 0.0], "more than 0 for one of them; all are 0"),
+    "too few": ([1.0, 1.0], r"it returned the shape \(2,\)"),
+    "a column": ([[1.0], [1.0], [1.0]], r"it returned the shape \(3, 1\)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_weights_are_named_with_the_first_prompt(name):
+    values, message = WRONG[name]
+    with pytest.raises(
+        SelectionOutputError, match=r"the selection 'mine' must return a tensor of 3 weights.*" + message
+    ):
+        selection_weights(Selection("mine", lambda history: torch.tensor(values)), HISTORY)
+
+
+def test_what_is_no_tensor_is_shown():
+    with pytest.raises(SelectionOutputError, match=r"it returned \[1, 2, 3\]"):
+        selection_weights(Selection("mine", lambda history: [1, 2, 3]), HISTORY)
+
+
+def test_a_selection_that_raises_is_the_cause():
+    def failing(history):
+        return 1 / 0
+
+    with pytest.raises(SelectionFailedError, match="the selection 'mine' raised ZeroDivisionError") as found:
+        selection_weights(Selection("mine", failing), HISTORY)
+    assert isinstance(found.value.__cause__, ZeroDivisionError)
+
+
+def test_integers_and_booleans_are_weights():
+    assert selection_weights(Selection("mine", lambda h: h.drawn > 0), HISTORY).tolist() == [1, 0, 1]
+
+
+def test_keywords_are_checked_from_the_signature():
+    assert check_selection_kwargs("contrast", {"power": 0, "explore": 1.0, "decay": 0, "weighted": False}) == []
+    found = check_selection_kwargs("contrast", {"power": -1, "explore": 2, "weighted": 1, "decai": 0.5})
+    assert len(found) == 4
+    assert "'power' is -1, expected a finite number of at least 0" in found[0]
+    assert "'explore' is 2, expected a number of at least 0 and at most 1" in found[1]
+    assert "'weighted' is 1, expected true or false" in found[2]
+    assert "unknown keyword 'decai'. Did you mean 'decay'?" in found[3]
+
+
+def test_uniform_draws_nothing_so_it_takes_no_keywords_of_draws():
+    (found,) = check_selection_kwargs("uniform", {"explore": 0.5})
+    assert "unknown keyword 'explore'. There is: decay." in found
+
+
+def test_weights_cannot_make_up_for_prompts_that_are_never_drawn():
+    (found,) = check_selection_kwargs("contrast", {"explore": 0})
+    assert "explore is 0 and weighted is true" in found
+    assert check_selection_kwargs("contrast", {"explore": 0, "weighted": False}) == []
+    assert check_selection_kwargs("curriculum", {"explore": 0, "column": "a"}) == []
+    assert check_selection_kwargs("curriculum", {"explore": 0, "column": "a", "weighted": True})
+
+
+def test_unknown_names_list_what_there_is():
+    (found,) = check_selection_kwargs("contrst", {})
+    assert "unknown selection 'contrst'. Did you mean 'contrast'? There is: contrast, curriculum, uniform." in found
+    with pytest.raises(UnknownNameError):
+        get_selection("contrst")
+
+
+def test_the_decorator_registers_a_function_and_leaves_it():
+    @register_selection("test_drawn_least", weighted=False)
+    def least(history, *, most: int = 3):
+        """Those drawn least."""
+        return (history.drawn < most).double()
+
+    try:
+        found = get_selection("test_drawn_least")
+        assert (found.fn, found.formula, found.weighted) == (least, "Those drawn least", False)
+        with pytest.raises(SelectionKeywordError, match="unknown keyword 'mst'"):
+            selection_weights(least, HISTORY, mst=1)
+    finally:
+        selections.unregister("test_drawn_least")
+
+
+def test_names_and_parameters_that_are_taken_are_refused():
+    with pytest.raises(DuplicateNameError, match="the selection 'contrast' exists already"):
+        register_selection("contrast")(lambda history: history.counts)
+    with pytest.raises(NotASelectionError, match="has a keyword 'explore', which every selection has"):
+        Selection("mine", lambda history, *, explore=1: history.counts)
+    with pytest.raises(NotASelectionError, match="takes no history"):
+        Selection("mine", lambda: 1)
+    with pytest.raises(TypeError, match="takes the name first"):
+        register_selection(lambda history: history.counts)
