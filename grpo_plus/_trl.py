@@ -132,6 +132,7 @@ class Host(Loop, Card, Protocol):
     router_aux_loss_coef: float
     shuffle_dataset: bool
     temperature: float
+    tools: list[Any]
     top_entropy_quantile: float
     use_adaptive_entropy: bool
     use_vllm: bool
@@ -535,6 +536,20 @@ def repeats_of(sampler: Any) -> tuple[int, int, int, int]:
     """Of the host's sampler: prompts of a batch, copies of each, repeats of the batch, batches of a pass."""
     prompts, copies, repeats = sampler.batch_size, sampler.mini_repeat_count, sampler.repeat_count
     return prompts, copies, repeats, len(sampler) // (prompts * copies * repeats)
+
+
+def completion_of(host: Host, prompt: Any, prompt_ids: list[int], ids: list[int]) -> Any:
+    """The text or messages that TRL will make of sampled ids, where there are no tools to call."""
+    from trl.data_utils import is_conversational
+
+    if not is_conversational({"prompt": prompt}):
+        return host.processing_class.batch_decode([ids], skip_special_tokens=True)[0]
+    if any(getattr(host._tokenizer, name, None) is not None for name in ("response_template", "response_schema")):
+        from trl.chat_template_utils import parse_response
+
+        return [parse_response(host._tokenizer, ids, prefix=prompt_ids)]
+    (content,) = host.processing_class.batch_decode([ids], skip_special_tokens=True)
+    return [{"role": "assistant", "content": content}]
 
 
 def gather_objects(rows: list[Any]) -> list[Any]:

@@ -111,7 +111,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         if self.selecting is not None and self.selecting.selection.draws:
             self.drawing.fresh = self.selecting.fresh
         self.retry = Retry(self._engine, self.hooks)
-        self.rollouts = Rollouts(recipe, self.retry)
+        self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
         self.guard = Guard()
         drawing = [self.inner, self.selecting, self.drawing]
         scoring = [self._advantages, self.recorder, self.clock, self.retry, self.verification]

@@ -19,6 +19,9 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
+Drawn = Callable[[int, list[int], list[int]], None]
+"""Is told of a completion: its row in the batch, the ids of its prompt, its own."""
+
 METHODS = (
     "generate",
     "_sample",
@@ -37,14 +40,22 @@ class Rollout:
     """Makes a model's ``generate`` leaner for the length of a block.
 
     At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
-    run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
-    warning. ``stock`` says why the model's own ``generate`` drew last; None where it did not. ``supports`` are those
-    of the completions drawn last, where tokens were left out; None for none.
+    run out. ``report`` is told what each generation cost, ``drawn`` of each whole completion. ``asked`` means that
+    somebody wanted it: a refusal is then a warning. ``stock`` says why the model's own ``generate`` drew last; None
+    where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
     """
 
-    def __init__(self, most_rows: int | None, report: Callable[[Decoded], None], *, asked: bool = True) -> None:
+    def __init__(
+        self,
+        most_rows: int | None,
+        report: Callable[[Decoded], None],
+        drawn: Drawn | None = None,
+        *,
+        asked: bool = True,
+    ) -> None:
         self._level = logging.WARNING if asked else logging.INFO
         self.most_rows = most_rows
+        self._drawn = drawn
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
@@ -92,7 +103,8 @@ class Rollout:
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
         noted = Noted() if truncates(sampling) else None
-        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device, support=noted)
+        finished = None if (tell := self._drawn) is None else lambda row, own: tell(row, prompts[row], own)
+        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device, finished=finished, support=noted)
         if noted is not None:
             self.supports = noted.rows([len(row) for row in decoded.completions])
         if decoded.places < min(rows or len(prompts), len(prompts)):

@@ -12,7 +12,7 @@ from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.sampling.decode import Decoded
-from grpo_plus.sampling.rollout import Rollout
+from grpo_plus.sampling.rollout import Drawn, Rollout
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.retry import Retry
 from grpo_verifiers.errors import Problem
@@ -24,13 +24,15 @@ logger = get_logger(__name__)
 class Rollouts(Hook):
     """Draws completions leaner where the recipe's ``rollout`` is ``auto``, and says why where memory runs out.
 
-    ``retry`` counts rows that were drawn again, and words the end of a run.
+    ``retry`` counts rows that were drawn again, and words the end of a run. ``drawn`` is told of each completion that
+    is whole: its place in the batch, the ids of its prompt, its own.
     """
 
     name = "rollouts"
     rank_local = True
 
-    def __init__(self, recipe: Recipe, retry: Retry) -> None:
+    def __init__(self, recipe: Recipe, retry: Retry, drawn: Drawn | None = None) -> None:
+        self._drawn = drawn
         self._recipe = recipe
         self._retry = retry
         self._lists: MutableMapping[str, list[float]] = {}
@@ -46,7 +48,8 @@ class Rollouts(Hook):
         if self._recipe.rollout != "auto" or host.rollout_func is not None:
             return
         if not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
-            self._rollout = Rollout(self._recipe.rollout_rows, self._report, asked=host.args.rollout is not None)
+            asked = host.args.rollout is not None
+            self._rollout = Rollout(self._recipe.rollout_rows, self._report, self._drawn, asked=asked)
         elif host.accelerator.is_main_process:
             logger.log(
                 logging.INFO if host.args.rollout is None else logging.WARNING,  # nobody asked for a default

@@ -9,19 +9,18 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
-from grpo_plus.training.hooks import Completions, Hook, Setup
-from grpo_plus.training.live_verifier import LiveVerifier
+from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.step_source import StepsSeen, steps_seen
 from grpo_plus.training.token_spans import decoder, token_ends, token_span
 from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.verdict import LARGEST, Status, Verdict
+from grpo_verifiers.verdict import LARGEST, Ahead, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
 
-_ROW_KEYS = {"prompt", "completion", "completion_ids"}
 _KINDS = {"training": True, "evaluation": False}
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
@@ -52,6 +51,7 @@ class Verification(Hook):
         self._rows_may_grow = rows_may_grow
         self._recipe = recipe or Recipe.stock()
         self._rows_checked: set[bool] = set()
+        self._drawing: tuple[Sequence[Mapping[str, Any]], tuple[LiveVerifier, ...]] = ((), ())
         self.golds: dict[str, dict[str, Any]] = {}  # by label: what the check of the training data's golds found
 
     @classmethod
@@ -101,8 +101,33 @@ class Verification(Hook):
         host.reward_weights = self.weigh(host.reward_weights, host.reward_funcs)
 
     def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Look at the columns of the first row."""
-        self.check_row(rows[0] if rows else {}, training=self.host.model.training)
+        """Look at the columns of the first row; from here on `drawn` may be told of completions."""
+        training = self.host.model.training
+        self.check_row(rows[0] if rows else {}, training=training)
+        # Tools add to a completion after it was drawn, so that its place in what is drawn is not its row's.
+        self._drawing = (rows, () if self.host.tools else self.at_work(training=training))
+
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Leave no check under way that nobody asks about, whatever ends the drawing."""
+        try:
+            return draw(rows)
+        finally:
+            self._drawing = ((), ())
+            self._forget()
+
+    def drawn(self, place: int, prompt_ids: list[int], ids: list[int]) -> None:
+        """Begin the checks of a completion that is whole, while others are still drawn."""
+        rows, live = self._drawing
+        if not live or place >= len(rows):
+            return
+        with contextlib.suppress(Exception):  # it only saves time: `start` will say what is wrong
+            row, decode = rows[place], decoder(self.host.processing_class)
+            completion = _trl.completion_of(self.host, row.get("prompt"), prompt_ids, ids)
+            for each in live:
+                each.begin(row, completion, ids, decode)
+
+    def _forget(self) -> Ahead:
+        return sum((live.forget() for live in self.at_work(training=False)), Ahead())
 
     @contextlib.contextmanager
     def scoring(self, completions: Completions) -> Iterator[None]:
@@ -118,6 +143,10 @@ class Verification(Hook):
             )
             yield
             self.log_evaluation(_trl.metric_logger(self.host))
+            ahead = self._forget()
+            if ahead.used or ahead.dropped:
+                early = {"early": ahead.used, "early_seconds": ahead.seconds, "early_discarded": ahead.dropped}
+                _trl.log(self.host, {f"rollout/checked_{name}": float(value) for name, value in early.items()})
         finally:
             self.settle()
 
@@ -291,7 +320,7 @@ class Verification(Hook):
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
         if not self.at_work(training=training):
             return
-        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in _ROW_KEYS}
+        columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in ROW_KEYS}
         if self.column in columns and (strangers := self._strangers(columns[self.column])):
             raise ColumnError(" ".join(strangers))
         for live in self.at_work(training=training):

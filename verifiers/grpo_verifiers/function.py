@@ -20,7 +20,7 @@ from grpo_verifiers.exec.policy import HOPELESS, Policy
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, rows_by_prompt
 from grpo_verifiers.options import fits, option_problems
 from grpo_verifiers.registry import source_of
-from grpo_verifiers.verdict import FAULTS, Fault, Verdict
+from grpo_verifiers.verdict import FAULTS, Ahead, Fault, Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers.exec.calls import Place
@@ -338,6 +338,21 @@ class FunctionVerifier(Verifier):
             return [found[row][0] for row in everything], [found[row][1] for row in everything]
 
         return Pending(finish)
+
+    def begin(
+        self, /, prompt: Any, completion: Any, completion_ids: Sequence[int] | None = None, **columns: Any
+    ) -> None:
+        """Begin on one completion, where the check judges it by itself and outside this thread."""
+        if self.form.batch:
+            return
+        row = {name: [value] for name, value in columns.items()}
+        ids = None if completion_ids is None else [completion_ids]
+        for call in self._calls(Samples.of(self.label, [prompt], [completion], ids, row)):
+            self._place.begin(call)
+
+    def forget(self) -> Ahead:
+        """Give up what was begun and not asked about since."""
+        return self._place.forget()
 
     def _calls(self, samples: Samples) -> list[tuple[Any, dict[str, Any], int | None]]:
         inline = self.isolation == "inline"

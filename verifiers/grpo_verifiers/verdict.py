@@ -232,6 +232,21 @@ def excused(reason: str) -> Verdict:
     return Verdict(None, Status.ERROR, reason)
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """Checks begun ahead: how many were ``used``, how many ``dropped``, and the seconds that the used ones saved.
+
+    Those seconds are the run time of the checks, counted up to the moment when they were asked for.
+    """
+
+    used: int = 0
+    dropped: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Ahead") -> "Ahead":
+        return Ahead(self.used + other.used, self.dropped + other.dropped, self.seconds + other.seconds)
+
+
 def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]) -> dict[str, float]:
     """Mean score, share of every status, and latency percentiles of one verifier."""
     if not verdicts:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ class Batch:
         self.timeout = timeout
         self._outcomes: list[Outcome | None] = [None] * len(payloads)
         self._left = len(payloads)
+        self.ended = 0.0  # on the monotonic clock: when its last outcome came
         self._owner = os.getpid()
         self._done = threading.Event()
         if not payloads:
@@ -47,6 +49,7 @@ class Batch:
             self.payloads[index] = b""
             self._left -= 1
             if not self._left:
+                self.ended = time.monotonic()
                 self._done.set()
 
     def done(self) -> bool:

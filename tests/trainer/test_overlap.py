@@ -1,0 +1,227 @@
+"""Checks begin on a completion while others are drawn, on exactly the text that TRL will make of it."""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from trl.chat_template_utils import add_response_schema
+
+from grpo_plus.training.hooks import Hook
+from grpo_verifiers.verdict import Ahead
+from grpo_verifiers.verifying import REGISTRY, verifier
+from tests.waiting import comes
+
+DRAWN = {"rollout": "auto", "rollout_rows": 4, "max_steps": 2}
+
+
+def note(folder, what):
+    with Path(folder).open("a") as file:
+        file.write(f"{what}\n")
+
+
+@verifier("test_worker")
+def worker(completion: str, answer: str, completion_text: str, prompt, completion_ids, *, file: str) -> float:
+    note(file, f"{os.getpid()} {completion!r}")
+    return len(completion) / 10 + len(completion_text) / 100 + len(completion_ids) / 1000 + answer.count("2")
+
+
+@verifier("test_awaiting")
+async def awaiting(completion: str, messages, *, file: str) -> float:
+    await asyncio.sleep(0)
+    note(file, f"{os.getpid()} {completion!r}")
+    return len(completion) / 10 + len(messages)
+
+
+@verifier("test_sleeping", timeout=500.0)
+def sleeping(completion: str, *, file: str) -> float:
+    note(file, f"{os.getpid()} {completion!r}")
+    time.sleep(1000)
+    return 1.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    yield
+    for name in ("test_worker", "test_awaiting", "test_sleeping"):
+        REGISTRY.unregister(name)
+
+
+def verifiers(folder, *names, **more):
+    return [{"name": name, "kwargs": {"file": str(folder / name)}, **more} for name in names]
+
+
+def asked(folder, name):
+    return (folder / name).read_text().splitlines() if (folder / name).exists() else []
+
+
+def run(build, folder, data, *, early=True, tokenizer=None, **settings):
+    trainer = build(
+        trainer={"reward_funcs": None, "train_dataset": data, "processing_class": tokenizer},
+        verifiers=verifiers(folder, "test_worker", "test_awaiting"),
+        **{**DRAWN, **settings},
+    )
+    if not early:
+        trainer.rollouts._rollout._drawn = None
+    trainer.train()
+    return trainer
+
+
+def logged(trainer):
+    parts = ("rewards/", "reward", "verifiers/", "completions/", "loss", "advantages")
+    return [
+        {key: value for key, value in each.items() if key.startswith(parts) and "latency" not in key}
+        for each in trainer.state.log_history
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sums", "chats", "parsed"])
+def test_a_run_is_the_same_but_that_every_check_began_early(build, tmp_path, request, kind):
+    data, more = request.getfixturevalue("chats" if kind == "parsed" else kind), {}
+    if kind == "parsed":  # TRL reads thinking and tool calls out of the text
+        more = {"tokenizer": add_response_schema(request.getfixturevalue("tool_tokenizer"))}
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    plain, overlapped = (run(build, tmp_path / name, data, early=name == "b", **more) for name in "ab")
+    assert logged(overlapped) == logged(plain)
+    assert overlapped._logs["extra"] == plain._logs["extra"]
+    for name in ("test_worker", "test_awaiting"):
+        texts = [Counter(line.split(" ", 1)[1] for line in asked(tmp_path / run, name)) for run in "ab"]
+        assert texts[0] == texts[1]
+        assert texts[0].total() == 16
+    first = overlapped.state.log_history[0]
+    assert first["rollout/checked_early"] == 16.0
+    assert first["rollout/checked_early_discarded"] == 0.0
+    assert first["rollout/checked_early_seconds"] > 0.0
+    assert not any("checked_early" in key for key in plain.state.log_history[0])
+
+
+def test_checks_begin_before_the_last_completion_is_drawn(build, tmp_path):
+    trainer = build(
+        trainer={"reward_funcs": None}, verifiers=verifiers(tmp_path, "test_awaiting"), **{**DRAWN, "max_steps": 1}
+    )
+    seen = []
+    tell = trainer.rollouts._rollout._drawn
+
+    def telling(row, prompt, ids):
+        if row >= 4 and not seen:  # the second four, while they are drawn
+            seen.append(comes(lambda: len(asked(tmp_path, "test_awaiting")) >= 4))
+        tell(row, prompt, ids)
+
+    trainer.rollouts._rollout._drawn = telling
+    trainer.train()
+    assert seen == [True]
+    assert trainer.state.log_history[0]["rollout/checked_early"] == 8.0
+
+
+class Changes(Hook):
+    """Gives the reward functions other texts than those that were drawn."""
+
+    def __init__(self, row):
+        self.row = row
+
+    def after_loading(self, host):
+        super().after_loading(host)
+        inner = host.processing_class.batch_decode
+
+        def other(ids, **keywords):
+            texts = inner(ids, **keywords)
+            return [text + "!" * (len(texts) > 1 and at == self.row) for at, text in enumerate(texts)]
+
+        host.processing_class.batch_decode = other
+
+
+def test_an_early_verdict_on_another_text_is_thrown_away_and_counted(build, tmp_path):
+    trainer = build(
+        trainer={"reward_funcs": None, "hooks": [Changes(3)]},
+        verifiers=verifiers(tmp_path, "test_awaiting"),
+        **{**DRAWN, "max_steps": 1},
+    )
+    trainer.train()
+    first = trainer.state.log_history[0]
+    assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (7.0, 1.0)
+    assert sum(line.endswith("!'") for line in asked(tmp_path, "test_awaiting")) == 1
+
+
+@pytest.mark.slow
+def test_each_drawing_of_a_batch_has_checks_of_its_own(build, tmp_path):
+    class Twice(Hook):
+        def draw(self, draw, rows):
+            draw(rows)
+            return draw(list(reversed(rows)))
+
+    trainer = build(
+        trainer={"reward_funcs": None, "hooks": [Twice()]},
+        verifiers=verifiers(tmp_path, "test_worker", "test_awaiting"),
+        **{**DRAWN, "max_steps": 1},
+    )
+    trainer.train()
+    first = trainer.state.log_history[0]
+    assert (first["rollout/checked_early"], first["rollout/checked_early_discarded"]) == (16.0, 0.0)
+    assert len(asked(tmp_path, "test_worker")) == len(asked(tmp_path, "test_awaiting")) == 16
+
+
+@pytest.mark.slow
+def test_a_routed_row_begins_with_its_own_verifier(build, tmp_path, sums):
+    names = ["test_worker" if row % 2 else "test_awaiting" for row in range(len(sums))]
+    trainer = build(
+        trainer={"reward_funcs": None, "train_dataset": sums.add_column("kind", names)},
+        verifiers=verifiers(tmp_path, "test_worker", "test_awaiting"),
+        verifier_column="kind",
+        **DRAWN,
+    )
+    trainer.train()
+    checked = [each["rollout/checked_early"] for each in trainer.state.log_history[:2]]
+    assert checked == [8.0, 8.0]
+    assert len(asked(tmp_path, "test_worker")) + len(asked(tmp_path, "test_awaiting")) == 16
+
+
+@pytest.mark.slow
+def test_evaluation_begins_early_with_the_verifiers_that_only_evaluate(build, tmp_path, sums):
+    trainer = build(
+        trainer={"eval_dataset": sums.select(range(4))},
+        eval_verifiers=verifiers(tmp_path, "test_awaiting"),
+        per_device_eval_batch_size=8,
+        **DRAWN,
+    )
+    found = trainer.evaluate()
+    assert found["eval_rollout/checked_early"] == 8.0
+    trainer.train()
+    assert not any("rollout/checked_early" in each for each in trainer.state.log_history[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["decoding", "scoring"])
+def test_a_drawing_that_fails_leaves_no_check_behind(build, tmp_path, when):
+    trainer = build(
+        trainer={"reward_funcs": None}, verifiers=verifiers(tmp_path, "test_sleeping"), **{**DRAWN, "rollout_rows": 2}
+    )
+    (live,) = trainer.verification.live
+    tell = trainer.rollouts._rollout._drawn
+    told = []
+
+    def telling(row, prompt, ids):
+        told.append(row)
+        tell(row, prompt, ids)
+        if len(told) == 4 and when == "decoding":
+            assert comes(lambda: asked(tmp_path, "test_sleeping"))
+            raise RuntimeError("this one")
+
+    trainer.rollouts._rollout._drawn = telling
+    if when == "scoring":
+
+        def fails(*_):
+            assert comes(lambda: asked(tmp_path, "test_sleeping"))
+            raise RuntimeError("this one")
+
+        trainer._calculate_rewards = fails
+    with pytest.raises(RuntimeError, match="this one"):
+        trainer.train()
+    pids = {int(line.split()[0]) for line in asked(tmp_path, "test_sleeping")}
+    assert comes(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    assert live.verifier.forget() == Ahead()
+    assert len(told) == (4 if when == "decoding" else 8)
