@@ -108,9 +108,9 @@ def _steps(scored: Iterable[tuple[int, StepScores]], places: Mapping[tuple[int, 
     """Steps with their rows numbered anew, in the order of the rows."""
     found = []
     for number, steps in scored:
-        rows_S = torch.tensor([places.get((number, row), -1) for row in steps.rows.tolist()], dtype=torch.long)
-        rows_S = rows_S.to(steps.rows.device)
-        found.append(replace(steps, rows=rows_S).select(rows_S >= 0))
+        rows_S = steps.rows.new_tensor([places.get((number, row), -1) for row in steps.rows.tolist()])
+        kept_S = rows_S >= 0
+        found.append(replace(steps.select(kept_S), rows=rows_S[kept_S]))
     rows_S = torch.cat([steps.rows for steps in found])
     order = torch.argsort(rows_S, stable=True)
     scores_S, spans_S = torch.cat([one.scores for one in found]), torch.cat([one.spans for one in found])

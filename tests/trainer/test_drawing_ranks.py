@@ -1,0 +1,89 @@
+"""Two processes put the same batch together as one does, out of groups that span both and rows that move."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+RESAMPLE = {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 2}}
+ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 3, "keep": 0.5}}
+RUNS = {
+    "resample": RESAMPLE,
+    "resample, steps": {**RESAMPLE, "advantage": "process"},
+    "resample, batch": {**RESAMPLE, "advantage": "batch_whiten", "pad_to_multiple_of": 8},
+    "roulette": {**ROULETTE, "objective": "dapo"},
+    "roulette, reference": {**ROULETTE, "objective": "grpo", "beta": 0.1},
+    "roulette, several updates": {**ROULETTE, "objective": "dr_grpo", "num_iterations": 2},
+}
+FIRST = ("reward", "completions/")
+"""Metrics of the whole first round."""
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory, tiny_model, two_ranks):
+    """What one process, this one, and two launched ones make of the same completions."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = Path(__file__).with_name("drawing_ranks.py")
+    with two_ranks(script, folder, tiny_model, json.dumps(RUNS), log=folder / "log"):
+        alone = runpy.run_path(str(script), run_name="alone")["run"]
+        one = {name: alone(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
+    return json.loads(json.dumps(one)), json.loads((folder / "found.json").read_text())
+
+
+def close(one, other, path=""):
+    """Equal, numbers within rounding."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+    if isinstance(one, dict | list):
+        keys = one if isinstance(one, dict) else range(len(one))
+        assert len(one) == len(other), path
+        for key in keys:
+            close(one[key], other[key], f"{path}/{key}")
+    elif isinstance(one, float):
+        assert other == pytest.approx(one, rel=1e-4, abs=1e-5), path
+    else:
+        assert one == other, path
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_are_one(worlds, name):
+    one, two = (world[name] for world in worlds)
+    assert (one["world"], two["world"]) == (1, 2)
+    for found in (one, two):
+        for entry in found["logs"]:  # groups that are there for the other processes' sake are drawn and counted
+            for metric in list(entry):
+                if metric.startswith(
+                    ("dead_groups/drawn", "num_tokens", *(FIRST if name.startswith("roulette") else ()))
+                ):
+                    del entry[metric]
+    width = max(len(row) for whole, *_ in (*one["batches"], *two["batches"]) for row in whole["advantages"])
+    for whole, *_ in (*one["batches"], *two["batches"]):
+        whole["advantages"] = [row + [0.0] * (width - len(row)) for row in whole["advantages"]]
+    for part in ("batches", "table", "logs", "state"):
+        close(one[part], two[part], part)
+    assert max(map(abs, one["moved"])) > 1e-2
+    assert two["moved"] == pytest.approx(one["moved"], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_runs_are_worth_the_comparison(worlds, name):
+    """Groups are replaced or stop and go on, rounds come to unlike numbers of rows, and some rows have no reward."""
+    _, two = (world[name] for world in worlds)
+    rows = {count for rounds in two["each"] for count in rounds}
+    assert len(rows) > 1
+    logs = [entry for entry in two["logs"] if "dead_groups/dead" in entry]
+    changed = [entry.get("dead_groups/replaced", entry.get("dead_groups/stopped")) for entry in logs]
+    assert max(changed) > 0
+    if name.startswith("roulette"):
+        weights = {weight for whole, *_ in two["batches"] for weight in whole["share"]}
+        assert weights == {0.0, 1.0, 2.0}
+        assert any(rounds[0] == 6 for rounds in two["each"])  # nine rows do not divide by two
+    for whole, (rewards, lengths, *_), count in two["batches"]:
+        assert [len(ids) for ids in whole["completion"]] == lengths
+        assert [prompt for prompt in whole["rows"][::4] for _ in range(4)] == whole["rows"]
+        shares = whole["share"] if "objective" in RUNS[name] else [1.0] * 12
+        assert count == sum(share * len(ids) for share, ids in zip(shares, whole["tool"], strict=True))
+        assert len(rewards) == 12
