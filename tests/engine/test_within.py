@@ -160,3 +160,34 @@ def test_every_layout_scores_within_the_support(bench, layout, adapters):
         trainer.model, ids, mask, width, batch_size=3, support=[torch.zeros(0, dtype=torch.int32)] * len(ids)
     )[0]
     assert torch.equal(nothing, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_head_that_is_given_scored_positions_only_says_the_same(bench, layout, monkeypatch):
+    """As TRL 1.16 does it on an accelerator with Triton."""
+    import trl.trainer.utils as trl_utils
+
+    if not hasattr(trl_utils, "_use_triton"):
+        pytest.skip("this release of TRL has no such head")
+    trainer = bench.trainer(layout, **LAYOUTS[layout])
+    batch = bench.batch(completions=(0, 12))
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    width = batch["completion_ids"].shape[1]
+    allowed = kept(batch["completion_ids"], trainer.model.config.vocab_size)
+    rows = rows_of(allowed, batch["completion_mask"].sum(1).tolist())
+    trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width)  # the engine's trial, without a support
+
+    def scores():
+        logps, entropies, _ = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, mask, width, batch_size=3, compute_entropy=True, support=rows
+        )
+        trainer.model.zero_grad()
+        (logps * batch["advantages"][:, None]).sum().backward()
+        return [logps.detach(), entropies.detach(), *(p.grad.clone() for p in trainer.model.parameters())]
+
+    whole = scores()
+    monkeypatch.setattr(trl_utils, "_use_triton", lambda _: True)
+    for found, truth in zip(scores(), whole, strict=True):
+        assert torch.allclose(found, truth, atol=1e-6)

@@ -13,6 +13,7 @@ from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.hooks import Hook
 
 ROWS = Dataset.from_list([{"prompt": prompt} for prompt in ("ab", "cdc", "ef", "gghg")] * 8)
 
@@ -101,6 +102,39 @@ def test_gradients_through_the_engine_are_those_of_stock_trl(folder, tmp_path, e
     ours, found = build(folder, tmp_path, engine=engine, **settings)
     ours.train()
     assert_same_gradients(expected.steps, found.steps)
+
+
+class Ratios(Hook):
+    """Ratios of every update, token by token."""
+
+    def __init__(self):
+        self.found, self._inputs = [], None
+
+    def loss(self, compute, model, inputs):
+        self._inputs = inputs
+        return compute(model, inputs)
+
+    def logps(self, score, *arguments, **keywords):
+        result = score(*arguments, **keywords)
+        if torch.is_grad_enabled() and self._inputs["old_per_token_logps"] is not None:
+            ratio = (result[0].detach() - self._inputs["old_per_token_logps"]).exp()
+            self.found.append(ratio[self._inputs["completion_mask"].bool()])
+        return result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bf16", "limit"), [(False, 1e-5), (True, 0.05)])
+@pytest.mark.parametrize("engine", ["stock", "packed"])
+def test_truncated_sampling_has_the_ratio_one(folder, tmp_path, engine, bf16, limit):
+    settings = {"top_k": 3, "rollout": "auto", "engine": engine, "num_iterations": 2, "advantage": "zscore"}
+    run, _ = build(folder, tmp_path, bf16=bf16, objective="dapo", **settings)
+    ratios = Ratios()
+    ratios.after_loading(run)
+    run.hooks.insert(0, ratios)
+    run.train()
+    assert float((ratios.found[0] - 1).abs().max()) < limit
+    assert float((ratios.found[1] - 1).abs().max()) > 1e-4
+    assert 0.1 < run.state.log_history[0]["rollout/outside_support"] < 0.9
 
 
 @pytest.mark.slow
