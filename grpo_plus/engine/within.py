@@ -155,22 +155,31 @@ class _How:
     places: torch.Tensor
     targets: torch.Tensor
 
-    def logits(self, product_NV: torch.Tensor) -> torch.Tensor:
-        """Logits of the product with the head's weight."""
+    def logits(self, product_NV: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits of the product with the head's weight, and the same with what is outside out of sight."""
         head = self.head
-        scaled_NV = (product_NV if product_NV.dtype == torch.float64 else product_NV.float()) * head.scale
-        capped_NV = scaled_NV if head.softcap is None else head.softcap * torch.tanh(scaled_NV / head.softcap)
-        return capped_NV / head.temperature
+        logits_NV = product_NV if product_NV.dtype == torch.float64 else product_NV.float()
+        if head.softcap is not None:
+            logits_NV = torch.tanh(logits_NV * (head.scale / head.softcap)) * (head.softcap / head.temperature)
+        elif head.scale != head.temperature:
+            logits_NV = logits_NV * (head.scale / head.temperature)
+        outside_NV = ~self.support.allowed(self.places[part], logits_NV.shape[1])
+        return logits_NV, logits_NV.masked_fill(outside_NV, _OUTSIDE)
 
-    def scores(self, product_NV: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies within the supports, and the probability outside of them."""
-        logits_NV = self.logits(product_NV)
-        within_NV = logits_NV.masked_fill(~self.support.allowed(self.places[part], logits_NV.shape[1]), _OUTSIDE)
-        logps_NV = within_NV.log_softmax(-1)
-        entropies_N = -(logps_NV.exp() * logps_NV).sum(-1)
-        with torch.no_grad():
-            outside_N = -torch.expm1(within_NV.logsumexp(-1) - logits_NV.logsumexp(-1))
-        return logps_NV.gather(-1, self.targets[part][:, None])[:, 0], entropies_N, outside_N
+    def slope(self, logits_NV: torch.Tensor) -> torch.Tensor | float:
+        """The derivative of logits by the product."""
+        head = self.head
+        steep = head.scale / head.temperature
+        return steep if head.softcap is None else steep * (1 - (logits_NV * (head.temperature / head.softcap)).square())
+
+    def scores(self, product_NV: torch.Tensor, part: slice) -> tuple[torch.Tensor, ...]:
+        """Log-probabilities and entropies within the supports, the probability outside, and the log of the sum."""
+        logits_NV, within_NV = self.logits(product_NV, part)
+        total_N, everything_N = within_NV.logsumexp(-1), logits_NV.logsumexp(-1)
+        logps_N = within_NV.gather(-1, self.targets[part][:, None])[:, 0] - total_N
+        chances_NV = (within_NV - total_N[:, None]).exp_()
+        entropies_N = total_N - chances_NV.mul_(within_NV).sum(-1)
+        return logps_N, entropies_N, -torch.expm1(total_N - everything_N), total_N
 
 
 def _restricted(
@@ -188,7 +197,6 @@ class _Restricted(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_NH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, how: _How
     ) -> tuple[torch.Tensor, ...]:
-        ctx.save_for_backward(hidden_NH, weight_VH, bias_V)
         ctx.set_materialize_grads(False)
         ctx.how, ctx.dtype = how, hidden_NH.dtype
         if torch.is_autocast_enabled(hidden_NH.device.type):
@@ -197,27 +205,34 @@ class _Restricted(torch.autograd.Function):
             how.scores(_product(hidden_NH[part], weight_VH, bias_V, ctx.dtype), part)
             for part in _parts(hidden_NH, weight_VH)
         ]
-        found = tuple(torch.cat(column) for column in zip(*parts, strict=True))
-        ctx.mark_non_differentiable(found[2])
-        return found
+        logps_N, entropies_N, outside_N, total_N = (torch.cat(column) for column in zip(*parts, strict=True))
+        ctx.save_for_backward(hidden_NH, weight_VH, bias_V, entropies_N, total_N)
+        ctx.mark_non_differentiable(outside_N)
+        return logps_N, entropies_N, outside_N
 
     @staticmethod
     def backward(ctx: Any, *pulls: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        inputs = ctx.saved_tensors
+        *inputs, entropies_N, total_N = ctx.saved_tensors
         hidden_NH, weight_VH, bias_V = inputs
         wide = torch.float64 if hidden_NH.dtype == torch.float64 else torch.float32
         sums = [
             torch.zeros_like(tensor, dtype=wide) if tensor is not None and needed else None
             for tensor, needed in zip(inputs, ctx.needs_input_grad, strict=False)
         ]
-        given = [(place, pull_N) for place, pull_N in enumerate(pulls[:2]) if pull_N is not None]
-        for part in _parts(hidden_NH, weight_VH) if given else ():
-            product_NV = _product(hidden_NH[part], weight_VH, bias_V, ctx.dtype).requires_grad_()
-            with torch.enable_grad():
-                scores = ctx.how.scores(product_NV, part)
-            (pull_NV,) = torch.autograd.grad(
-                [scores[place] for place, _ in given], product_NV, [pull_N[part] for _, pull_N in given]
-            )
+        by_logps_N, by_entropies_N = (total_N.new_zeros(()) if pull_N is None else pull_N for pull_N in pulls[:2])
+        by_logps_N, by_entropies_N = by_logps_N.expand_as(total_N), by_entropies_N.expand_as(total_N)
+        for part in _parts(hidden_NH, weight_VH):
+            product_NV = _product(hidden_NH[part], weight_VH, bias_V, ctx.dtype)
+            logits_NV, logps_NV = ctx.how.logits(product_NV, part)
+            logps_NV -= total_N[part, None]
+            pull_NV = logps_NV.exp()
+            if pulls[1] is None:
+                pull_NV *= -by_logps_N[part, None]
+            else:
+                logps_NV += entropies_N[part, None]
+                pull_NV *= -(by_logps_N[part, None] + by_entropies_N[part, None] * logps_NV)
+            pull_NV.scatter_add_(1, ctx.how.targets[part][:, None], by_logps_N[part, None])
+            pull_NV = (pull_NV * ctx.how.slope(logits_NV)).to(ctx.dtype)
             if sums[0] is not None:
                 sums[0][part] = pull_NV @ weight_VH.to(pull_NV.dtype)
             if sums[1] is not None:

@@ -161,9 +161,11 @@ def _segments(parts: torch.Tensor, first_N: torch.Tensor, sizes_N: torch.Tensor)
 def _packed(kept_RV: torch.Tensor) -> torch.Tensor:
     """A bit for each token, (R, W) int32."""
     words = -(-kept_RV.shape[1] // _WORD)
-    wide = torch.nn.functional.pad(kept_RV, (0, words * _WORD - kept_RV.shape[1])).reshape(len(kept_RV), words * 4, 8)
-    weights = 2 ** torch.arange(8, device=kept_RV.device, dtype=torch.uint8)
-    return (wide * weights).sum(-1, dtype=torch.uint8).view(torch.int32)
+    wide = torch.nn.functional.pad(kept_RV, (0, words * _WORD - kept_RV.shape[1])).view(torch.uint8)
+    bits = wide.new_zeros(len(kept_RV), words * 4)
+    for place in range(8):
+        bits |= wide[:, place::8] << place
+    return bits.view(torch.int32)
 
 
 def _unpacked(words_NW: torch.Tensor) -> torch.Tensor:

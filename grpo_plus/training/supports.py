@@ -28,11 +28,6 @@ class Supports(Hook):
         self._turns = 0
         self._said = False
 
-    @property
-    def _acts(self) -> bool:
-        """Tokens are left out, and our own sampling knows which."""
-        return self._rollouts.draws and bool(truncation(self.host.args))
-
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """Keep what was drawn from."""
@@ -40,11 +35,13 @@ class Supports(Hook):
         self._turns += 1
         self._rows = self._rollouts.supports if self._turns == 1 else None
 
-    def _unknown(self) -> str:
-        """Why it is not known what completions were drawn from."""
-        if self._turns == 1 and self._rollouts.stock is not None:
+    def _unknown(self) -> str | None:
+        """Why it is not known what completions were drawn from; None where that was everything."""
+        if self._turns != 1:
+            return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
+        if self._rollouts.stock is not None:
             return f"generate drew the completions ({self._rollouts.stock})"
-        return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
+        return None if self._rollouts.supports is None else "completions are not as they were drawn"
 
     def _say(self, why: str) -> None:
         if not self._said and self.host.accelerator.is_main_process:
@@ -62,8 +59,8 @@ class Supports(Hook):
         found = [unknown() for _ in lengths]
         if self._rows is not None and len(self._rows) == len(lengths):
             found = fitting(self._rows, lengths)
-        if not any(map(len, found)):
-            self._say(self._unknown())
+        if not any(map(len, found)) and (why := self._unknown()) is not None:
+            self._say(why)
         return found
 
     def draw(
@@ -73,7 +70,7 @@ class Supports(Hook):
         self._rows, self._turns = None, 0
         try:
             output = draw(rows)
-            if self._acts:
+            if self._rows is not None or (self._rollouts.draws and truncation(self.host.args)):
                 output[SUPPORT] = self._found(output["completion_mask"].sum(1).tolist())
         finally:
             self._rows = None
