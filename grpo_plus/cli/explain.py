@@ -248,9 +248,9 @@ def _own_loss(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.recipe.iterations import moves_within_batch
+    from grpo_plus.recipe.iterations import ratio_moves
 
-    if moves_within_batch(config):
+    if ratio_moves(config):
         return []
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
 

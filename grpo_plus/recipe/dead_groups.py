@@ -5,11 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from grpo_plus.recipe.recipe import Recipe, recipe_of
+from grpo_plus.selection.dead_groups.replay import Replay
 from grpo_plus.selection.dead_groups.resample import Resample
 from grpo_plus.selection.dead_groups.roulette import Roulette
 from grpo_verifiers.options import option_problems
 
-WAYS: Mapping[str, type] = {"resample": Resample, "roulette": Roulette}
+WAYS: Mapping[str, type] = {"resample": Resample, "roulette": Roulette, "replay": Replay}
 """The classes whose fields are the keywords of each way."""
 
 

@@ -25,6 +25,11 @@ def moves_within_batch(config: Any) -> bool:
     return _at_least_1(config.gradient_accumulation_steps) % looks != 0
 
 
+def ratio_moves(config: Any) -> bool:
+    """Whether any ratio may be other than 1: the policy moves within a batch, or trains on groups of an earlier one."""
+    return moves_within_batch(config) or config.dead_groups == "replay"
+
+
 def _at_least_1(count: Any) -> int:
     """A count; one that is no count is reported where the field is checked, and is 1 here."""
     return max(1, int(count or 1))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.dead_groups import dead_groups_notes
-from grpo_plus.recipe.iterations import moves_within_batch, steps_per_generation
+from grpo_plus.recipe.iterations import moves_within_batch, ratio_moves, steps_per_generation
 from grpo_plus.recipe.options import changed_fields, mapping
 from grpo_plus.recipe.recipe import recipe_of
+from grpo_plus.recipe.replay import replay_notes
 from grpo_plus.recipe.truncation import shown
 from grpo_plus.recipe.unread import unread_notes
 from grpo_verifiers.errors.messages import did_you_mean
@@ -35,6 +36,7 @@ def config_notes(config: Any) -> list[str]:
         *_truncation_notes(config),
         *_generation_notes(config),
         *dead_groups_notes(config),
+        *replay_notes(config),
         *unread_notes(config),
     ]
 
@@ -78,9 +80,11 @@ def _split_notes(config: Any) -> list[str]:
 
 def _on_policy_notes(config: Any) -> list[str]:
     """Parts that assume on-policy samples, if the policy moves within a generation batch."""
-    if not moves_within_batch(config):
+    if not ratio_moves(config):
         return []
-    moves = f"the policy moves while a generation batch is trained on ({_updates(config)})"
+    moves = "dead_groups 'replay' trains on groups of earlier policies"
+    if moves_within_batch(config):
+        moves = f"the policy moves while a generation batch is trained on ({_updates(config)})"
     found = []
     if any(part.name == "opo" for part, _ in recipe_of(config).estimator_parts):
         found.append(("the advantage estimator 'opo'", "its baseline is not the best one after the first step"))
@@ -95,8 +99,8 @@ def _on_policy_notes(config: Any) -> list[str]:
 
 
 def _ratio_notes(config: Any) -> list[str]:
-    """Settings for ratios other than 1, if the policy does not move within a generation batch."""
-    if moves_within_batch(config):
+    """Settings for ratios other than 1, if there are none."""
+    if ratio_moves(config):
         return []
     objective = recipe_of(config).objective
     masks = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))

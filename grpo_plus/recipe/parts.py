@@ -18,6 +18,7 @@ from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_pro
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
 from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
+from grpo_plus.recipe.replay import replay_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
 from grpo_plus.selection import selections
@@ -99,6 +100,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *_engine_problems(config),
         *wrong_dead_groups,
         *dead_groups_problems(config, recipe),
+        *replay_problems(config, recipe),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus.recipe.iterations import moves_within_batch
+from grpo_plus.recipe.iterations import ratio_moves
 from grpo_plus.recipe.launch import process_count
 from grpo_plus.recipe.options import changed_fields, mapping, rollout_of, sets_parts
 
@@ -60,7 +60,7 @@ def _own_loss(*losses: str) -> Condition:
 
 def _inert_clip(config: Any) -> bool:
     """TRL's own clipping never acts: the ratio is 1 at every update."""
-    return config.objective is None and not moves_within_batch(config)
+    return config.objective is None and not ratio_moves(config)
 
 
 def _evaluates(config: Any) -> bool:

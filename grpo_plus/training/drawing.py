@@ -18,6 +18,7 @@ from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from grpo_plus.training import rounds as drawn
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
 from grpo_plus.training.rounds import Drawn, Round
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem
@@ -45,6 +46,7 @@ class Drawing(Hook):
         self._keywords = recipe.dead_groups_kwargs
         self._advantages = advantages
         self._verification = verification
+        self._memory = Memory(**recipe.dead_groups_kwargs) if self._way == "replay" else None
         self._said = False
 
     def problems(self, setup: Setup) -> list[Problem]:
@@ -76,16 +78,29 @@ class Drawing(Hook):
         """The places in both streams, where any is in use."""
         if self._way == "keep":
             return {}
-        return {"coins": self._coins.state_dict(), "fresh": self._cursor.state_dict()}
+        state = {"coins": self._coins.state_dict(), "fresh": self._cursor.state_dict()}
+        return state if self._memory is None else {**state, "replay": self._memory.packed()[0]}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Those of the groups to replay."""
+        return {} if self._memory is None else self._memory.packed()[1]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from them."""
         self._coins.load_state_dict(state["coins"])
         self._cursor.load_state_dict(state["fresh"])
+        self._replayed = state.get("replay")
+        if self._memory is not None and self._replayed is not None:
+            self._memory.buffer.load(int(self._replayed["batch"]), [])
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Go on from the groups to replay."""
+        if self._memory is not None and self._replayed is not None:
+            self._memory.load(self._replayed, tensors)
 
     def draw(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
         """Draw in rounds; evaluation passes through."""
-        ways = {"resample": self._resample, "roulette": self._roulette}
+        ways = {"resample": self._resample, "roulette": self._roulette, "replay": self._replay}
         if not self.host.model.training or self._way not in ways:
             return draw(rows)
         return ways[self._way](draw, rows)
@@ -131,6 +146,41 @@ class Drawing(Hook):
                 sources += [Source(0, group * after, kept=False)] * rest
         counts = {"dead": live.count(False), "stopped": weights.count(0.0)}
         return self._finished(rounds, sources, counts, weights)
+
+    def _replay(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
+        """Live groups of earlier batches for dead ones, with the log-probabilities that they were drawn with."""
+        assert self._memory is not None
+        size, buffer = self.host.num_generations, self._memory.buffer
+        buffer.begin()
+        first = self._round(draw, rows, size)
+        groups = [(0, group) for group in range(len(self._prompts(rows)))]
+        live = self._live([first], groups, size)
+        scored = with_old_logps(first, self.host)
+        dead = [group for group, lives in enumerate(live) if not lives]
+        back = buffer.take(len(dead))
+        alive = [group for group, lives in enumerate(live) if lives]
+        buffer.put(kept(scored, alive, size, rank=self.host.accelerator.process_index))
+        rounds = [first]
+        if back:
+            rounds = [scored, self._again([held.group for held in back], size)]
+            _trl.log(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
+        for number, place in enumerate(dead[: len(back)]):
+            groups[place] = 1, number
+        counts = {"dead": len(dead), "replayed": len(back), "still_dead": len(dead) - len(back)}
+        return self._finished(rounds, sources_of(groups, size), counts)
+
+    def _again(self, groups: Sequence[Sequence[Kept]], size: int) -> Round:
+        host, missing = self.host, self._count(len(groups), size) - len(groups)
+        filled = [*groups, *(groups[place % len(groups)] for place in range(missing))]
+        accelerator = host.accelerator
+        return round_of(
+            [row for group in filled for row in group],
+            rank=accelerator.process_index,
+            ranks=accelerator.num_processes,
+            pad=_trl.pad_id(host),
+            multiple=host.pad_to_multiple_of,
+            device=accelerator.device,
+        )
 
     # -- their parts ------------------------------------------------------------------------------------------------
 
@@ -220,7 +270,8 @@ class Drawing(Hook):
         return {**output, **whole, "num_items_in_batch": host.accelerator.gather(mask_BT.sum()).sum()}
 
     def _log(self, rounds: Sequence[Round], counts: Mapping[str, int], groups: int) -> None:
-        host, completions = self.host, sum(len(one.scored.rewards) for one in rounds)
+        host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before
+        completions = sum(len(one.scored.rewards) for one in rounds)
         _trl.log_lists(host, drawn.metrics(rounds))
         found = {name: count / groups for name, count in counts.items()}
         found |= {"rounds": float(len(rounds)), "drawn": float(completions)}

@@ -30,7 +30,7 @@ class Round:
         trainable: (N, T) completion tokens that are trained on.
         verdicts: those of each of this rank's rows, one a verifier.
         table: rows of TRL's table of completions.
-        metrics: TRL's lists of metrics.
+        metrics: TRL's lists of metrics; none for rows of an earlier batch.
     """
 
     output: dict[str, Any]
