@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._sample import REWARDS, Sample, read_sample
+from grpo_plus.cli._selection import selection_lines
 from grpo_verifiers.redaction import redact, redact_text
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def run(arguments: Sequence[str]) -> int:
         *_advantage_lines(config, sample, chosen),
         "",
         *_objective_lines(config, sample.lengths),
+        "",
+        *selection_lines(config),
         "",
         *_verifier_lines(config, dict(weights)),
         "",

@@ -39,7 +39,7 @@ def about(trainer: Run) -> dict[str, Any]:
 
 
 def parts(trainer: Run) -> dict[str, Any]:
-    """The estimator, objective, verifiers, engine and rollout that run, by name, keywords and formula."""
+    """The estimator, objective, selection, verifiers, engine and rollout that run, by name, keywords and formula."""
     args = trainer.args
     recipe = recipe_of(args)
     if trainer.estimator is None:
@@ -53,6 +53,10 @@ def parts(trainer: Run) -> dict[str, Any]:
     else:
         formula = trainer.objective.formula()
         objective = {"name": args.objective, "keywords": args.objective_kwargs, "formula": formula, "host": False}
+    selection = None
+    if recipe.selection is not None:
+        chosen, keywords = recipe.selection
+        selection = {"name": chosen.name, "keywords": keywords, "formula": chosen.formula, "host": not chosen.draws}
     weights = trainer.reward_weights.tolist()
     rewards = [
         {"name": name, "weight": weight} for name, weight in zip(trainer.reward_func_names, weights, strict=True)
@@ -66,6 +70,7 @@ def parts(trainer: Run) -> dict[str, Any]:
             {
                 "advantage": advantage,
                 "objective": objective,
+                "selection": selection,
                 "rewards": rewards,
                 "verifiers": verifiers,
                 "eval_verifiers": evaluating,

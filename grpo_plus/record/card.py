@@ -17,7 +17,7 @@ TAGS = ("grpo", "grpo_plus", "trl")
 PACKAGES = ("grpo-plus", "trl", "transformers", "torch", "accelerate", "peft", "datasets")
 MARK = "## How it was trained"
 
-_TOLD = ("advantage", "objective", "verifiers", "eval_verifiers", "verifier_column", "plugins")
+_TOLD = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "verifier_column", "plugins")
 _OF_THE_MACHINE = (
     "output_dir",
     "logging_dir",
@@ -57,6 +57,7 @@ def section(trainer: Run) -> str:
         ("Advantage estimator", _advantage(trainer)),
         ("Objective", _objective(args)),
         ("Rollouts", f"`{trainer.recipe.rollout}`"),
+        *_selection(trainer),
         ("Update engine", f"`{args.engine}`" if hasattr(args, "engine") else "stock"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
         *((name, _value(value)) for name, value in trainer.card_facts.items()),
@@ -85,6 +86,14 @@ def _objective(args: Any) -> str:
     if getattr(args, "objective", None) is None:
         return f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}"
     return f"`{_base(args.objective)}`{_keywords(args.objective_kwargs)}, beta {args.beta:g}"
+
+
+def _selection(trainer: Run) -> list[tuple[str, str]]:
+    selected = trainer.recipe.selection
+    if selected is None:
+        return []
+    kind = "" if not selected.selection.draws else ", unbiased" if selected.weighted else ", a curriculum"
+    return [("Selection of prompts", f"`{_base(trainer.args.selection)}`{_keywords(selected.keywords)}{kind}")]
 
 
 def _verifiers(trainer: Run) -> list[tuple[str, str, str, str]]:

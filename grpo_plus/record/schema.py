@@ -191,7 +191,7 @@ class Model(TypedDict, total=False):
 
 
 class Part(TypedDict):
-    """The estimator or the objective of a run."""
+    """The estimator, the objective or the selection of a run."""
 
     name: str
     keywords: NotRequired[Settings | None]
@@ -220,6 +220,7 @@ class Parts(TypedDict):
     advantage: Part
     objective: Part
     verifiers: list[Verifier]
+    selection: NotRequired[Part | None]
     rewards: NotRequired[list[Reward]]
     eval_verifiers: NotRequired[list[Verifier]]
     engine: NotRequired[str | None]

@@ -28,8 +28,8 @@ def contrast(history: PromptHistory, *, power: Annotated[float, Range(0, finite=
 def contrast_chance(history: PromptHistory) -> Tensor:
     """(P,) the probability that the next group of a prompt has contrast.
 
-    >>> contrast_chance(PromptHistory.of([[], []], num_generations=2)).tolist()
-    [0.3333333333333333, 0.3333333333333333]
+    >>> contrast_chance(PromptHistory.of([[], []], num_generations=2)).float()
+    tensor([0.3333, 0.3333])
     """
     if history.graded:
         groups, live = history.groups, history.live

@@ -49,7 +49,10 @@ def sample_history(num_generations: int = 4, *, graded: bool = False, progress: 
     random = torch.Generator().manual_seed(0)
     rates = [0.0, 1.0, 0.5, 0.1, 0.9, 0.3, 0.0, 1.0]
     count = len(rates) + 2
-    columns = {"prompt": [f"prompt {number}" for number in range(count)], "difficulty": list(range(count))}
+    columns: dict[str, list[Any]] = {
+        "prompt": [f"prompt {number}" for number in range(count)],
+        "difficulty": list(range(count)),
+    }
     history = PromptHistory.empty([1, 1, 2, 1, 1, 3, 1, 1, 1, 1], num_generations, columns)
     for visit in range(3):
         index = [prompt for prompt in range(visit, len(rates)) for _ in range(num_generations)]

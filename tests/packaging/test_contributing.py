@@ -14,7 +14,7 @@ PAGE = ROOT / "CONTRIBUTING.md"
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the sources are not here")
 COPIED = (
     *("grpo_plus", "verifiers", "docs", "examples", "tests/packaging", "tests/objectives", "tests/advantages"),
-    "tests/verifiers",
+    *("tests/verifiers", "tests/selection"),
 )
 FILES = ("pyproject.toml", "tests/conftest.py")
 BLOCK = re.compile(
@@ -98,14 +98,21 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
-    assert len(blocks) == 14
+    assert len(blocks) == 16
     for path, how, where, text in blocks:
         put(tmp_path, path, how or None, where, text)
     (tmp_path / "tests" / "test_hook.py").write_text(TEST_OF_THE_HOOK, encoding="utf-8")
     (tmp_path / "tests" / "test_field.py").write_text(TEST_OF_THE_FIELD, encoding="utf-8")
     tests = ["tests/packaging/test_formulas.py", "tests/advantages", "tests/verifiers/test_verifier_kit.py"]
-    tests += ["tests/objectives/test_objective_kit.py", "tests/test_hook.py", "tests/test_field.py"]
-    chosen = "midrange or the_built_ins or saturating or last_word or new or hook or has_a_golden or left_out"
+    tests += [
+        "tests/selection/test_selection_kit.py",
+        "tests/objectives/test_objective_kit.py",
+        "tests/test_hook.py",
+        "tests/test_field.py",
+    ]
+    chosen = (
+        "midrange or the_built_ins or saturating or last_word or learnable or new or hook or has_a_golden or left_out"
+    )
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests],
         cwd=tmp_path,

@@ -1,0 +1,68 @@
+"""A selection in words, and its draws on a small made-up history."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grpo_plus.config import GRPOPlusConfig
+    from grpo_plus.recipe.recipe import Selected
+    from grpo_plus.selection import PromptHistory
+
+
+def selection_lines(config: "GRPOPlusConfig") -> list[str]:
+    """What is drawn, whether that is unbiased, and the distribution over six prompts."""
+    selected = config.recipe.selection
+    if selected is None:
+        return ["selection: none, TRL's sampler draws all prompts alike"]
+    if not selected.selection.draws:
+        return [f"selection: {config.selection}", f"  {selected.selection.formula}; the history of the prompts is kept"]
+    kind = "unbiased" if selected.weighted else "a curriculum, biased"
+    told = "groups count (1/N)/π" if selected.weighted else "prompts that are drawn often count more"
+    return [
+        f"selection: {config.selection}, {kind}: {told}",
+        *(f"  {line}" for line in selected.selection.formula.splitlines()),
+        *(f"  {key} = {value}" for key, value in selected.keywords.items()),
+        *_numbers(selected, config.num_generations or 2),
+    ]
+
+
+def _numbers(selected: "Selected", size: int) -> list[str]:
+    from grpo_plus.selection.checking import common_of, selection_weights
+    from grpo_plus.selection.drawing import distribution, shares
+    from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
+
+    rights = [None, 0, 1, size // 2, size - 1, size]
+    history = _made_up(rights, size, selected.keywords)
+    explore = float(common_of(selected.selection, selected.keywords)["explore"])
+
+    def chances(progress: float) -> Any:
+        then = replace(history, progress=progress)
+        weights = selection_weights(selected.selection, then, **selected.keywords)
+        return distribution(weights, history.rows, explore)
+
+    try:
+        first, last = chances(0.0), chances(1.0)
+    except (SelectionOutputError, SelectionFailedError):
+        return ["  its numbers need the prompts of the dataset"]
+    rows = {"right of a group": ["unseen" if right is None else f"{right}/{size}" for right in rights]}
+    changes = not first.equal(last)
+    rows["drawn at first" if changes else "drawn"] = [f"{float(one):.3g}" for one in first]
+    if changes:
+        rows["drawn in the end"] = [f"{float(one):.3g}" for one in last]
+    if selected.weighted:
+        rows["weight of the group"] = [f"{float(one):.3g}" for one in shares(first, history.rows)]
+    title = "  on six made-up prompts"
+    if difficulty := selected.keywords.get("column"):
+        title += f", whose {difficulty} is 1 to 6"
+    return [f"{title}:", *(f"    {name:<21}{'  '.join(f'{cell:>7}' for cell in row)}" for name, row in rows.items())]
+
+
+def _made_up(rights: list[int | None], size: int, keywords: Any) -> "PromptHistory":
+    """One prompt of each count of right completions; a column that the keywords name rises from 1."""
+    from grpo_plus.selection import PromptHistory
+
+    groups = [[] if right is None else [1.0] * right + [0.0] * (size - right) for right in rights]
+    columns: dict[str, list[Any]] = {"prompt": [f"prompt {place}" for place in range(len(groups))]}
+    if isinstance(keywords.get("column"), str):
+        columns[keywords["column"]] = list(range(1, len(groups) + 1))
+    return PromptHistory.of(groups, num_generations=size, columns=columns)
