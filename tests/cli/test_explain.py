@@ -307,3 +307,33 @@ def test_explain_says_how_this_machine_holds_programs(cli, config):
     elsewhere = {"piston": "http://127.0.0.1:9/api/v2"}
     _, out, _ = cli("explain", config(verifiers=[{"name": "code", "columns": {"tests": "tests"}, "kwargs": elsewhere}]))
     assert "programs run" not in out
+
+
+def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
+    path = config(selection="contrast", objective="dapo", num_generations=4, per_device_train_batch_size=4)
+    code, out, err = cli("explain", path, "--selection_kwargs.explore", "0.25")
+    assert code == 0, err
+    assert "selection: contrast, unbiased: groups count (1/N)/π" in out
+    assert "right of a group" in out
+    assert "  explore = 0.25" in out
+    drawn, weight = row(out, "drawn"), row(out, "weight of the group")
+    assert sum(drawn) == pytest.approx(1, abs=5e-3)
+    assert [chance * each for chance, each in zip(drawn, weight, strict=True)] == pytest.approx([1 / 6] * 6, abs=2e-3)
+    assert drawn[3] > drawn[0] > drawn[1] >= 0.25 / 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "selection: none, TRL's sampler"),
+        ({"selection": "uniform"}, "the history of the prompts is kept"),
+        ({"selection": "contrast", "selection_kwargs": {"weighted": False}}, "contrast, a curriculum, biased"),
+        ({"selection": "curriculum", "selection_kwargs": {"column": "level"}}, "whose level is 1 to 6"),
+        ({"selection": "curriculum", "selection_kwargs": {"file": "x.jsonl"}}, "need the prompts of the dataset"),
+    ],
+)
+def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
+    code, out, err = cli("explain", config(**settings))
+    assert code == 0, err
+    assert told in out
+    assert ("biased" in out) == ("curriculum" in out)
