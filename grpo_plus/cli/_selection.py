@@ -46,15 +46,15 @@ def _numbers(selected: "Selected", size: int) -> list[str]:
         return ["  its numbers need the prompts of the dataset"]
     rows = {"right of a group": ["unseen" if right is None else f"{right}/{size}" for right in rights]}
     changes = not first.equal(last)
-    rows["drawn at first" if changes else "drawn"] = [f"{float(one):.3g}" for one in first]
+    rows["share of draws, first" if changes else "share of draws"] = [f"{float(one):.3g}" for one in first]
     if changes:
-        rows["drawn in the end"] = [f"{float(one):.3g}" for one in last]
+        rows["share of draws, last"] = [f"{float(one):.3g}" for one in last]
     if selected.weighted:
         rows["weight of the group"] = [f"{float(one):.3g}" for one in shares(first, history.rows)]
     title = "  on six made-up prompts"
     if difficulty := selected.keywords.get("column"):
         title += f", whose {difficulty} is 1 to 6"
-    return [f"{title}:", *(f"    {name:<21}{'  '.join(f'{cell:>7}' for cell in row)}" for name, row in rows.items())]
+    return [f"{title}:", *(f"    {name:<23}{'  '.join(f'{cell:>7}' for cell in row)}" for name, row in rows.items())]
 
 
 def _made_up(rights: list[int | None], size: int, keywords: Any) -> "PromptHistory":

@@ -97,5 +97,6 @@ class Columns(Mapping[str, Sequence[Any]]):
 
 def column_of(data: Any, name: str) -> Iterator[Any]:
     """The values of a column, without those beside it."""
-    source = data.select_columns([name]) if hasattr(data, "select_columns") else data
-    return (source[row][name] for row in range(len(source)))
+    if hasattr(data, "select_columns"):  # reads many rows at a time
+        return (row[name] for row in data.select_columns([name]))
+    return (data[row][name] for row in range(len(data)))

@@ -316,7 +316,7 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     assert "selection: contrast, unbiased: groups count (1/N)/π" in out
     assert "right of a group" in out
     assert "  explore = 0.25" in out
-    drawn, weight = row(out, "drawn"), row(out, "weight of the group")
+    drawn, weight = row(out, "share of draws"), row(out, "weight of the group")
     assert sum(drawn) == pytest.approx(1, abs=5e-3)
     assert [chance * each for chance, each in zip(drawn, weight, strict=True)] == pytest.approx([1 / 6] * 6, abs=2e-3)
     assert drawn[3] > drawn[0] > drawn[1] >= 0.25 / 6
