@@ -155,10 +155,10 @@ class Drawing(Hook):
         first = self._round(draw, rows, size)
         groups = [(0, group) for group in range(len(self._prompts(rows)))]
         live = self._live([first], groups, size)
-        scored = with_old_logps(first, self.host)
         dead = [group for group, lives in enumerate(live) if not lives]
+        alive = [group for group, lives in enumerate(live) if lives][-self._keywords["groups"] :]
         back = buffer.take(len(dead))
-        alive = [group for group, lives in enumerate(live) if lives]
+        scored = with_old_logps(first, self.host) if alive or back else first
         buffer.put(kept(scored, alive, size, rank=self.host.accelerator.process_index))
         rounds = [first]
         if back:

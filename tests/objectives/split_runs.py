@@ -66,8 +66,8 @@ def rollout(prompts, trainer):
     }
 
 
-def shared():
-    """A hook that gives the rows of each generation batch shares."""
+def shared(shares):
+    """A hook that gives the rows of each generation batch shares, and keeps the tokens that they come to."""
     import torch
 
     from grpo_plus.training.hooks import Hook
@@ -75,13 +75,16 @@ def shared():
     class Shared(Hook):
         def draw(self, draw, rows):
             output, first = draw(rows), self.host.accelerator.process_index * len(rows)
-            output["share"] = torch.tensor([SHARES[(first + row) % len(SHARES)] for row in range(len(rows))])
+            output["share"] = torch.tensor([shares[(first + row) % len(shares)] for row in range(len(rows))])
             return output
+
+        def batch(self, output):
+            self.tokens = float(output["num_items_in_batch"])
 
     return Shared()
 
 
-def gradients(model, output_dir, *, rows, accumulation, shares=False, **settings):
+def gradients(model, output_dir, *, rows, accumulation, shares=None, **settings):
     """The gradients of three optimizer steps, on-policy, off it, and on a new batch: weights move in a fixed way."""
     import torch
     from datasets import Dataset
@@ -115,7 +118,7 @@ def gradients(model, output_dir, *, rows, accumulation, shares=False, **settings
         Dataset.from_dict({"prompt": ["1+1=", "what is 30?"] * (4 if config.num_generations == 1 else 1)}),
         rollout_func=rollout,
         callbacks=[keep],
-        hooks=[shared()] if shares else [],
+        hooks=[] if shares is None else [shared(shares)],
     )
     gc.freeze()  # the trainer collects garbage when it starts, among all that was ever imported
     trainer.train()
@@ -173,7 +176,7 @@ def main(model, folder):
         found[name] = seen
         assert trainer.accelerator.num_processes == 2
     for name, composition in WITH_SHARES.items():
-        seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, shares=True, **composition)
+        seen, trainer = gradients(model, Path(folder) / "out", rows=4, accumulation=1, shares=SHARES, **composition)
         found[f"{name}, shares"] = seen
     if trainer.accelerator.is_main_process:
         torch.save(found, Path(folder) / "gradients.pt")

@@ -22,7 +22,7 @@ def whole(tiny_model, tmp_path_factory, split_runs):
     def gradients(name):
         if name not in kept:
             composition = split_runs.WITH_SHARES[name.removesuffix(SHARES)]
-            shares = name.endswith(SHARES)
+            shares = split_runs.SHARES if name.endswith(SHARES) else None
             kept[name] = split_runs.gradients(tiny_model, folder, rows=8, accumulation=1, shares=shares, **composition)[
                 0
             ]
@@ -56,7 +56,9 @@ def test_one_row_eight_times_is_eight_rows_once(name, whole, tiny_model, tmp_pat
 @pytest.mark.parametrize("name", ["grpo", "dapo", "target", "prompt_mean", "entropy", "TRL's grpo", "TRL's dapo"])
 def test_shares_weigh_rows_alike_in_every_split(name, whole, tiny_model, tmp_path, split_runs):
     composition = split_runs.WITH_SHARES[name]
-    found, _ = split_runs.gradients(tiny_model, tmp_path, rows=1, accumulation=8, shares=True, **composition)
+    found, _ = split_runs.gradients(
+        tiny_model, tmp_path, rows=1, accumulation=8, shares=split_runs.SHARES, **composition
+    )
     expected = whole(name + SHARES)
     assert_same(found, expected)
     plain = whole(name)
@@ -69,8 +71,21 @@ def test_with_shares_the_hosts_own_loss_has_the_gradient_of_our_objective(
     name, whole, tiny_model, tmp_path, split_runs
 ):
     own = {"objective": name, "advantage": None, "objective_kwargs": _as_host(name)}
-    ours, _ = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, shares=True, **own)
+    ours, _ = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, shares=split_runs.SHARES, **own)
     assert_same(whole(f"TRL's {name}{SHARES}"), ours)
+
+
+@pytest.mark.slow
+def test_the_entropy_bonus_is_a_sum_over_rows_by_their_shares(tiny_model, tmp_path, split_runs):
+    def numerator(shares):
+        settings = split_runs.COMPOSITIONS["entropy"]
+        found, trainer = split_runs.gradients(tiny_model, tmp_path, rows=8, accumulation=1, shares=shares, **settings)
+        return found[0] * trainer.hooks[-1].tokens
+
+    some, others = (2.0, 0.5, 0.0, 1.0, 1.5, 4.0, 0.25, 1.0), (1.0, 0.0, 3.0, 0.5, 0.5, 1.0, 2.0, 0.25)
+    both = tuple(one + other for one, other in zip(some, others, strict=True))
+    apart = numerator(some) + numerator(others)
+    assert (numerator(both) - apart).norm() <= 1e-5 * apart.norm()
 
 
 def _as_host(name):

@@ -109,15 +109,25 @@ def test_where_nothing_is_dead_a_run_is_that_without_replay_to_the_bit(build):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"objective": None, "beta": 0.1}, {"advantage": "process"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"objective": None, "beta": 0.1}, {"advantage": "process"}, {"num_iterations": 2, "save_steps": 3}]
+)
 def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(build, tmp_path, settings):
     def live(batch, place):
         return place == batch % 4 or batch == 0
 
-    settings = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "steps": "advantage" in settings, **settings}
+    inside = "num_iterations" in settings  # the checkpoint stands in the middle of a generation batch
+    steps = {
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "max_steps": 6 if inside else 4,
+        "steps": "advantage" in settings,
+    }
+    settings = {**steps, **settings}
     whole, _ = run(build, live, **settings)
-    resumed, kept = run(build, live, began=2, resume=str(tmp_path / "out" / "checkpoint-2"), **settings)
-    assert len(kept.batches) == 2
+    checkpoint = tmp_path / "out" / f"checkpoint-{settings['save_steps']}"
+    resumed, kept = run(build, live, began=2, resume=str(checkpoint), **settings)
+    assert len(kept.batches) == (1 if inside else 2)
     log = [entry for entry in resumed.state.log_history if "dead_groups/replayed" in entry]
     assert sum(entry["dead_groups/replayed"] for entry in log[-2:]) > 0
     assert torch.equal(weights(whole), weights(resumed))
