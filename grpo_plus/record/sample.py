@@ -62,7 +62,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> tuple[list[str], list[int]]:
     """The text of each sampled token, and the number of characters up to its end."""
     ends = token_ends(ids, decode)
     text = decode(ids)
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][: len(ends)]
     shown = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     if shown:
         shown[-1] += text[ends[-1] :]

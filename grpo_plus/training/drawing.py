@@ -75,11 +75,14 @@ class Drawing(Hook):
         self._cursor = Cursor(host.args.seed, shuffle=host.shuffle_dataset)
 
     def state_dict(self) -> dict[str, Any]:
-        """The places in both streams, where any is in use."""
+        """The places in both streams, where any is in use, and whether a batch without any live group was spoken of."""
         if self._way == "keep":
             return {}
-        state = {"coins": self._coins.state_dict(), "fresh": self._cursor.state_dict()}
-        return state if self._memory is None else {**state, "replay": self._memory.packed()[0]}
+        state: dict[str, Any] = {"coins": self._coins.drawn, "fresh": self._cursor.state_dict(), "said": self._said}
+        if self._memory is not None:
+            state["replay"] = self._memory.packed()[0]
+            return state
+        return state if self._coins.drawn or self._cursor.moved or self._said else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Those of the groups to replay."""
@@ -87,8 +90,9 @@ class Drawing(Hook):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from them."""
-        self._coins.load_state_dict(state["coins"])
+        self._coins.drawn = int(state["coins"])
         self._cursor.load_state_dict(state["fresh"])
+        self._said = bool(state["said"])
         self._replayed = state.get("replay")
         if self._memory is not None and self._replayed is not None:
             self._memory.buffer.load(int(self._replayed["batch"]), [])

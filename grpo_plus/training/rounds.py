@@ -14,7 +14,10 @@ from grpo_plus.training.hooks import Completions
 from grpo_verifiers.verdict import Status, Verdict
 
 NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
-SUMMED = ("rollout/row_steps", "rollout/prefills", "memory/retries")
+SUMMED = (
+    *("memory/retries", "rollout/row_steps", "rollout/prefills"),
+    *("rollout/checked_early", "rollout/checked_early_seconds", "rollout/checked_early_discarded"),
+)
 """Metrics that are costs: of all rounds together."""
 AVERAGED = ("rollout/", "verifiers/")
 """Beginnings of metrics that are averaged over the rounds; all others are those of the first one."""

@@ -84,10 +84,10 @@ def differences(one, other):
 UNLIKE = {
     r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
     r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from|Settings\._compared": "says that the run was resumed",
-    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|verifier(\._place)?$": "caches, made anew",
+    r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|Rollouts\._rollout\.(_said|stock)": "said once by each process",
     r"host\.saving\.": "of a checkpoint under way",
-    r"Advantages\.drawn.*|Rollouts\._lists|\.verdicts": "of a generation batch, until the next",
+    r"Advantages\.drawn.*|Rollouts\._lists|\.verdicts|Supports\._turns": "of a generation batch, until the next",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
     r"Place\._saved": "of the checkpoint that it was resumed from",

@@ -102,7 +102,7 @@ def run(folder, model, per_device, **settings):
         output_dir=folder + "/out", use_cpu=True, bf16=False, report_to="none", max_steps=3, num_generations=4,
         per_device_train_batch_size=per_device, max_completion_length=16, optim="sgd", learning_rate=1.0,
         lr_scheduler_type="constant", max_grad_norm=0.0, save_strategy="no", logging_steps=1, disable_tqdm=True,
-        gradient_checkpointing=False, verifiers=[{"name": "regex", "kwargs": {"pattern": "b$"}, "weight": 0.0}], **settings,
+        gradient_checkpointing=False, verifiers=[{"name": "regex", "kwargs": {"pattern": ".*b"}, "weight": 0.0}], **settings,
     )  # fmt: skip
     data = Dataset.from_dict({"prompt": [f"{number}+1=" for number in NUMBERS], "answer": ["a"] * 24})
     scorer = steps if settings.get("advantage") == "process" else None

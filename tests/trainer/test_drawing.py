@@ -1,12 +1,19 @@
 """Dead groups in a trainer: which rows are trained with, against batches put together by hand and given to stock code."""
 
+import copy
+from collections import defaultdict
+
 import pytest
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
+from grpo_plus import _trl
+from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
+from grpo_verifiers.errors import ConfigError
+from tests.trainer.test_drop_in import Doubling
 
 PLAIN = {"max_steps": 1, "max_grad_norm": 0.0, "per_device_train_batch_size": 32, "temperature": 1.0}
 RESAMPLE = {**PLAIN, "dead_groups": "resample", "dead_groups_kwargs": {"rounds": 6}}
@@ -263,7 +270,7 @@ def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_mo
     )
     assert "share" not in watch.batches[0][0]
     assert trainer.state.log_history[0]["dead_groups/drawn"] == 32
-    assert trainer.drawing.state_dict()["coins"] == {"drawn": 0}
+    assert trainer.drawing.state_dict() == {}
 
 
 @pytest.mark.slow
@@ -279,3 +286,182 @@ def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(build):
     assert drawn.rewards.squeeze(1).reshape(4, 8)[:, :2].eq(1).all()
     assert (output["advantages"].reshape(4, 8) != 0).all(1).all()
     assert trainer.state.log_history[0]["dead_groups/dead"] == 1
+
+
+# -- what is logged, kept and carried ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
+def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs_own_prompts(build, caplog, settings):
+    def reward(completions, prompts, log_extra, **_):
+        log_extra("place", [f"{len(prompts)}/{row}" for row in range(len(prompts))])
+        return tied_if_odd(completions, prompts)
+
+    verifiers = [{"name": "regex", "kwargs": {"pattern": "(?s).*[aeiou].*"}, "weight": 0.0}]
+    trainer, watch, _ = watched(build, reward, **{**settings, "verifiers": verifiers, "record": True})
+    output, drawn = watch.batches[0]
+    table, size = trainer._logs, trainer.num_generations
+    kept = [len(ids) > 0 for ids in drawn.completions.ids]
+    assert (False in kept) is (settings is ROULETTE)
+    assert list(table["prompt"]) == list(drawn.completions.prompts) == prompts_of(trainer, output)
+    assert list(table["completion"]) == list(drawn.completions.texts)
+    assert list(table["advantages"]) == output["advantages"].tolist()
+    rewards = [value for values in table["rewards"].values() for value in values if value is not None]
+    assert len(rewards) == 2 * sum(kept)
+    places = list(table["extra"]["place"])
+    assert [place is not None for place in places] == kept
+    first = [place for place in places if place is not None and place.startswith(f"{len(watch.rounds[0][0])}/")]
+    assert 0 < len(first) < len(places)
+    verdicts = trainer.verification.verdicts(len(kept))
+    for text, held, (verdict,) in zip(drawn.completions.texts, kept, verdicts, strict=True):
+        expected = ("correct" if set(text) & set("aeiou") else "wrong") if held else "not_applicable"
+        assert verdict.status.value == expected
+    entry = trainer.state.log_history[0]
+    count = len(watch.rounds[0][0])
+    odd = sum(number(row["prompt"]) % 2 for row in watch.rounds[0][0])
+    shown = [1.0 if number(row["prompt"]) % 2 else float(at % 2) for at, row in enumerate(watch.rounds[0][0])]
+    assert entry["rewards/reward/mean"] == pytest.approx(sum(shown) / count)
+    assert entry["dead_groups/dead"] == pytest.approx(odd / count)
+    assert entry["dead_groups/drawn"] == sum(len(rows) for rows, *_ in watch.rounds)
+    assert entry["dead_groups/rounds"] == len(watch.rounds)
+    lengths = [len(ids) for _, _, ids in watch.rounds for ids in ids]
+    prompts = [int(output["prompt_mask"].sum()) for _, output, _ in watch.rounds]
+    assert entry["num_tokens"] == sum(lengths) + sum(prompts)
+    assert entry["rollout/row_steps"] == sum(lengths) - len(lengths)
+    assert "not recorded" not in caplog.text
+    groups = list(open_run(trainer.args.output_dir).groups())
+    assert groups
+    for group in groups:
+        members = slice(group["group"] * size, (group["group"] + 1) * size)
+        assert [len(one["pieces"]) > 0 for one in group["completions"]] == kept[members]
+        assert [one["verdicts"][0]["status"] for one in group["completions"]] == [
+            verdict.status.value for (verdict,) in verdicts[members]
+        ]
+
+
+def prompts_of(trainer, output):
+    return trainer.processing_class.batch_decode(output["prompt_ids"], skip_special_tokens=True)
+
+
+class Server:
+    """Draws as vLLM does, as TRL's path for it asks: a prompt at a time, for all of its completions."""
+
+    def __init__(self, host):
+        self.host, self.asked = host, []
+
+    def sync_weights(self):
+        pass
+
+    def generate(self, prompts, images, num_generations, profiler):
+        unique = prompts[::num_generations]
+        assert prompts == [ids for ids in unique for _ in range(num_generations)]
+        self.asked.append((len(unique), num_generations))
+        completions = [[5 + (len(ids) + 3 * row) % 60] * (1 + (len(ids) + row) % 7) for row, ids in enumerate(prompts)]
+        logprobs = [[[-0.5 - 0.1 * place] for place in range(len(ids))] for ids in completions]
+        return prompts, completions, logprobs, None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["token_truncate", "sequence_mask"])
+@pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
+def test_completions_of_vllm_keep_the_log_probabilities_they_were_drawn_with(build, settings, mode):
+    watch = Watch()
+    more = {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_max": 9.0, "beta": 0.1}
+    objective = {"objective": "grpo"} if settings is ROULETTE else {}
+    trainer = build(trainer={"reward_funcs": tied_if_odd, "hooks": [watch]}, **{**settings, **more, **objective})
+    _trl.draw_from(trainer, Server(trainer))
+    trainer.vllm_importance_sampling_correction = True
+    trainer.train()
+    asked = trainer.vllm_generation.asked
+    sizes = {3, 5} if settings is ROULETTE else {4}
+    assert {size for _, size in asked} == sizes
+    assert len(asked) == len(watch.rounds) > 1
+    output, drawn = watch.batches[0]
+    names = ("sampling_per_token_logps", "old_per_token_logps", "ref_per_token_logps", "importance_sampling_ratio")
+    known = defaultdict(list)
+    for _, batch, ids in watch.rounds:
+        for row, completion in enumerate(ids):
+            prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist()
+            known[str((prompt, completion))].append({name: batch[name][row] for name in names})
+    for row, completion in enumerate(drawn.completions.ids):
+        if not completion:
+            continue
+        prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()].tolist()
+        shown = {name: output[name][row, : len(completion)].tolist() for name in names}
+        candidates = [
+            {name: values[: len(completion)].tolist() for name, values in one.items()}
+            for one in known[str((prompt, completion))]
+        ]
+        assert shown in candidates
+    assert output["importance_sampling_ratio"].shape[1] == (
+        1 if mode == "sequence_mask" else output["completion_ids"].size(1)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
+def test_tools_and_conversations_and_environments_take_part(build, chats, tool_calls, tool_tokenizer, settings):
+    class Quiet(Doubling):
+        """Rewards nothing."""
+
+        def get_reward(self):
+            return 0.0
+
+    trainer = {
+        "train_dataset": chats,
+        "environment_factory": Quiet,
+        "processing_class": copy.deepcopy(tool_tokenizer),
+    }
+    run = {**settings, "max_completion_length": 160}
+    trainer, watch, _ = watched(build, trainer=trainer, **run)
+    output, drawn = watch.batches[0]
+    assert len(watch.rounds) > 1
+    assert output["tool_mask"].shape == output["completion_mask"].shape
+    wrote = output["tool_mask"] * output["completion_mask"]
+    assert (wrote.sum(1) < output["completion_mask"].sum(1)).any()
+    if settings is RESAMPLE:
+        assert output["num_items_in_batch"] == wrote.sum()
+    lengths = [len(ids) for ids in drawn.completions.ids]
+    assert output["completion_mask"].sum(1).tolist() == lengths == drawn.lengths.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
+def test_verifiers_that_find_nothing_leave_a_group_dead(build, settings):
+    """A group whose completions have no reward but one teaches nothing; a group of 1 and 1 and nothing is tied."""
+
+    def reward(completions, prompts, **_):
+        return [None if row % 4 != number(prompt) % 4 else float(row) for row, prompt in enumerate(prompts)]
+
+    trainer, watch, _ = watched(build, reward, **settings)
+    assert trainer.state.log_history[0]["dead_groups/dead"] > 0
+    assert torch.isfinite(watch.batches[0][0]["advantages"]).all()
+
+
+@pytest.mark.slow
+def test_evaluation_is_drawn_in_one_round(build, sums):
+    settings = ROULETTE | {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
+    trainer, watch, _ = watched(build, trainer={"eval_dataset": sums.select(range(2))}, **settings)
+    evaluations = [rows for rows, *_ in watch.rounds if len(rows) == 8]
+    assert len(evaluations) == 2
+    assert not any(name.startswith("eval_dead_groups") for entry in trainer.state.log_history for name in entry)
+
+
+@pytest.mark.parametrize(
+    ("way", "data", "words"),
+    [
+        ("resample", lambda sums: sums.to_iterable_dataset(), "train_dataset is a stream"),
+        ("roulette", lambda sums: sums.add_column("image", [None] * 16), "the column 'image' of train_dataset holds"),
+        ("resample", lambda sums: sums.add_column("images", [None] * 16), "the column 'images' of train_dataset holds"),
+    ],
+)
+def test_data_that_cannot_be_drawn_in_rounds_is_refused(build, sums, way, data, words):
+    with pytest.raises(ConfigError, match=words):
+        build(trainer={"train_dataset": data(sums), "model": "nowhere"}, dead_groups=way)
+
+
+@pytest.mark.slow
+def test_roulette_goes_with_a_stream(build, sums):
+    _, watch, _ = watched(build, trainer={"train_dataset": sums.to_iterable_dataset()}, **ROULETTE)
+    assert len(watch.rounds) == 2

@@ -81,6 +81,7 @@ def test_the_runs_are_worth_the_comparison(worlds, name):
         weights = {weight for whole, *_ in two["batches"] for weight in whole["share"]}
         assert weights == {0.0, 1.0, 2.0}
         assert any(rounds[0] == 6 for rounds in two["each"])  # nine rows do not divide by two
+    assert {"correct", "wrong"} < {verdict for whole, *_ in two["batches"] for verdict in [*whole["verdicts"], ""]}
     for whole, (rewards, lengths, *_), count in two["batches"]:
         assert [len(ids) for ids in whole["completion"]] == lengths
         assert [prompt for prompt in whole["rows"][::4] for _ in range(4)] == whole["rows"]

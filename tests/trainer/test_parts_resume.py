@@ -36,6 +36,15 @@ INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "gradient_accumulation
 STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
 
 
+RESAMPLE = {"dead_groups": "resample", "per_device_train_batch_size": 16}
+ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "objective": "grpo"}
+
+
+def fourth(completions, **_):
+    """1 for a fourth of all completions: a third of the groups is tied."""
+    return [float(sum(map(ord, text)) % 4 == 0) for text in completions]
+
+
 @pytest.fixture
 def resumed(build, tmp_path):
     """Trains a run to its end, and once more from a checkpoint: `resumed({"beta": 0.1}, at=3)` gives both."""
@@ -123,6 +132,10 @@ PARTS = {
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
     "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}),
     "failures of a verifier": (FAILING, {}),
+    "fresh prompts": (RESAMPLE, {"reward_funcs": fourth}),
+    "fresh prompts, inside a batch": ({**RESAMPLE, **INSIDE}, {"reward_funcs": fourth}),
+    "coins": (ROULETTE, {"reward_funcs": fourth}),
+    "coins, inside a batch": ({**ROULETTE, **INSIDE}, {"reward_funcs": fourth}),
 }
 
 

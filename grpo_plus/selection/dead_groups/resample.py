@@ -72,6 +72,11 @@ class Cursor:
         order: list[int] = torch.randperm(size, generator=generator).tolist()
         return order
 
+    @property
+    def moved(self) -> bool:
+        """Anything was taken."""
+        return bool(self._passes or self._place)
+
     def state_dict(self) -> dict[str, Any]:
         """The position."""
         return {"passes": self._passes, "place": self._place}

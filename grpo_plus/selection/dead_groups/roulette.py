@@ -6,9 +6,9 @@ is the group. Degenerate case: q = 1 stops none.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from grpo_verifiers.options import Range
 
@@ -27,25 +27,21 @@ class Roulette:
 
 
 class Coins:
-    """A row of numbers from 0 to 1, the same on all processes; no other generator of random numbers is touched."""
+    """A row of numbers from 0 to 1, the same on all processes; no other generator of random numbers is touched.
+
+    Attributes:
+        drawn: the count so far, from which another row of the same seed goes on.
+    """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._drawn = 0
+        self.drawn = 0
 
     def next(self) -> float:
         """The next one."""
-        digest = hashlib.sha256(f"coins/{self._seed}/{self._drawn}".encode()).digest()
-        self._drawn += 1
+        digest = hashlib.sha256(f"coins/{self._seed}/{self.drawn}".encode()).digest()
+        self.drawn += 1
         return int.from_bytes(digest[:6], "big") / (1 << 48)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The count so far."""
-        return {"drawn": self._drawn}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
-        self._drawn = int(state["drawn"])
 
 
 def shares(live: Sequence[bool], coins: Coins, keep: float) -> list[float]:
