@@ -47,6 +47,7 @@ class Drawing(Hook):
         self._advantages = advantages
         self._verification = verification
         self._memory = Memory(**recipe.dead_groups_kwargs) if self._way == "replay" else None
+        self._replayed: Mapping[str, Any] | None = None  # until its tensors are loaded
         self._said = False
 
     def problems(self, setup: Setup) -> list[Problem]:
@@ -101,6 +102,7 @@ class Drawing(Hook):
         """Go on from the groups to replay."""
         if self._memory is not None and self._replayed is not None:
             self._memory.load(self._replayed, tensors)
+        self._replayed = None
 
     def draw(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
         """Draw in rounds; evaluation passes through."""

@@ -465,3 +465,16 @@ def test_data_that_cannot_be_drawn_in_rounds_is_refused(build, sums, way, data, 
 def test_roulette_goes_with_a_stream(build, sums):
     _, watch, _ = watched(build, trainer={"train_dataset": sums.to_iterable_dataset()}, **ROULETTE)
     assert len(watch.rounds) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", [("keep", "roulette"), ("roulette", "resample"), ("resample", "keep")])
+def test_a_run_goes_on_with_another_way(build, tmp_path, ways):
+    saved = {"save_strategy": "steps", "save_steps": 1, "objective": "grpo", "per_device_train_batch_size": 16}
+    runs = [
+        build(trainer={"reward_funcs": tied_if_odd}, **{**PLAIN, **saved, "max_steps": steps, "dead_groups": way})
+        for steps, way in enumerate(ways, start=1)
+    ]
+    runs[0].train()
+    runs[1].train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
+    assert runs[1].state.global_step == 2
