@@ -19,6 +19,7 @@ from grpo_plus.objectives import Objective
 from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.record import card
+from grpo_plus.record.drawn import DrawnPrompts
 from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
@@ -110,11 +111,14 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.selecting = None if chosen is None else Selecting(recipe, chosen, self._advantages, self.place)
         if self.selecting is not None and self.selecting.selection.draws:
             self.drawing.fresh = self.selecting.fresh
+        chooses = self.selecting is not None or recipe.dead_groups != "keep"
+        summary = None if self.selecting is None else self.selecting.summary
+        prompts = DrawnPrompts(self.recorder, summary) if chooses and self.recorder is not None else None
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
         self.guard = Guard()
         drawing = [self.inner, self.selecting, self.drawing]
-        scoring = [self._advantages, self.recorder, self.clock, self.retry, self.verification]
+        scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
         references = [AdapterReference(), ModelReference()]
         updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard]
         updating.append(self.update or StockShares())

@@ -16,6 +16,7 @@ FOLDER = "grpo_plus"
 RUN = "run.json"
 METRICS = "metrics.jsonl"
 GROUPS = "groups.jsonl"
+PROMPTS = "prompts.jsonl"
 SWEEP = "sweep.json"
 PREVIOUS = "previous"
 _BLOCK = 1 << 16

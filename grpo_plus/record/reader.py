@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema, stock
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
@@ -83,6 +83,11 @@ class Run:
             if entry["kind"] == "batch" and isinstance(entry["values"].get("quantiles"), list)
         ]
         return [step for step, _ in found], [values for _, values in found]
+
+    def prompts(self) -> list[dict[str, Any]]:
+        """How the prompts of the dataset stood after generation batches, by step."""
+        lines = _effective(self.path / FOLDER / PROMPTS, schema.Prompts, self.damage)
+        return sorted(lines, key=lambda line: line["step"])
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """The sampled groups; of a repeated step, the last ones."""

@@ -10,7 +10,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.record.about import about
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, RUN, append_line, dump
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, RUN, append_line, dump
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
@@ -32,10 +32,13 @@ class Recorder(Hook):
 
     Every rank takes part in gathering what is sampled, by a rule that depends on nothing but the config and the
     batches so far; what the first rank then makes of it (a full disk, too little time) concerns no other rank.
+
+    ``sampled`` is whether the last batch was.
     """
 
     name = "record"
     host: Run
+    sampled = False
 
     def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:
         """Nothing is written before training or evaluation; ``write_report`` makes ``report.html`` of runs' folders."""
@@ -79,7 +82,7 @@ class Recorder(Hook):
         self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
         self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
-        for name in (METRICS, GROUPS):
+        for name in (METRICS, GROUPS, *([PROMPTS] if (self.folder / PROMPTS).is_file() else [])):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
     def end(self, status: str, error: BaseException | None = None) -> None:
@@ -139,7 +142,7 @@ class Recorder(Hook):
 
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
-        old = [self.folder / name for name in (RUN, METRICS, GROUPS) if (self.folder / name).exists()]
+        old = [self.folder / name for name in (RUN, METRICS, GROUPS, PROMPTS) if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
         for path in old:
@@ -165,8 +168,8 @@ class Recorder(Hook):
         """Sample a generation batch, with the advantages that are trained with."""
         if self._about is not None and self._advantages.estimator != self._estimator:
             self._parts_changed()
-        drawn = self._advantages.drawn
-        if drawn is None or not self._due():
+        drawn, self.sampled = self._advantages.drawn, self._due()
+        if drawn is None or not self.sampled:
             return
         trainer = self.host
         training = trainer.model.training
@@ -175,15 +178,15 @@ class Recorder(Hook):
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
-        with self._unharmed():
+        with self.unharmed():
             mine = rank_rows(trainer, drawn.completions, output, groups=groups, size=size)
         everywhere = _trl.gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._failing:
-            with self._unharmed(), self._budget.spending():
+            with self.unharmed(), self._budget.spending():
                 self._keep(everywhere, groups, size, rewards, steps_by_row(drawn.steps))
 
     @contextlib.contextmanager
-    def _unharmed(self) -> Iterator[None]:
+    def unharmed(self) -> Iterator[None]:
         """Whatever goes wrong, the run is worth more than its picture."""
         try:
             yield
@@ -253,6 +256,12 @@ class Recorder(Hook):
         """Count on from there."""
         self._batches, self._evaluated = int(state["batches"]), int(state["evaluated"])
         self._budget.counted = int(state["bytes"]) if self.main and state["bytes"] is not None else None
+
+    def keep(self, name: str, line: Mapping[str, Any]) -> None:
+        """Append a line to one of the record's files; the first rank does."""
+        if self.main and self._began and not self._failing:
+            with self._budget.spending():
+                self._append(name, {**line, "time": time.time()})
 
     # -- writing ----------------------------------------------------------------------------------------------------
 

@@ -175,6 +175,29 @@ class Group(TypedDict):
     time: NotRequired[Score]
 
 
+class Rate(TypedDict):
+    """A sampled prompt after a generation batch."""
+
+    prompt: str
+    drawn: Number
+    rate: Number
+
+
+class Prompts(TypedDict):
+    """A line of ``prompts.jsonl``: how the prompts of the dataset stand after a generation batch."""
+
+    kind: Literal["prompts"]
+    step: Count
+    impossible: Count
+    died_out: Count
+    between: Count
+    unseen: NotRequired[Count | None]
+    graded: NotRequired[bool]
+    changed: NotRequired[list[Rate]]
+    texts: NotRequired[dict[str, str]]
+    time: NotRequired[Score]
+
+
 class Sweep(TypedDict):
     """``sweep.json``: the run's place in a sweep."""
 

@@ -47,7 +47,7 @@ def single(run: Run) -> list[Panel]:
     """The charts of one run, without empty ones."""
 
     def chart(title: str, note: str, metrics: dict[str, str], unit: str = "") -> Panel:
-        return Panel(title, note, _lines(run, metrics), unit=unit)
+        return Panel(title, note, metric_lines(run, metrics), unit=unit)
 
     keys = run.metrics()
     labels = judging(run)
@@ -59,7 +59,7 @@ def single(run: Run) -> list[Panel]:
             "weighted sum of the verifiers that only evaluate.",
             [
                 *_with_spread(run, "reward", "reward_std", "train"),
-                *_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval"),
+                *metric_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval"),
             ],
             wide=True,
         ),
@@ -67,8 +67,8 @@ def single(run: Run) -> list[Panel]:
             "Accuracy",
             "Share of completions that a verifier calls correct.",
             [
-                *_lines(run, {f"verifiers/{label}/status/correct": label for label in labels}),
-                *_lines(
+                *metric_lines(run, {f"verifiers/{label}/status/correct": label for label in labels}),
+                *metric_lines(
                     run, {f"eval_verifiers/{label}/status/correct": f"{label}, evaluation" for label in labels}, "eval"
                 ),
             ],
@@ -148,11 +148,11 @@ def every_metric(run: Run) -> dict[str, Line]:
     return {
         key: line
         for key in run.metrics()
-        for line in _lines(run, {key: key}, "eval" if key.startswith("eval_") else "train")
+        for line in metric_lines(run, {key: key}, "eval" if key.startswith("eval_") else "train")
     }
 
 
-def _lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Line]:
+def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Line]:
     """A line for each logged metric; of equal ones, the first."""
     lines: list[Line] = []
     known: list[tuple[list[int], list[float]]] = []
@@ -178,14 +178,14 @@ def _with_spread(run: Run, key: str, spread: str, label: str) -> list[Line]:
         )
         if around
         else line
-        for line in _lines(run, {key: label})
+        for line in metric_lines(run, {key: label})
     ]
 
 
 def _between(run: Run, key: str, low: str, high: str) -> list[Line]:
     """A mean and a band between two other metrics."""
     lows, highs = (dict(zip(*run.series(name), strict=True)) for name in (low, high))
-    lines = _lines(run, {key: "mean"})
+    lines = metric_lines(run, {key: "mean"})
     if not lines or not lows or not highs:
         return lines
     steps, values = lines[0].steps, lines[0].values
@@ -195,7 +195,7 @@ def _between(run: Run, key: str, low: str, high: str) -> list[Line]:
 def _rewards(run: Run, names: Sequence[str]) -> Panel:
     trained = {f"rewards/{name}/mean": name for name in names}
     tested = {f"eval_rewards/{name}/mean": f"{name}, evaluation" for name in names}
-    lines = [*_lines(run, trained), *_lines(run, tested, "eval")]
+    lines = [*metric_lines(run, trained), *metric_lines(run, tested, "eval")]
     return Panel("Rewards, one by one", "Mean of each reward, before its weight.", lines)
 
 
@@ -203,7 +203,7 @@ def _statuses(run: Run, label: str, mode: str = "") -> Panel:
     lines = [
         line
         for status in STATUSES
-        for line in _lines(run, {f"{mode}verifiers/{label}/status/{status}": status.replace("_", " ")}, status)
+        for line in metric_lines(run, {f"{mode}verifiers/{label}/status/{status}": status.replace("_", " ")}, status)
         if any(line.values)
     ]
     title = f"Verdicts of {label}" + (", evaluation" if mode else "")
@@ -223,10 +223,12 @@ def _fan(run: Run) -> Panel:
 
 
 def _times(run: Run) -> Panel:
-    parts = _lines(run, {f"time/{part}": part for part in ("rollout", "scoring", "update")})
+    parts = metric_lines(run, {f"time/{part}": part for part in ("rollout", "scoring", "update")})
     if parts:
         return Panel("Where a step's time goes", "Seconds of an optimizer step.", parts, kind="stack", unit="seconds")
-    return Panel("Time of a step", "Seconds of an optimizer step.", _lines(run, {"step_time": "step"}), unit="seconds")
+    return Panel(
+        "Time of a step", "Seconds of an optimizer step.", metric_lines(run, {"step_time": "step"}), unit="seconds"
+    )
 
 
 def thinned(count: int, most: int = POINTS) -> Iterable[int]:

@@ -10,6 +10,7 @@ from grpo_plus.record.files import RunError
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.chunks import BUDGET, pack
 from grpo_plus.report.compare import compared, lines_of, table
+from grpo_plus.report.drawn import drawn
 from grpo_plus.report.embed import page
 from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
@@ -72,6 +73,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
         "several": several,
         "runs": [{**facts(run), "damage": run.damage} for run in runs],
         "panels": [panel.as_data() for panel in panels],
+        "drawn": None if several else drawn(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],
         "metrics": {} if several else {key: line.__dict__ for key, line in every_metric(runs[0]).items()},

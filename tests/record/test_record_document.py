@@ -63,7 +63,7 @@ def test_every_simple_type_is_explained():
 
 
 def test_the_document_names_the_version_and_the_limits_of_the_code():
-    from grpo_plus.record import files, pace, recorder, sample
+    from grpo_plus.record import files, pace, prompts, recorder, sample
 
     assert f"`schema` in `run.json` is {files.SCHEMA}." in DOCUMENT
     assert f"up to {pace.BYTES // 2**20} MiB and {pace.SHARE_OF_TIME:.0%} of the time" in DOCUMENT
@@ -72,5 +72,9 @@ def test_the_document_names_the_version_and_the_limits_of_the_code():
     assert f"up to {sample.PROMPT_KEPT} characters" in DOCUMENT
     assert f"beyond {sample.TOKENS_KEPT} tokens" in DOCUMENT
     assert f"up to {sample.REASON_KEPT} characters" in DOCUMENT
-    for name in (files.RUN, files.METRICS, files.GROUPS, files.SWEEP, f"{files.PREVIOUS}/"):
+    assert f"first {prompts.FOLLOWED} prompts" in DOCUMENT
+    assert f"the first {prompts.SAMPLED} that are drawn" in DOCUMENT
+    assert f"first {prompts.KEY} characters" in DOCUMENT
+    assert f"up to {prompts.TEXT_KEPT} characters" in DOCUMENT
+    for name in (files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.SWEEP, f"{files.PREVIOUS}/"):
         assert f"| `{name}` |" in DOCUMENT

@@ -299,15 +299,18 @@ function fillTokens(holder, one) {
   holder.replaceChildren(fragment);
 }
 
-// One bubble for all tokens.
+// One bubble for all.
 const tip = byId("tip");
+function point(target, event, text) {
+  tip.textContent = text;
+  tip.hidden = false;
+  const box = target.getBoundingClientRect(), size = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(6, Math.min(event.clientX - size.width / 2, innerWidth - size.width - 6))}px`;
+  tip.style.top = `${box.top > size.height + 10 ? Math.max(6, event.clientY - size.height - 14) : event.clientY + 18}px`;
+}
 document.addEventListener("mouseover", (event) => {
   const token = event.target.closest?.(".k");
   if (!token?.info) { tip.hidden = true; return; }
   const [at, piece, advantage, idle] = token.info;
-  tip.textContent = `token ${at + 1} ${piece.length < 60 ? JSON.stringify(piece) : ""} · ${idle ? "not trained on" : `advantage ${signed(advantage)}`}`;
-  tip.hidden = false;
-  const box = token.getBoundingClientRect(), size = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(6, Math.min(event.clientX - size.width / 2, innerWidth - size.width - 6))}px`;
-  tip.style.top = `${box.top > size.height + 10 ? Math.max(6, event.clientY - size.height - 14) : event.clientY + 18}px`;
+  point(token, event, `token ${at + 1} ${piece.length < 60 ? JSON.stringify(piece) : ""} · ${idle ? "not trained on" : `advantage ${signed(advantage)}`}`);
 });

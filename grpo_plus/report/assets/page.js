@@ -102,6 +102,7 @@ head();
 notices();
 headline();
 curves();
+drawnSection();
 buildInspector();
 settings();
 byId("written").textContent = `Written ${new Date(DATA.written * 1000).toLocaleString()} by grpo_plus ${DATA.version}.`;
