@@ -15,7 +15,10 @@ DRAWS = {"max_steps": 4, "num_generations": 4, "max_completion_length": 6, "roll
 
 
 def lucky(completions, answer, **_):
-    return [float(answer in "0246" and text[:1] < "k") for text, answer in zip(completions, answer, strict=True)]
+    return [
+        float(answer in ("0", "2", "4", "6") and text[:1] < "k")
+        for text, answer in zip(completions, answer, strict=True)
+    ]
 
 
 def lines(folder):

@@ -12,6 +12,7 @@ import pytest
 from grpo_verifiers import get_verifier
 from grpo_verifiers.compose import Route, all_of, gated
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
+from grpo_verifiers.exec.ahead import _covered
 from grpo_verifiers.verdict import Ahead
 from tests.waiting import comes
 
@@ -153,7 +154,12 @@ def test_seconds_are_those_before_anybody_asked(made):
         verifier.begin(None, text)
     assert comes(lambda: all(each.ended for each in verifier._place._begun))
     verifier.verify_batch(None, list("abc"))
-    assert 0.9 <= verifier.forget().seconds < 60
+    assert 0.3 <= verifier.forget().seconds < 60
+
+
+def test_seconds_of_checks_side_by_side_count_once():
+    assert _covered([(1.0, 3.0), (2.0, 4.0), (2.5, 2.6), (6.0, 5.0), (7.0, 8.5)]) == 4.5
+    assert _covered([]) == 0.0
 
 
 def test_equal_questions_of_a_pure_check_are_begun_once(made):

@@ -234,9 +234,9 @@ def excused(reason: str) -> Verdict:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Checks begun ahead: how many were ``used``, how many ``dropped``, and the seconds that the used ones saved.
+    """Checks begun ahead: how many were ``used``, how many ``dropped``.
 
-    Those seconds are the run time of the checks, counted up to the moment when they were asked for.
+    ``seconds`` is for how long any of the used ones was under way before it was asked for.
     """
 
     used: int = 0

@@ -1,6 +1,7 @@
 """Calls that were begun before anybody asked about them, found again by their question."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from grpo_verifiers.exec.outcome import Outcome
@@ -58,7 +59,14 @@ class Begun:
         taken, self._taken, self._waiting = self._taken, [], {}
         for call in left:
             call.cancel()
-        ran = (
-            min(call.ended, now) - (call.ended - call.wait()[0].seconds) for call, now in taken if call.ended
-        )  # one that was late may have ended before its outcome was noted
-        return Ahead(len(taken), len(left), sum(max(0.0, seconds) for seconds in ran))
+        ran = [(call.ended - call.wait()[0].seconds, min(call.ended, now)) for call, now in taken if call.ended]
+        return Ahead(len(taken), len(left), _covered(ran))
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of some spans."""
+    whole, done = 0.0, -math.inf
+    for start, end in sorted(spans):
+        whole += max(0.0, end - max(start, done))
+        done = max(done, end)
+    return whole
