@@ -80,9 +80,8 @@ class Drawing(Hook):
         if self._way == "keep":
             return {}
         state: dict[str, Any] = {"coins": self._coins.drawn, "fresh": self._cursor.state_dict(), "said": self._said}
-        if self._memory is not None:
-            state["replay"] = self._memory.packed()[0]
-            return state
+        if self._memory is not None and self._memory.buffer.batch:
+            return {**state, "replay": self._memory.packed()[0]}
         return state if self._coins.drawn or self._cursor.moved or self._said else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -172,7 +171,7 @@ class Drawing(Hook):
             _trl.log(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
         for number, place in enumerate(dead[: len(back)]):
             groups[place] = 1, number
-        counts = {"dead": len(dead), "replayed": len(back), "still_dead": len(dead) - len(back)}
+        counts = {"dead": len(dead), "replaced": len(back), "still_dead": len(dead) - len(back)}
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _again(self, groups: Sequence[Sequence[Kept]], size: int) -> Round:

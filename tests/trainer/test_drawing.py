@@ -468,7 +468,10 @@ def test_roulette_goes_with_a_stream(build, sums):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ways", [("keep", "roulette"), ("roulette", "resample"), ("resample", "keep")])
+@pytest.mark.parametrize(
+    "ways",
+    [("keep", "roulette"), ("roulette", "resample"), ("resample", "keep"), ("keep", "replay"), ("replay", "resample")],
+)
 def test_a_run_goes_on_with_another_way(build, tmp_path, ways):
     saved = {"save_strategy": "steps", "save_steps": 1, "objective": "grpo", "per_device_train_batch_size": 16}
     runs = [

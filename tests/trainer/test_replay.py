@@ -88,8 +88,8 @@ def test_dead_groups_places_get_live_groups_with_the_log_probs_they_were_drawn_w
     assert_close(old[4:8], now[4:8], second, 4)
     assert kept.rewards[1] == [0, 1] * 8
     assert texts(third)[4:8] not in ([*drawn], [*found])
-    log = [entry for entry in trainer.state.log_history if "dead_groups/replayed" in entry]
-    assert [entry["dead_groups/replayed"] for entry in log] == [0, 0.75, 0.5]  # of the 4 there were 1 + 1 are left
+    log = [entry for entry in trainer.state.log_history if "dead_groups/replaced" in entry]
+    assert [entry["dead_groups/replaced"] for entry in log] == [0, 0.75, 0.5]  # of the 4 there were 1 + 1 are left
     assert [entry["dead_groups/still_dead"] for entry in log] == [0, 0, 0.25]
     assert [entry["dead_groups/drawn"] for entry in log] == [16, 16, 16]
     assert [entry.get("dead_groups/age") for entry in log] == [None, 1, 1.5]
@@ -128,8 +128,8 @@ def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(build, tmp_pa
     checkpoint = tmp_path / "out" / f"checkpoint-{settings['save_steps']}"
     resumed, kept = run(build, live, began=2, resume=str(checkpoint), **settings)
     assert len(kept.batches) == (1 if inside else 2)
-    log = [entry for entry in resumed.state.log_history if "dead_groups/replayed" in entry]
-    assert sum(entry["dead_groups/replayed"] for entry in log[-2:]) > 0
+    log = [entry for entry in resumed.state.log_history if "dead_groups/replaced" in entry]
+    assert sum(entry["dead_groups/replaced"] for entry in log[-2:]) > 0
     assert torch.equal(weights(whole), weights(resumed))
 
 
