@@ -101,6 +101,13 @@ SCENARIOS = {
     ),
     "stream": Scenario("a stream past its first pass", {"max_steps": 7}, prompts=5, stream=True),
     "rollout": Scenario("`rollout: auto`", {}, {"rollout": "auto"}, stock=False),
+    "resample": Scenario("`dead_groups: resample`", STEPS, {"dead_groups": "resample"}, stock=False),
+    "roulette": Scenario(
+        "`dead_groups: roulette`",
+        {"num_generations": 4, "save_steps": 1},
+        {"dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "objective": "grpo"},
+        stock=False,
+    ),
     "packed": Scenario("`engine: packed`", STEPS | {"beta": 0.1}, {"engine": "packed"}, stock=False),
     "engine_stock": Scenario("`engine: stock`", STEPS, {"engine": "stock"}, stock=False),
     "warmup": Scenario("warm-up and a cosine", {"lr_scheduler_type": "cosine", "warmup_steps": 2}),

@@ -98,8 +98,10 @@ def watching(trace: Trace, places: Places) -> Callable[[type], type]:
                 self._evaluations += not self._trains
                 name, step, index = self._where()
                 trace.add(f"{name}prompts", step, index, [row["prompt"] for row in inputs])
+                self._rewards: list[Any] = []  # of each round of drawing
                 output = super()._generate_and_score_completions(inputs)
                 trace.add(f"{name}completions", step, index, digest(output["completion_ids"]))
+                trace.add(f"{name}rewards", step, index, self._rewards)
                 return output
 
             def evaluation_loop(self, *given: Any, **keywords: Any) -> Any:
@@ -124,8 +126,7 @@ def watching(trace: Trace, places: Places) -> Callable[[type], type]:
 
             def _calculate_rewards(self, *given: Any, **keywords: Any) -> Any:
                 rewards = super()._calculate_rewards(*given, **keywords)
-                name, step, index = self._where()
-                trace.add(f"{name}rewards", step, index, digest(rewards))
+                self._rewards.append(digest(rewards))
                 return rewards
 
             def _save_checkpoint(self, *given: Any, **keywords: Any) -> None:

@@ -18,6 +18,7 @@ ROWS = {
     "iterations": ["iterations", "stop", "packed", "engine_stock"],
     "references": ["refresh", "refresh_mixed", "lora", "lora_refresh"],
     "parts": ["adaptive", "entropy", "four_bits", "rollout"],
+    "rounds": ["resample", "roulette"],
     "processes": ["process", "ranks", "ranks_steps"],
 }
 PLACES = ["micro", "rollout", "verifiers", "update", "write", "end", "evaluation"]
