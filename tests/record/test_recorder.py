@@ -359,3 +359,10 @@ def test_what_the_check_of_golds_found_is_in_the_record(build, tmp_path):
     build(verifiers=["math"]).train()
     info = open_run(tmp_path / "out").info
     assert info["golds"] == {"math": {"ok": True, "lines": ["16 of 16 gold answers accept themselves."]}}
+
+
+def test_a_completion_without_tokens_has_no_pieces():
+    """Those of a group that roulette stopped are such."""
+    from grpo_plus.record.sample import pieces
+
+    assert pieces([], lambda _: "") == ([], [])
