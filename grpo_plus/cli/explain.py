@@ -68,6 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         "",
         *_verifier_lines(config, dict(weights)),
         "",
+        *_dead_group_lines(config),
         *_run_lines(config),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]:
@@ -256,6 +257,39 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
     if ratio_moves(config):
         return []
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
+
+
+def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
+    """What becomes of groups without contrast, what it costs, and whether the expected gradient stays."""
+    way, keywords, size = config.recipe.dead_groups, config.recipe.dead_groups_kwargs, config.num_generations
+    if way == "keep":
+        return ["dead groups: keep; the estimator learns nothing from a group without contrast"]
+    settings = ", ".join(f"{key} = {value}" for key, value in keywords.items())
+    lines = [f"dead groups: {way} ({settings})"]
+    if way == "resample":
+        times = keywords["rounds"]
+        return [
+            *lines,
+            f"  up to {times} times other prompts take the place of groups without contrast; what is dead then stays",
+            f"  completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{times}) on average",
+            "  the expected gradient keeps its direction and grows: dead groups no longer thin it out",
+        ]
+    if way == "roulette":
+        after, keep = keywords["after"], keywords["keep"]
+        goes_on = f"goes on with probability {keep:g}, and then weighs {1 / keep:g}, or stops"
+        cost = f"{after} + {size - after}*(1 - {1 - keep:g}*t) on average"
+        return [
+            *lines,
+            f"  after {after} of {size} completions a tied group {goes_on}",
+            f"  completions of a prompt that is tied with probability t: {cost}",
+            "  unbiased: the expected gradient is that of drawing all of them; its variance is higher",
+        ]
+    return [
+        *lines,
+        "  live groups of earlier batches take the place of groups without contrast",
+        f"  completions of a prompt: {size}; nothing is drawn in addition",
+        "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
+    ]
 
 
 def _run_lines(config: "GRPOPlusConfig") -> list[str]:

@@ -337,3 +337,25 @@ def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
     assert code == 0, err
     assert told in out
     assert ("biased" in out) == ("curriculum" in out)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, ["dead groups: keep"]),
+        (
+            {"dead_groups": "resample", "dead_groups_kwargs": {"rounds": 3}},
+            ["dead groups: resample (rounds = 3)", "up to 3 times", "8*(1 + t + ... + t^3)", "keeps its direction"],
+        ),
+        (
+            {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
+            ["after 2 of 8", "probability 0.5, and then weighs 2", "2 + 6*(1 - 0.5*t)", "unbiased"],
+        ),
+    ],
+    ids=str,
+)
+def test_explain_says_what_becomes_of_dead_groups_and_what_it_costs(cli, config, values, told):
+    code, out, err = cli("explain", config(num_generations=8, per_device_train_batch_size=8, **values))
+    assert code == 0, err
+    for text in told:
+        assert text in out
