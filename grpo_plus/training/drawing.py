@@ -44,6 +44,7 @@ class Drawing(Hook):
         self.fresh: Fresh = self._next_prompts
         self._way = recipe.dead_groups
         self._keywords = recipe.dead_groups_kwargs
+        self._selects = recipe.selection is not None
         self._advantages = advantages
         self._verification = verification
         self._memory = Memory(**recipe.dead_groups_kwargs) if self._way == "replay" else None
@@ -56,7 +57,8 @@ class Drawing(Hook):
         if self._way == "keep" or data is None:
             return []
         columns = getattr(data, "column_names", None) or ()
-        problems: list[Problem] = [
+        problems: list[Problem] = [] if self._selects else setup.too_few_rows()
+        problems += [
             f"dead_groups is {self._way!r}, but the column {name!r} of train_dataset holds pictures, whose rows cannot "
             "be put together anew: remove dead_groups."
             for name in ("image", "images")

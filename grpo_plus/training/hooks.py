@@ -38,6 +38,16 @@ class Setup:
     eval_dataset: Any
     further: dict[str, Any]
 
+    def too_few_rows(self) -> list[Problem]:
+        """A dataset that fills no generation batch: TRL would end such a run before its first step."""
+        data, args = self.train_dataset, self.args
+        prompts = args.generation_batch_size // args.num_generations
+        if not hasattr(data, "__len__") or len(data) >= prompts:
+            return []
+        text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
+        remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
+        return [f"{text} (generation_batch_size / num_generations): {remedy}."]
+
 
 class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
     """A state that is whole, but of another run than this one; ``reasons`` are sentences about the checkpoint."""

@@ -75,11 +75,8 @@ class Selecting(Hook):
         if problem := _data_problem(data):
             return [f"selection ({self.selection.name!r}) {problem}"]
         self.prompts_of_data = Prompts(data)
-        prompts = setup.args.generation_batch_size // setup.args.num_generations
-        if len(data) < prompts:
-            text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
-            remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
-            return [f"{text} (generation_batch_size / num_generations): {remedy}."]
+        if problems := setup.too_few_rows():
+            return problems
         try:
             selection_weights(self.selection, self._empty(setup.args.num_generations), **self._keywords)
         except (SelectionOutputError, SelectionFailedError) as error:

@@ -351,6 +351,7 @@ def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
             {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}},
             ["after 2 of 8", "probability 0.5, and then weighs 2", "2 + 6*(1 - 0.5*t)", "unbiased"],
         ),
+        ({"dead_groups": "replay", "objective": "grpo"}, ["dead groups: replay (age = 4", "biased: an older policy"]),
     ],
     ids=str,
 )

@@ -25,6 +25,7 @@ CONFIGS = {  # file, advantage, objective, rewards
     "estimators.yaml": ("sign", "dapo", ["math"]),
     "first_run.yaml": ("sign", "dapo", ["share_of_digits"]),
     "math_12gb.yaml": ("center", "dapo", ["math"]),
+    "mixed_difficulty.yaml": ("zscore", "dapo", ["math"]),
     "process.yaml": ("process", "dapo", ["math", "math_steps"]),
 }
 
