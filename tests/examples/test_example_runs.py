@@ -72,6 +72,14 @@ def test_the_recipe_for_a_card_trains_adapters_on_a_4_bit_base(train):
     assert config["rollout"] == "auto"
 
 
+@pytest.mark.slow
+def test_the_example_of_mixed_difficulty_draws_from_its_own_data(train, examples, steps):
+    out = train("mixed_difficulty.yaml", dataset_name=f"{examples / 'mixed_difficulty.py'}:rows", num_generations=8)
+    for values in steps(out):
+        assert 0 <= values["dead_groups/stopped"] <= values["dead_groups/dead"] <= 1
+        assert 0 < values["selection/unseen"] < 1
+
+
 def test_every_estimator_that_an_example_offers_in_a_comment_is_one(examples):
     """Swapping is taking the mark of a comment away, and the sweep above it is one that starts."""
     from grpo_plus.cli._arguments import parse
