@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from grpo_plus.sampling.decode import Decoded, decode, is_adapted
+from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.sampler import read_sampling
 from grpo_plus.sampling.support import Noted, truncates
 from grpo_verifiers.redaction import get_logger
@@ -43,6 +44,7 @@ class Rollout:
     run out. ``report`` is told what each generation cost, ``drawn`` of each whole completion. ``asked`` means that
     somebody wanted it: a refusal is then a warning. ``stock`` says why the model's own ``generate`` drew last; None
     where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
+    With ``draft`` tokens are guessed, from all completions so far.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Rollout:
         drawn: Drawn | None = None,
         *,
         asked: bool = True,
+        draft: bool = False,
     ) -> None:
         self._level = logging.WARNING if asked else logging.INFO
         self.most_rows = most_rows
@@ -59,6 +62,9 @@ class Rollout:
         self._report = report
         self._said: set[str] = set()
         self.stock: str | None = None
+        self._draft = draft
+        self._drafts: Drafts | None = None
+        self._former: tuple[Mapping[str, Any], Mapping[str, torch.Tensor]] | None = None
         self.supports: list[torch.Tensor] | None = None
 
     @contextmanager
@@ -104,7 +110,17 @@ class Rollout:
         self.stock = None
         noted = Noted() if truncates(sampling) else None
         finished = None if (tell := self._drawn) is None else lambda row, own: tell(row, prompts[row], own)
-        decoded = decode(plain, prompts, sampling, most_rows=rows, device=ids.device, finished=finished, support=noted)
+        drafts = self._drafts = self._guessing(plain, ids.device)
+        decoded = decode(
+            plain,
+            prompts,
+            sampling,
+            most_rows=rows,
+            device=ids.device,
+            finished=finished,
+            support=noted,
+            drafts=drafts,
+        )
         if noted is not None:
             self.supports = noted.rows([len(row) for row in decoded.completions])
         if decoded.places < min(rows or len(prompts), len(prompts)):
@@ -119,6 +135,23 @@ class Rollout:
         width = max(map(len, decoded.completions))
         filled = [row + [sampling.pad] * (width - len(row)) for row in decoded.completions]
         return torch.cat([ids, torch.tensor(filled, dtype=ids.dtype, device=ids.device)], dim=1)
+
+    def _guessing(self, model: Any, device: Any) -> Drafts | None:
+        if not self._draft or self._drafts is not None:
+            return self._drafts
+        drafts = Drafts(model, device)
+        if self._former is not None:
+            drafts.load(*self._former)
+            self._former = None
+        return drafts
+
+    def known(self) -> tuple[Mapping[str, Any], Mapping[str, torch.Tensor]]:
+        """What guesses are made from, for `learnt`; empty before the first."""
+        return (self._former or ({}, {})) if self._drafts is None else self._drafts.state()
+
+    def learnt(self, counts: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Guess from what `known` returned."""
+        self._former, self._drafts = (counts, tensors), None
 
     def _say(self, reason: str) -> None:
         self.stock = reason

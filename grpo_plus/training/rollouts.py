@@ -37,6 +37,7 @@ class Rollouts(Hook):
         self._retry = retry
         self._lists: MutableMapping[str, list[float]] = {}
         self._rollout: Rollout | None = None
+        self._guesses: Mapping[str, Any] = {}
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """Fields that a ``rollout_func`` takes the place of."""
@@ -48,8 +49,8 @@ class Rollouts(Hook):
         if self._recipe.rollout != "auto" or host.rollout_func is not None:
             return
         if not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
-            asked = host.args.rollout is not None
-            self._rollout = Rollout(self._recipe.rollout_rows, self._report, self._drawn, asked=asked)
+            draft, asked = self._recipe.rollout_draft == "auto", host.args.rollout is not None
+            self._rollout = Rollout(self._recipe.rollout_rows, self._report, self._drawn, asked=asked, draft=draft)
         elif host.accelerator.is_main_process:
             logger.log(
                 logging.INFO if host.args.rollout is None else logging.WARNING,  # nobody asked for a default
@@ -58,18 +59,38 @@ class Rollouts(Hook):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows drawn at once, where memory has run out."""
+        """The rows drawn at once, where memory has run out; how often guesses were right."""
         learnt, asked = self.most_rows, self._recipe.rollout_rows
-        return {} if self._rollout is None or learnt == asked else {"most_rows": learnt, "asked": asked}
+        if self._rollout is None:
+            return {}
+        guesses = self._rollout.known()[0]
+        rows = {} if learnt == asked else {"most_rows": learnt, "asked": asked}
+        return {**rows, **({"guesses": dict(guesses)} if guesses else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with as many rows at most, unless the config asks for another number by now."""
-        if self._rollout is not None and state["asked"] == self._recipe.rollout_rows:
+        if self._rollout is None:
+            return
+        if "most_rows" in state and state["asked"] == self._recipe.rollout_rows:
             self._rollout.most_rows = int(state["most_rows"])
+        self._guesses = state.get("guesses", {})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What tokens are guessed from."""
+        return {} if self._rollout is None else dict(self._rollout.known()[1])
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Guess as the run before: another guess is another pass, and another rounding."""
+        if self._rollout is not None and self._guesses:
+            self._rollout.learnt(self._guesses, tensors)
+            self._guesses = {}
 
     def load_other_ranks(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Go on with the fewest of any rank."""
-        self.load_state_dict(min((state for state in states if state), key=lambda state: int(state["most_rows"])))
+        """Go on with the fewest of any rank, and with nothing to guess from."""
+        bounded = [state for state in states if "most_rows" in state]
+        if bounded:
+            fewest = min(bounded, key=lambda state: int(state["most_rows"]))
+            self.load_state_dict({name: fewest[name] for name in ("most_rows", "asked")})
 
     @property
     def most_rows(self) -> int | None:
@@ -121,5 +142,8 @@ class Rollouts(Hook):
         self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
         self._lists["rollout/prefills"].append(float(cost.prefills))
         self._lists["rollout/useful"].append(cost.useful)
+        self._lists["rollout/tokens_per_pass"].append(cost.tokens_per_pass)
+        if cost.tried:
+            self._lists["rollout/drafts_accepted"].append(cost.right / cost.tried)
         if cost.failures:
             self._retry.note(self._lists, cost.failures)
