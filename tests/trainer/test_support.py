@@ -12,6 +12,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.sampling.sampler import Sampling, processors
 from grpo_plus.sampling.support import Support
+from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resuming.generation_batch import packed, unpacked
 
@@ -178,6 +179,28 @@ def test_with_adapters_the_ratio_is_one(build):
         check_run(build, "top_k", "two iterations", engine, trainer={"peft_config": peft})
 
 
+BESIDE = {
+    "a bound on passes": {"engine_tokens_per_pass": 30},
+    "checkpointed activations": {"gradient_checkpointing": True},
+    "an entropy bonus": {"entropy_coef": 0.1},
+    "evaluations": {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4},
+    "few rows a pass": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_else_a_run_does_leaves_the_ratio_at_one(build, sums, name):
+    check_run(build, "top_k", "two iterations", "auto", **BESIDE[name], trainer={"eval_dataset": sums.select(range(4))})
+
+
+@pytest.mark.slow
+def test_experts_keep_their_balance_loss_beside_it(build, tmp_path):
+    make_tiny_model(tmp_path / "moe", architecture="mixtral")
+    more = {"router_aux_loss_coef": 0.01, "trainer": {"model": str(tmp_path / "moe")}}
+    check_run(build, "top_k", "two iterations", "auto", **more)
+
+
 @pytest.mark.slow
 def test_rounds_carry_the_supports(build):
     def rare(completions, **_):
@@ -295,3 +318,15 @@ def test_truncation_that_is_kept_needs_no_note():
         {"top_p": 1.0, "top_k": 0},
     ):
         assert not [note for note in config_notes(GRPOPlusConfig(**{**BASE, **settings})) if "scores" in note]
+
+
+def test_explain_says_what_is_scored_over(cli, tmp_path):
+    for name, rollout, words in (
+        ("a", "auto", "the tokens that could be drawn"),
+        ("b", "stock", "the whole vocabulary"),
+    ):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f"output_dir: out\nmodel_name_or_path: m\nadvantage: zscore\nrollout: {rollout}\ntop_p: 0.9\n")
+        code, out, _ = cli("explain", "--config", path)
+        assert code == 0
+        assert f"log-probabilities: over {words}; top_p (0.9) leaves out some" in out
