@@ -159,7 +159,7 @@ def test_a_4_bit_model_learns_and_its_base_stays_as_it_is(folder, tmp_path, seed
 
 @pytest.mark.slow
 def test_an_evaluation_in_between_changes_nothing_of_the_training(folder, tmp_path):
-    settings = {"max_steps": 1, "max_grad_norm": 0.0, "rollout": "auto", "per_device_eval_batch_size": 4}
+    settings = {"max_steps": 1, "seed": 2, "max_grad_norm": 0.0, "rollout": "auto", "per_device_eval_batch_size": 4}
     plain, expected = build(folder, tmp_path, **settings)
     plain.train()
     run, found = build(folder, tmp_path, **settings)
