@@ -244,22 +244,30 @@ def test_supports_go_with_their_rows_through_what_trl_does_to_a_batch(build):
             assert torch.equal(told[tuple(ids.tolist())], row)
 
 
+def vowels(completions, **_):
+    return [float("a" in text or "e" in text) for text in completions]
+
+
 @pytest.mark.slow
-def test_a_run_resumes_inside_a_generation_batch_with_its_supports(build, tmp_path):
-    settings = {
-        **OURS,
-        **CUTS["top_k"],
-        "advantage": "zscore",
-        "objective": "dapo",
-        "num_iterations": 4,
-        "max_steps": 4,
-        "save_steps": 1,
-        "save_strategy": "steps",
-    }
-    straight = build(**settings)
+@pytest.mark.parametrize(
+    ("changes", "at"),
+    [
+        pytest.param({"num_iterations": 4, "max_steps": 4}, 2, id="inside a generation batch"),
+        pytest.param(
+            {"dead_groups": "replay", "max_steps": 10, "lr_scheduler_type": "linear"}, 4, id="with groups to replay"
+        ),
+    ],
+)
+def test_a_run_resumes_with_its_supports(build, tmp_path, changes, at):
+    saving = {"save_steps": 1, "save_strategy": "steps", "learning_rate": 0.05}
+    settings = {**OURS, **CUTS["top_k"], "advantage": "zscore", "objective": "dapo", **saving, **changes}
+    straight = build(trainer={"reward_funcs": [vowels]}, **settings)
     straight.train()
-    resumed = build(**settings)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    if "dead_groups" in changes:
+        assert any(entry.get("dead_groups/age") for entry in straight.state.log_history[at:])
+    assert any(entry.get("grad_norm") for entry in straight.state.log_history[at:])
+    resumed = build(trainer={"reward_funcs": [vowels]}, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / f"checkpoint-{at}"))
     for ours, theirs in zip(resumed.model.parameters(), straight.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
