@@ -170,6 +170,16 @@ class Host(Loop, Card, Protocol):
     ) -> "torch.Tensor": ...
 
 
+class Repeats(Protocol):
+    """TRL's sampler of training data: attributes of ``RepeatSampler`` in use."""
+
+    batch_size: int
+    mini_repeat_count: int
+    repeat_count: int
+
+    def __len__(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Seam:
     """A class of the host, the file that it stands in, and the Protocol that names what is used of it."""
@@ -200,8 +210,9 @@ SEAMS = (
     Seam("transformers", "trainer.py", "Trainer", Loop),
     Seam("trl", "trainer/base_trainer.py", "_BaseTrainer", Card),
     Seam("trl", "trainer/grpo_trainer.py", "GRPOTrainer", Host),
+    Seam("trl", "trainer/utils.py", "RepeatSampler", Repeats),
 )
-"""The classes that make up the host, each after those that it inherits from."""
+"""The classes that make up the host, each after those that it inherits from, and its sampler."""
 
 STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
 """Attributes of the host that a micro-batch changes."""
@@ -532,7 +543,7 @@ def pad_id(host: Host) -> int:
     return found
 
 
-def repeats_of(sampler: Any) -> tuple[int, int, int, int]:
+def repeats_of(sampler: Repeats) -> tuple[int, int, int, int]:
     """Of the host's sampler: prompts of a batch, copies of each, repeats of the batch, batches of a pass."""
     prompts, copies, repeats = sampler.batch_size, sampler.mini_repeat_count, sampler.repeat_count
     return prompts, copies, repeats, len(sampler) // (prompts * copies * repeats)

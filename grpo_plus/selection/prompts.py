@@ -97,6 +97,7 @@ class Columns(Mapping[str, Sequence[Any]]):
 
 def column_of(data: Any, name: str) -> Iterator[Any]:
     """The values of a column, without those beside it."""
-    if hasattr(data, "select_columns"):  # reads many rows at a time
-        return (row[name] for row in data.select_columns([name]))
+    if hasattr(data, "select_columns"):
+        batches = data.select_columns([name]).iter(1000)  # row by row takes three times as long
+        return (value for batch in batches for value in batch[name])
     return (data[row][name] for row in range(len(data)))

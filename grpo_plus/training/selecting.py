@@ -103,7 +103,7 @@ class Selecting(Hook):
 
     # Draws.
 
-    def sampler(self, own: Any) -> Any:
+    def sampler(self, own: _trl.Repeats) -> Any:
         """The sampler to draw by, where ``own`` is the host's; the host's itself where the selection draws nothing."""
         return SelectedSampler(self, own) if self.selection.draws else own
 
@@ -316,7 +316,7 @@ class Selecting(Hook):
 class SelectedSampler(Sampler[int]):
     """The structure of the host's sampler, each generation batch drawn when it is asked for."""
 
-    def __init__(self, selecting: Selecting, own: Any) -> None:
+    def __init__(self, selecting: Selecting, own: _trl.Repeats) -> None:
         self._selecting, self._own = selecting, own
 
     def __len__(self) -> int:
