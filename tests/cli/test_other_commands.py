@@ -187,7 +187,7 @@ def test_plugins_lists_all_and_where_from(cli, folder):
     code, out, err = cli("plugins", folder / "listed.py")
     assert code == 0, err
     flat = out.replace("\n", "")
-    for name in ("zscore", "mix", "dr_grpo", "gspo", "math", "think_format", "listed_here"):
+    for name in ("zscore", "mix", "dr_grpo", "gspo", "math", "think_format", "curriculum", "listed_here"):
         assert name in flat
     (line,) = [line for line in out.splitlines() if "listed_here" in line]
     assert "registered" in line

@@ -230,7 +230,7 @@ def test_an_evaluation_is_not_remembered(select):
     trainer, _ = select(max_steps=2)
     trainer.train()
     before = trainer.selecting.history
-    trainer.evaluate(thirds(2))
+    trainer.evaluate(Dataset.from_list([{"prompt": f"c{number}", "level": 0.0} for number in range(100, 108)]))
     assert trainer.selecting.history is before
 
 
