@@ -52,7 +52,7 @@ def test_the_named_equivalents_give_the_hosts_numbers(build, capture, name):
     rewards = {"trainer": {"reward_funcs": [first, second]}, "reward_weights": [1.0, 0.5], "max_steps": 1}
     host = build(GRPOTrainer, GRPOConfig, **rewards, **host_fields)
     theirs = steps_of(host, capture(host))
-    ours = build(**rewards, advantage=advantage, advantage_kwargs=kwargs)
+    ours = build(**rewards, advantage=advantage, advantage_kwargs=kwargs, rollout="stock")
     mine = steps_of(ours, capture(ours))
     assert torch.equal(mine["completion_ids"], theirs["completion_ids"])
     assert theirs["advantages"].abs().max() > 0.5
