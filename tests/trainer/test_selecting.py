@@ -184,6 +184,15 @@ def test_rows_weigh_what_their_prompts_were_drawn_by(select):
 
 
 @pytest.mark.slow
+def test_groups_that_come_back_are_remembered_once(select):
+    trainer, _ = select(dead_groups="replay", keywords={"weighted": False}, max_steps=12)
+    trainer.train()
+    returned = [entry["dead_groups/replaced"] for entry in trainer.state.log_history if "dead_groups/replaced" in entry]
+    assert max(returned) > 0
+    assert trainer.selecting.summary()["draws"] == 12 * 3
+
+
+@pytest.mark.slow
 def test_a_curriculum_gives_no_shares_and_begins_with_the_easy(select):
     keywords = {"column": "level", "explore": 0.0, "start": 0.34, "full": 1.0}
     trainer, notes = select("curriculum", keywords=keywords, max_steps=30)
