@@ -130,7 +130,7 @@ class Cost:
         self._cpu = device.type == "cpu"
         if self._cpu:
             self._pass, self._token = 1e-4 + 2.2e-4 * layers + weights / 3e9, weights / 4e10 + 3e-6 * layers
-            self._guess = 2e-4
+            self._guess = 3.5e-4
         else:
             self._pass, self._token = 2.5e-4 * layers + weights / 1e12, weights / 1e14 + 1e-8 * layers
             self._guess = 3e-4
@@ -143,7 +143,7 @@ class Cost:
         best, gain, tokens = 0, PAYS, 1.0
         for guess in range(1, MOST + 1):
             tokens += share * right**guess
-            found = tokens * plain / (self._pass + self._guess + rows * (token * (guess + 1.5) + self._guess / 100))
+            found = tokens * plain / (self._pass + self._guess + rows * (token * (guess + 1.5) + self._guess / 150))
             if found > gain:
                 best, gain = guess, found
         return best

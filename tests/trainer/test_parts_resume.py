@@ -372,3 +372,25 @@ def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at
     assert not any("inner/" in str(name) for kind, _, name in whole.record if kind == "eval")
     assert whole.inner.passed == again.inner.passed == len(skipped)
     assert_nothing_lost(whole, again)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draft", ["auto", "none"])
+def test_what_tokens_are_guessed_from_goes_on_with_the_run(build, tmp_path, draft):
+    settings = {"rollout": "auto", "rollout_draft": draft, "temperature": 0.05, "max_completion_length": 40}
+    settings |= {"save_strategy": "steps", "save_steps": 2, "max_steps": 4, "learning_rate": 1e-6}
+    whole, again = build(**settings), build(**settings)
+    whole.train()
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    assert_same(whole, again)
+    assert whole.rollouts.state_dict() == again.rollouts.state_dict()
+    one, other = whole.rollouts.tensors(), again.rollouts.tensors()
+    assert all(torch.equal(one[name], other[name]) for name in one.keys() | other.keys())
+    logged = [entry["rollout/tokens_per_pass"] for entry in whole.state.log_history if "reward" in entry]
+    if draft == "none":
+        assert not one
+        assert set(logged) == {1.0}
+    else:
+        assert min(logged) >= 1.0
+        assert len(one["slots"]) > 20
+        assert whole.rollouts.state_dict()["guesses"]["rows"] > 0
