@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,14 +185,17 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
 def plain_command(arguments: Sequence[str], without: Collection[str] = ()) -> str:
     """The command without secrets, the options that set the start of a run, and those in ``without``."""
     left_out = {"--resume_from_checkpoint", "--overwrite_output_dir", *without}
-    kept: list[str] = []
-    skip = False
+    kept = [word for option, word in _by_option(arguments) if option not in left_out]
+    return shlex.join([*_program(), *redact(kept)])
+
+
+def _by_option(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the option that it belongs to; the first words belong to none."""
+    option = ""
     for word in arguments:
         if word.startswith("--"):
-            skip = word.partition("=")[0] in left_out
-        if not skip:
-            kept.append(word)
-    return shlex.join([*_program(), *redact(kept)])
+            option = word.partition("=")[0]
+        yield option, word
 
 
 def _program() -> list[str]:
@@ -205,11 +208,15 @@ def _program() -> list[str]:
 def next_step(line: str, arguments: Sequence[str], folder: Path) -> str:
     """Fill ``{command}`` with the command, without options that the line sets again.
 
-    ``{folder}`` is the config's, as seen from here.
+    Plug-ins of the command stay beside the line's: other options may name their parts. ``{folder}`` is the config's, as
+    seen from here.
     """
     line = line.replace("{folder}", os.path.relpath(folder))
     before, found, after = line.partition("{command}")
     anew = [word.partition("=")[0] for word in after.split() if word.startswith("--")]
+    if "--plugins" in anew:
+        words = [word.removeprefix("--plugins=") for option, word in _by_option(arguments) if option == "--plugins"]
+        after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
     return f"{before}{plain_command(arguments, anew)}{after}" if found else line
 
 

@@ -195,7 +195,8 @@ class _Decoding:
             numbers_RK = self.uniform(batch.rows[:, None].expand(-1, columns), number_places_RK)
             tokens_RK = pick(scores_RKV.flatten(0, 1), numbers_RK.flatten()).view(rows, columns)
         else:
-            tokens_RK = scores_RKV.argmax(dim=-1)
+            highest_RK, tokens_RK = scores_RKV.max(dim=-1)
+            tokens_RK = torch.where(highest_RK.isnan(), vocabulary, tokens_RK)
         ends_RK = torch.isin(tokens_RK, self.stops) | (places_RK + 1 >= self.sampling.most)
         kept_RK = _kept(tokens_RK, ends_RK, batch.drafts)
         ended_R = (ends_RK & kept_RK).any(dim=1)

@@ -167,6 +167,13 @@ def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, 
     assert next_step("{command}", ["c.yaml"], Path.cwd()) == ".venv/bin/grpo-plus train c.yaml"
 
 
+@pytest.mark.parametrize("given", [["--plugins", "a.py", "b c.py"], ["--plugins=a.py", "b c.py"]])
+def test_a_next_step_with_plug_ins_keeps_those_that_the_command_names_parts_of(given):
+    line = "{command} --plugins mine.py --verifiers near"
+    expected = "grpo-plus train c.yaml --selection s --plugins a.py 'b c.py' mine.py --verifiers near"
+    assert next_step(line, ["c.yaml", *given, "--selection", "s"], Path.cwd()) == expected
+
+
 def test_what_is_known_of_a_checkpoint(tmp_path):
     made = checkpoint(tmp_path, 4)
     (made / "trainer_state.json").write_text(json.dumps({"global_step": 4, "epoch": 2.0}))

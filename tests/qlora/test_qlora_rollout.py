@@ -213,11 +213,12 @@ def test_numbers_pick_the_token_in_whose_part_of_the_probabilities_they_fall(voc
             assert token == 0 or ends[row, token - 1] * (1 - 1e-6) - 1e-6 <= some[row] * ends[row, -1]
 
 
-def test_logits_that_are_no_numbers_are_an_error():
+@pytest.mark.parametrize("draw", [True, False])
+def test_logits_that_are_no_numbers_are_an_error(draw):
     model, _ = make_tiny_model(architecture="llama", vocab=LETTERS)
-    model.lm_head.weight.data.fill_(float("nan"))
+    model.lm_head.weight.data[3].fill_(float("nan"))
     with pytest.raises(ValueError, match="logits are NaN"):
-        decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0))
+        decode(model, [[5], [6]], Sampling(stops=(), most=2, pad=0, draw=draw))
 
 
 class TestOutOfMemory:
