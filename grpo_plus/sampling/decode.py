@@ -61,14 +61,19 @@ class Decoded:
         return len(self.completions) * (max(map(len, self.completions), default=1) - 1)
 
     @property
+    def saved(self) -> float:
+        """The share of those that were not run; below 0 where wrong guesses took more."""
+        return 1 - self.row_steps / self.stock_row_steps if self.stock_row_steps else 0.0
+
+    @property
     def useful(self) -> float:
         """The share of the row-steps that gave a token which was kept."""
-        return self._stepped / max(self.row_steps, 1)
+        return self._stepped / self.row_steps if self.row_steps else 1.0
 
     @property
     def tokens_per_pass(self) -> float:
         """Tokens that a row drew in a pass."""
-        return self._stepped / max(self.row_passes, 1)
+        return self._stepped / self.row_passes if self.row_passes else 1.0
 
     @property
     def _stepped(self) -> int:

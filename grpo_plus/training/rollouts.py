@@ -139,7 +139,7 @@ class Rollouts(Hook):
 
     def _report(self, cost: Decoded) -> None:
         self._lists["rollout/row_steps"].append(float(cost.row_steps))
-        self._lists["rollout/row_steps_saved"].append(1 - cost.row_steps / max(cost.stock_row_steps, 1))
+        self._lists["rollout/row_steps_saved"].append(cost.saved)
         self._lists["rollout/prefills"].append(float(cost.prefills))
         self._lists["rollout/useful"].append(cost.useful)
         self._lists["rollout/tokens_per_pass"].append(cost.tokens_per_pass)

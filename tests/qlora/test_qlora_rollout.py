@@ -161,6 +161,13 @@ def test_row_steps_are_nearly_halved_on_lengths_as_they_come(rows):
     assert max(model.passes) <= (rows or 64)
 
 
+@pytest.mark.parametrize("lengths", [[1, 1], [3, 9, 1, 5]])
+def test_without_guesses_every_row_step_gives_a_token(lengths):
+    cost = decode(Countdown(9), [[length] for length in lengths], Sampling(stops=(0,), most=9, pad=0, draw=False))
+    assert cost.useful == cost.tokens_per_pass == 1.0
+    assert cost.saved == (0.0 if lengths == [1, 1] else 1 - 14 / 32)
+
+
 @pytest.mark.parametrize("rows", [None, 3])
 def test_each_row_is_told_of_once_when_it_ends_while_others_run(rows):
     lengths, told = [9, 4, 30, 17, 17, 2], []
