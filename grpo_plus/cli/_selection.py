@@ -42,8 +42,8 @@ def _numbers(selected: "Selected", size: int) -> list[str]:
 
     try:
         first, last = chances(0.0), chances(1.0)
-    except (SelectionOutputError, SelectionFailedError):
-        return ["  its numbers need the prompts of the dataset"]
+    except (SelectionOutputError, SelectionFailedError) as error:
+        return [f"  its numbers need the prompts of the dataset; on six made-up ones: {error}"]
     rows = {"right of a group": ["unseen" if right is None else f"{right}/{size}" for right in rights]}
     changes = not first.equal(last)
     rows["share of draws, first" if changes else "share of draws"] = [f"{float(one):.3g}" for one in first]

@@ -330,6 +330,7 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
         ({"selection": "contrast", "selection_kwargs": {"weighted": False}}, "contrast, a curriculum, biased"),
         ({"selection": "curriculum", "selection_kwargs": {"column": "level"}}, "whose level is 1 to 6"),
         ({"selection": "curriculum", "selection_kwargs": {"file": "x.jsonl"}}, "need the prompts of the dataset"),
+        ({"selection": "curriculum"}, "column and file are both unset"),
     ],
 )
 def test_explain_calls_a_selection_what_it_is(cli, config, settings, told):
