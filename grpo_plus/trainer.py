@@ -101,7 +101,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
-        self.drawing = Drawing(recipe, self._advantages, self.verification)
+        self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)
         self.recorder = Recorder(self._advantages, write_report) if recipe.records else None
         self.clock = StepClock()
         self._engine = UpdateEngine(recipe)

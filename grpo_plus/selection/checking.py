@@ -96,7 +96,7 @@ def selection_weights(
         raise SelectionKeywordError("\n".join(problems))
     own = {name: value for name, value in keywords.items() if name not in keywords_of(common)}
     try:
-        found = part.fn(history, **own)
+        found = part.fn(history.copy(), **own)  # whatever it writes into
     except SelectionOutputError:
         raise
     except Exception as error:

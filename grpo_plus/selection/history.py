@@ -178,6 +178,10 @@ class PromptHistory:
             return {}
         return {"low": values[0], "high": values[-1], "graded": self.graded or len(values) > 2}
 
+    def copy(self) -> "PromptHistory":
+        """The same with tensors of its own."""
+        return replace(self, **{name: getattr(self, name).clone() for name in (*EVIDENCE, "rows")})
+
     def take(self, order: Sequence[int] | Tensor) -> "PromptHistory":
         """The prompts ``order``, in that order."""
         places = torch.as_tensor(order, dtype=torch.long)

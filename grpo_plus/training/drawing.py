@@ -19,6 +19,7 @@ from grpo_plus.training import rounds as drawn
 from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
+from grpo_plus.training.resuming.changes import Settings
 from grpo_plus.training.rounds import Drawn, Round
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem
@@ -40,8 +41,9 @@ class Drawing(Hook):
 
     name = "dead_groups"
 
-    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification) -> None:
+    def __init__(self, recipe: Recipe, advantages: Advantages, verification: Verification, settings: Settings) -> None:
         self.fresh: Fresh = self._next_prompts
+        self._settings = settings
         self._way = recipe.dead_groups
         self._keywords = recipe.dead_groups_kwargs
         self._selects = recipe.selection is not None
@@ -100,9 +102,12 @@ class Drawing(Hook):
             self._memory.buffer.load(int(self._replayed["batch"]), [])
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from the groups to replay."""
+        """Go on from the groups to replay, unless this run would draw and score them otherwise."""
         if self._memory is not None and self._replayed is not None:
-            self._memory.load(self._replayed, tensors)
+            if self._settings.keeps_batch:
+                self._memory.load(self._replayed, tensors)
+            elif tensors and self.host.accelerator.is_main_process:
+                logger.warning("the checkpoint's groups to replay were drawn under other settings: they are dropped.")
         self._replayed = None
 
     def draw(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:

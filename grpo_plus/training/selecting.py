@@ -121,11 +121,11 @@ class Selecting(Hook):
         return self._rows[number * count : (number + 1) * count]
 
     def _chances(self) -> Tensor:
-        """(P,) π, by the history as it is."""
+        """(P,) π, by the history as it is; the main process's, since a plug-in may draw numbers of its own."""
         state = self.host.state
         done = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
         history = replace(self.history, progress=done)
-        weights = selection_weights(self.selection, history, **self._keywords)
+        weights = _trl.from_main(lambda: selection_weights(self.selection, history, **self._keywords))
         return distribution(weights, history.rows, self._explore)
 
     def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:

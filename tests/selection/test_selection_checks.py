@@ -11,6 +11,7 @@ from grpo_plus.selection import (
     selection_weights,
     selections,
 )
+from grpo_plus.selection.history import EVIDENCE
 from grpo_plus.selection.part import (
     NotASelectionError,
     Selection,
@@ -113,3 +114,16 @@ def test_names_and_parameters_that_are_taken_are_refused():
         Selection("mine", lambda: 1)
     with pytest.raises(TypeError, match="takes the name first"):
         register_selection(lambda history: history.counts)
+
+
+def test_what_a_selection_writes_into_its_history_stays_its_own():
+    def writes(history):
+        for name in (*EVIDENCE, "rows"):
+            getattr(history, name).fill_(7.0)
+        return history.rows
+
+    history = PromptHistory.of([[1, 0], [1, 1], []])
+    before = history.copy()
+    assert selection_weights(writes, history).tolist() == [7.0] * 3
+    for name in (*EVIDENCE, "rows"):
+        assert torch.equal(getattr(history, name), getattr(before, name)), name

@@ -35,8 +35,8 @@ def build(model, folder, **settings):
     config = GRPOPlusConfig(
         output_dir=str(folder), use_cpu=True, bf16=False, report_to="none", num_generations=4, logging_steps=2,
         per_device_train_batch_size=6, max_completion_length=6, max_steps=12, save_strategy="steps", save_steps=1,
-        disable_tqdm=True, gradient_checkpointing=False, learning_rate=0.01, objective="grpo", selection="contrast",
-        **settings,
+        disable_tqdm=True, gradient_checkpointing=False, learning_rate=0.01, objective="grpo",
+        **{"selection": "contrast", **settings},
     )  # fmt: skip
     notes = Notes()
     return GRPOPlusTrainer(model, reward, config, Dataset.from_list(ROWS), hooks=[notes]), notes
@@ -46,9 +46,15 @@ def weights(trainer):
     return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters()])
 
 
+def chance(history):
+    """Other weights on each rank."""
+    return torch.rand(len(history)) ** 4
+
+
 def main(folder, model):
     found = {}
     ways = {"keep": {}, "resample": {"dead_groups": "resample"}, "roulette": {"dead_groups": "roulette"}}
+    ways["random"] = {"selection": f"{__file__}:chance", "dead_groups": "resample"}
     for way, settings in ways.items():
         whole, notes = build(model, Path(folder) / way, **settings)
         whole.train()

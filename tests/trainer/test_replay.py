@@ -134,6 +134,29 @@ def test_a_run_that_resumes_replays_what_the_uninterrupted_one_did(build, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"num_generations": 8}, False),
+        ({"beta": 0.1}, False),
+        ({"top_p": 0.8}, False),
+        ({"advantage": "gdpo", "verifiers": [{"name": "regex", "kwargs": {"pattern": ".*b"}}]}, False),
+        ({"learning_rate": 0.01}, True),
+    ],
+    ids=str,
+)
+def test_groups_that_were_drawn_under_other_settings_are_dropped_with_a_warning(
+    build, tmp_path, caplog, settings, kept
+):
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+    run(build, lambda batch, place: True, **saving)
+    again = {"max_steps": 2, "resume": str(tmp_path / "out" / "checkpoint-1"), **settings}
+    trainer, _ = run(build, lambda batch, place: False, **again)
+    assert (trainer.state.log_history[-2]["dead_groups/replaced"] == 1) is kept
+    assert ("groups to replay were drawn under other settings" in caplog.text) is not kept
+
+
+@pytest.mark.slow
 def test_steps_come_again_with_their_rows(build):
     settings = {"steps": True, "advantage": "process", "max_steps": 2}
     _, kept = run(build, lambda batch, place: batch == 0, **settings)
