@@ -1,5 +1,6 @@
 """Rounds of drawing and the rows of a batch out of them: those of this rank, and what was found about all ranks'."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -144,7 +145,9 @@ def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
     for name, first in tables[0].items():
         if isinstance(first, dict):
             names = dict.fromkeys(inner for one in tables for inner in one[name])
-            found[name] = {key: column([one[name].get(key, []) for one in tables], lambda _: None) for key in names}
+            nothing = math.nan if name == "rewards" else None  # TRL formats them as numbers
+            parts = {key: [one[name].get(key, []) for one in tables] for key in names}
+            found[name] = {key: column(values, lambda _, nothing=nothing: nothing) for key, values in parts.items()}
         elif any(one[name] for one in tables):
             found[name] = column([one[name] for one in tables], empty.get(name, lambda _: None))
     return found

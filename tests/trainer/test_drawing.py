@@ -1,6 +1,7 @@
 """Dead groups in a trainer: which rows are trained with, against batches put together by hand and given to stock code."""
 
 import copy
+import math
 from collections import defaultdict
 
 import pytest
@@ -299,7 +300,9 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
         return tied_if_odd(completions, prompts)
 
     verifiers = [{"name": "regex", "kwargs": {"pattern": "(?s).*[aeiou].*"}, "weight": 0.0}]
-    trainer, watch, _ = watched(build, reward, **{**settings, "verifiers": verifiers, "record": True})
+    trainer, watch, _ = watched(
+        build, reward, **{**settings, "verifiers": verifiers, "record": True, "log_completions": True}
+    )
     output, drawn = watch.batches[0]
     table, size = trainer._logs, trainer.num_generations
     kept = [len(ids) > 0 for ids in drawn.completions.ids]
@@ -307,7 +310,7 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
     assert list(table["prompt"]) == list(drawn.completions.prompts) == prompts_of(trainer, output)
     assert list(table["completion"]) == list(drawn.completions.texts)
     assert list(table["advantages"]) == output["advantages"].tolist()
-    rewards = [value for values in table["rewards"].values() for value in values if value is not None]
+    rewards = [value for values in table["rewards"].values() for value in values if not math.isnan(value)]
     assert len(rewards) == 2 * sum(kept)
     places = list(table["extra"]["place"])
     assert [place is not None for place in places] == kept
@@ -413,7 +416,7 @@ def test_tools_and_conversations_and_environments_take_part(build, chats, tool_c
         "environment_factory": Quiet,
         "processing_class": copy.deepcopy(tool_tokenizer),
     }
-    run = {**settings, "max_completion_length": 160}
+    run = {**settings, "max_completion_length": 160, "log_completions": True}
     trainer, watch, _ = watched(build, trainer=trainer, **run)
     output, drawn = watch.batches[0]
     assert len(watch.rounds) > 1
