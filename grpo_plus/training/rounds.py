@@ -140,14 +140,14 @@ def table(rounds: Sequence[Round], sources: Sequence[Source]) -> _trl.Table:
         "prompt": lambda prompt: prompt,
         "completion": lambda completion: type(completion)(),
         "advantages": lambda _: 0.0,
+        "rewards": lambda _: math.nan,  # TRL formats it as a number
     }
     found: _trl.Table = {}
     for name, first in tables[0].items():
         if isinstance(first, dict):
             names = dict.fromkeys(inner for one in tables for inner in one[name])
-            nothing = math.nan if name == "rewards" else None  # TRL formats them as numbers
             parts = {key: [one[name].get(key, []) for one in tables] for key in names}
-            found[name] = {key: column(values, lambda _, nothing=nothing: nothing) for key, values in parts.items()}
+            found[name] = {key: column(values, empty.get(name, lambda _: None)) for key, values in parts.items()}
         elif any(one[name] for one in tables):
             found[name] = column([one[name] for one in tables], empty.get(name, lambda _: None))
     return found
