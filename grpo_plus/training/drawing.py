@@ -229,7 +229,9 @@ class Drawing(Hook):
         """Which of these groups teach anything, each a round and the group's number in it; the same on all ranks."""
         sources = sources_of(groups, size)
         scored = drawn.everywhere(rounds, sources, rounds[0].scored.completions)
-        advantages = self._advantages.judged(scored, drawn.trainable(rounds, sources), size)
+        trainable_NT = drawn.trainable(rounds, sources)
+        advantages = self._advantages.judged(scored, trainable_NT, size).clone()
+        advantages[~trainable_NT.any(dim=1)] = 0
         return _trl.from_main(lambda: live_groups(advantages, size))
 
     def _next_prompts(self, count: int, taken: Sequence[PromptRow]) -> Sequence[PromptRow]:

@@ -336,6 +336,10 @@ def _data_problem(data: Any) -> str | None:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         return "needs a dataset with rows that can be counted, but train_dataset is a stream: leave selection unset."
     names = getattr(data, "column_names", None) or (list(data[0]) if len(data) else [])
+    if "prompt" not in names:
+        return (
+            "knows prompts by their text, but train_dataset has no column 'prompt': add one, or leave selection unset."
+        )
     if pictures := [name for name in PICTURES if name in names]:
         return f"knows prompts by their text, but train_dataset has the column {pictures[0]!r}: leave selection unset."
     if getattr(data, "format", {}).get("type") == "custom":

@@ -443,6 +443,23 @@ def test_verifiers_that_find_nothing_leave_a_group_dead(build, settings):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("settings", [RESAMPLE, ROULETTE], ids=["resample", "roulette"])
+def test_groups_whose_completions_are_all_masked_are_dead_whatever_their_rewards(build, settings):
+    def contrast(completions, **_):
+        return [float(row % 2) for row in range(len(completions))]
+
+    masked = {"mask_truncated_completions": True, "max_completion_length": 1}
+    trainer, watch, _ = watched(build, contrast, **settings, **masked)
+    seen = {True: 0, False: 0}
+    rows, output, _ = watch.rounds[0]
+    size = 4 if settings is RESAMPLE else 3
+    for first in range(0, len(rows), size):
+        seen[bool(output["completion_mask"][first : first + size].any())] += 1
+    assert seen[False] > 0
+    assert trainer.state.log_history[0]["dead_groups/dead"] == seen[False] / sum(seen.values())
+
+
+@pytest.mark.slow
 def test_evaluation_is_drawn_in_one_round(build, sums):
     settings = ROULETTE | {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
     trainer, watch, _ = watched(build, trainer={"eval_dataset": sums.select(range(2))}, **settings)

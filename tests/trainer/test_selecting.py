@@ -277,6 +277,7 @@ DATA = {
         lambda: IterableDataset.from_generator(lambda: iter(thirds(2))),
         "train_dataset is a stream: leave selection unset",
     ),
+    "no prompts": (lambda: thirds(2).rename_column("prompt", "question"), "train_dataset has no column 'prompt'"),
     "pictures": (lambda: thirds(2, image="x"), "train_dataset has the column 'image'"),
     "a transform": (lambda: thirds(2).with_transform(lambda rows: rows), "it has a transform: apply it with map first"),
     "fewer rows than a batch takes": (
