@@ -107,6 +107,7 @@ class Measure:
             trainer.processing_class,
             drawing,
             template_keywords=args.chat_template_kwargs,
+            draft=args.rollout_draft == "auto",
         )
         store: Store | None = None
         if rank == 0:

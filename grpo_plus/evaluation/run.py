@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
+from grpo_plus.sampling.decode import Finished
 from grpo_plus.training.live_verifier import LiveVerifier
+from grpo_plus.training.token_spans import decoder
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text
@@ -123,14 +125,35 @@ def draw(
             prompts = [
                 _tokenized(sampler, given["prompt"], row) for given, (row, _) in zip(inputs, chosen, strict=True)
             ]
-            drawn = sampler.complete(prompts, [seed_of(seed, *pair) for pair in chosen])
+            seeds = [seed_of(seed, *pair) for pair in chosen]
+            drawn = sampler.complete(prompts, seeds, _beginner(verification, sampler, inputs))
             if waiting is not None:
                 yield _judged(verification, *waiting)
             waiting = _submit(verification, sampler, inputs, chosen, drawn)
+            verification.forget()
         if waiting is not None:
             yield _judged(verification, *waiting)
     finally:
+        verification.forget()
         verification.settle()
+
+
+def _beginner(verification: Verification, sampler: Sampler, inputs: Sequence[Mapping[str, Any]]) -> Finished:
+    """Begins the checks of a completion that has ended, while others are drawn."""
+    decode = decoder(sampler.tokenizer)
+
+    def begin(place: int, ids: list[int]) -> None:
+        row = inputs[place]
+        completion = _completion(row["prompt"], sampler.text(ids))
+        for live in verification.live:
+            live.begin(row, completion, ids, decode)
+
+    return begin
+
+
+def _completion(prompt: Any, text: str) -> Any:
+    """As in training: the answer to a conversation is a turn of it."""
+    return text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
 
 
 def _tokenized(sampler: Sampler, prompt: Any, row: int) -> list[int]:
@@ -149,11 +172,7 @@ def _submit(
 ) -> tuple[list[Any], list[Any], list[list[int]], list[Sample]]:
     prompts = [given["prompt"] for given in inputs]
     texts = [sampler.text(ids) for ids in drawn]
-    # As in training: the answer to a conversation is a turn of it.
-    completions = [
-        text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
-        for prompt, text in zip(prompts, texts, strict=True)
-    ]
+    completions = [_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
     samples = [
         Sample(row, sample, prompt, text, len(ids), sampler.is_cut_off(ids), {})
         for (row, sample), prompt, text, ids in zip(chosen, prompts, texts, drawn, strict=True)

@@ -10,7 +10,8 @@ from typing import Annotated, Any, get_type_hints
 import torch
 
 from grpo_plus.qlora.dropout import without_dropout
-from grpo_plus.sampling.decode import decode, is_adapted
+from grpo_plus.sampling.decode import Finished, decode, is_adapted
+from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
 from grpo_verifiers.options import Range, value_problems
@@ -57,11 +58,18 @@ class Sampler:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, drawing: Drawing, template_keywords: Mapping[str, Any] | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        drawing: Drawing,
+        template_keywords: Mapping[str, Any] | None = None,
+        *,
+        draft: bool = True,
     ) -> None:
         """Inspect the unwrapped model, with or without adapters; its mode does not change.
 
-        ``template_keywords`` are further arguments of the chat template.
+        ``template_keywords`` are further arguments of the chat template. With ``draft`` tokens are guessed, from what
+        this sampler has drawn and nothing else.
 
         Raises:
             ValueError: the tokenizer has neither a pad token nor an end token.
@@ -77,6 +85,8 @@ class Sampler:
         self._pad = int(pad)
         self.refusal = refusal(model)
         self._device = next(model.parameters()).device
+        self._plain = model.get_base_model() if is_adapted(model) else model
+        self._drafts = Drafts(self._plain, self._device) if draft and self.refusal is None else None
 
     def tokenize(self, prompt: Any) -> list[int]:
         """Ids of a prompt; a conversation goes through the chat template.
@@ -98,14 +108,17 @@ class Sampler:
             raise ValueError("the prompt is empty.")
         return ids
 
-    def complete(self, prompts: Sequence[list[int]], seeds: Sequence[int]) -> list[list[int]]:
+    def complete(
+        self, prompts: Sequence[list[int]], seeds: Sequence[int], finished: Finished | None = None
+    ) -> list[list[int]]:
         """Tokens of one completion for each prompt, with the end token.
 
-        Where the model must generate by itself (`refusal` says why), the first seed serves the whole batch.
+        Where our decoder draws, ``finished`` is told of each as soon as it has ended. Where the model must generate by
+        itself (`refusal` says why), the first seed serves the whole batch.
         """
         with without_dropout(self._model), _random_state_kept():
             if self.refusal is None:
-                return self._decode(prompts, seeds)
+                return self._decode(prompts, seeds, finished)
             torch.manual_seed(seeds[0] & 0x7FFF_FFFF)
             return self._generate(prompts)
 
@@ -133,7 +146,7 @@ class Sampler:
             repetition_penalty=d.repetition_penalty,
         )
 
-    def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int]) -> list[list[int]]:
+    def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int], finished: Finished | None) -> list[list[int]]:
         most = self._drawing.max_completion_length
         streams = [random.Random(seed) for seed in seeds]  # noqa: S311 - samples, not secrets
         numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
@@ -142,9 +155,16 @@ class Sampler:
         def uniform(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
             return numbers[rows, places]
 
-        plain = self._model.get_base_model() if is_adapted(self._model) else self._model
-        rows = affordable_rows(plain, max(map(len, prompts)) + most, self._device)
-        done = decode(plain, prompts, self._sampling, most_rows=rows, device=self._device, uniform=uniform)
+        done = decode(
+            self._plain,
+            prompts,
+            self._sampling,
+            most_rows=affordable_rows(self._plain, max(map(len, prompts)) + most, self._device),
+            device=self._device,
+            uniform=uniform,
+            finished=finished,
+            drafts=self._drafts,
+        )
         return done.completions
 
     @torch.no_grad()

@@ -47,11 +47,11 @@ class Batch:
         there_RKS = torch.arange(text_RS.shape[1], device=text_RS.device) < (self.length[:, None] + ends_K)[:, :, None]
         return torch.where(there_RKS, text_RS[:, None], first_R1[:, None]).flatten(0, 1)
 
-    def add(self, tokens_RK: torch.Tensor, kept_RK: torch.Tensor) -> None:
-        """The first of these tokens, as many as are kept; guesses behind them are forgotten."""
+    def add(self, tokens_RK: torch.Tensor, kept_RK: torch.Tensor | None) -> None:
+        """The first of these tokens, as many as are kept; others are forgotten. None: one a row."""
         columns = tokens_RK.shape[1]
         self._widen(columns)
-        if columns == 1:
+        if kept_RK is None:
             self.text.scatter_(1, self.length[:, None], tokens_RK)
             self.length = self.length + 1
             return

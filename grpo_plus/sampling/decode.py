@@ -190,23 +190,34 @@ class _Decoding:
     def _draw(self, batch: Batch) -> None:
         """One token for every row, and one more for each guess that was right."""
         rows, columns, vocabulary = batch.logits.shape
-        column_K = torch.arange(columns, device=batch.length.device)
-        places_RK = batch.drawn[:, None] + column_K
+        furthest = batch.reach - self.shortest + columns  # no row has more tokens after this
+        places_RK = batch.drawn[:, None]
+        if columns > 1:
+            places_RK = places_RK + torch.arange(columns, device=batch.length.device)
         scores_RKV: torch.Tensor = self.chain(batch.seen(), batch.logits.flatten(0, 1)).view(rows, columns, vocabulary)
         if self.sampling.draw:
             if isinstance(self.uniform, Numbers):
-                self.uniform.reserve(min(batch.reach - self.shortest + columns, self.sampling.most))
-            number_places_RK = places_RK.clamp(max=self.sampling.most - 1)  # of columns past the end, too
+                self.uniform.reserve(min(furthest, self.sampling.most))
+            number_places_RK = places_RK
+            if furthest > self.sampling.most:  # a column may be past the end
+                number_places_RK = places_RK.clamp(max=self.sampling.most - 1)
             numbers_RK = self.uniform(batch.rows[:, None].expand(-1, columns), number_places_RK)
             tokens_RK = pick(scores_RKV.flatten(0, 1), numbers_RK.flatten()).view(rows, columns)
         else:
             highest_RK, tokens_RK = scores_RKV.max(dim=-1)
             tokens_RK = torch.where(highest_RK.isnan(), vocabulary, tokens_RK)
-        ends_RK = torch.isin(tokens_RK, self.stops) | (places_RK + 1 >= self.sampling.most)
-        kept_RK = _kept(tokens_RK, ends_RK, batch.drafts)
-        ended_R = (ends_RK & kept_RK).any(dim=1)
-        numbers = [ended_R.sum(), ((tokens_RK >= vocabulary) & kept_RK).sum()]
+        ends_RK = self._ends(tokens_RK)
+        if furthest >= self.sampling.most:
+            ends_RK = ends_RK | (places_RK + 1 >= self.sampling.most)
+        wrong_RK, kept_RK = tokens_RK >= vocabulary, None
         if columns > 1:
+            kept_RK = _kept(tokens_RK, ends_RK, batch.drafts)
+            wrong_RK = wrong_RK & kept_RK
+            ended_R = (ends_RK & kept_RK).any(dim=1)
+        else:
+            ended_R = ends_RK.squeeze(1)
+        numbers = [ended_R.sum(), wrong_RK.sum()]
+        if kept_RK is not None:
             numbers += [(batch.drafts[:, 0] >= 0).sum(), self._tried(batch, kept_RK), kept_RK[:, 1:].sum()]
             numbers.append((batch.length + kept_RK.sum(dim=1)).max())
         elif self.looked is not None and len(self.looked) == rows:
@@ -216,8 +227,11 @@ class _Decoding:
         if wrongs:
             raise ValueError("the model's logits are NaN: no token can be drawn. Its weights or inputs are no numbers.")
         if self.support is not None:
-            rows_RK = batch.rows[:, None].expand(-1, columns)
-            self.support.note(rows_RK[kept_RK], places_RK[kept_RK], scores_RKV[kept_RK])
+            if kept_RK is None:
+                self.support.note(batch.rows, places_RK[:, 0], scores_RKV[:, 0])
+            else:
+                rows_RK = batch.rows[:, None].expand(-1, columns)
+                self.support.note(rows_RK[kept_RK], places_RK[kept_RK], scores_RKV[kept_RK])
         batch.add(tokens_RK, kept_RK)
         batch.reach = counts[3] if columns > 1 else batch.reach + 1
         if self.drafts is not None and counts:
@@ -227,6 +241,11 @@ class _Decoding:
                 self.result.right += counts[2]
         if ends:
             self._end(batch, ended_R)
+
+    def _ends(self, tokens_RK: torch.Tensor) -> torch.Tensor:
+        if len(self.sampling.stops) == 1:
+            return tokens_RK == self.sampling.stops[0]
+        return torch.isin(tokens_RK, self.stops)
 
     @staticmethod
     def _tried(batch: Batch, kept_RK: torch.Tensor) -> torch.Tensor:
@@ -300,8 +319,6 @@ class _Decoding:
 
 def _kept(tokens_RK: torch.Tensor, ends_RK: torch.Tensor, drafts_RJ: torch.Tensor) -> torch.Tensor:
     """Which tokens stay: up to the first that ends its row or differs from its guess."""
-    if not drafts_RJ.shape[1]:
-        return torch.ones_like(ends_RK)
     goes_on_RJ = (tokens_RK[:, :-1] == drafts_RJ) & ~ends_RK[:, :-1]
     return torch.nn.functional.pad(goes_on_RJ.long().cumprod(dim=1).bool(), (1, 0), value=True)
 

@@ -20,7 +20,7 @@ LENGTHS = (6, 4, 3, 2)
 """How many last tokens are looked up, longest first."""
 SLOTS = 1 << 16
 """Entries of the table, and eight times as many for a large vocabulary; a new one takes the place of an old one."""
-PAYS = 1.1
+PAYS = 1.15
 """Tokens a pass over its cost from which guesses are made."""
 EVERY = 16
 """Passes without guesses between two looks at whether they would have been right."""
@@ -83,9 +83,9 @@ class Drafts:
         order_E = torch.arange(len(slot_E), device=slot_E.device)
         last = torch.zeros(len(self._table), dtype=torch.long, device=slot_E.device)
         last.scatter_reduce_(0, slot_E, order_E, "amax")  # of entries for one slot the last, on every device
-        kept_E = last[slot_E] == order_E
-        entry_EJ = torch.cat([tag_MO.reshape(-1, 1), next_MJ.int().repeat_interleave(columns, dim=0)], dim=1)
-        self._table[slot_E[kept_E]] = entry_EJ[kept_E]
+        kept_N = (last[slot_E] == order_E).nonzero().squeeze(1)
+        entry_NJ = torch.cat([tag_MO.reshape(-1, 1)[kept_N], next_MJ.int()[kept_N // columns]], dim=1)
+        self._table[slot_E[kept_N]] = entry_NJ
 
     def count(self, rows: int, guessed: int, tried: int, right: int) -> None:
         """Note rows, those with a guess, tokens of guesses that were put to the test, and those that were right."""
@@ -130,10 +130,10 @@ class Cost:
         self._cpu = device.type == "cpu"
         if self._cpu:
             self._pass, self._token = 1e-4 + 2.2e-4 * layers + weights / 3e9, weights / 4e10 + 3e-6 * layers
-            self._guess = 3.5e-4
+            self._guess, self._row = 5e-4, 1.5e-5
         else:
             self._pass, self._token = 2.5e-4 * layers + weights / 1e12, weights / 1e14 + 1e-8 * layers
-            self._guess = 3e-4
+            self._guess, self._row = 3e-4, 2e-6
 
     def best(self, rows: int, share: float, right: float, sampling: Sampling) -> int:
         """The guess with most tokens for the time; 0 where none pays."""
@@ -143,7 +143,7 @@ class Cost:
         best, gain, tokens = 0, PAYS, 1.0
         for guess in range(1, MOST + 1):
             tokens += share * right**guess
-            found = tokens * plain / (self._pass + self._guess + rows * (token * (guess + 1.5) + self._guess / 150))
+            found = tokens * plain / (self._pass + self._guess + rows * (token * (guess + 1.5) + self._row))
             if found > gain:
                 best, gain = guess, found
         return best

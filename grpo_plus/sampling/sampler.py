@@ -124,7 +124,7 @@ def pick(scores_RV: torch.Tensor, numbers_R: torch.Tensor) -> torch.Tensor:
     chances_RV = scores_RV.softmax(dim=-1)
     vocabulary = chances_RV.shape[1]
     if vocabulary <= 4 * _PART:
-        return _reached(chances_RV, numbers_R[:, None])[0].squeeze(1)
+        return _place(*_sums(chances_RV, numbers_R[:, None])).squeeze(1)
     parts_RPC = torch.nn.functional.pad(chances_RV, (0, -vocabulary % _PART)).view(len(scores_RV), -1, _PART)
     part_R1, reached_R1 = _reached(parts_RPC.sum(dim=-1), numbers_R[:, None])
     part_R1 = part_R1.clamp(max=parts_RPC.shape[1] - 1)
@@ -138,18 +138,27 @@ _PART = 128
 
 
 def _reached(chances_RV: torch.Tensor, share_R1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where a share of the sum is reached, and the share of that entry's own part.
-
-    Scaled by the sum, which rounding leaves beside 1, and always below it: past it there is no token.
-    """
-    reached_RV = chances_RV.double().cumsum(dim=-1)
-    whole_R1 = reached_RV[:, -1:]
-    wanted_R1 = torch.minimum(share_R1.to(reached_RV) * whole_R1, whole_R1.nextafter(whole_R1.new_zeros(())))
-    place_R1 = torch.searchsorted(reached_RV, wanted_R1, right=True)
+    """Where a share of the sum is reached, and the share of that entry's own part."""
+    reached_RV, wanted_R1 = _sums(chances_RV, share_R1)
+    place_R1 = _place(reached_RV, wanted_R1)
     found_R1 = place_R1.clamp(max=chances_RV.shape[1] - 1)
     own_R1 = chances_RV.gather(1, found_R1).double()
     rest_R1 = wanted_R1 - (reached_RV.gather(1, found_R1) - own_R1)
     return place_R1, (rest_R1 / own_R1).clamp(0, 1)
+
+
+def _sums(chances_RV: torch.Tensor, share_R1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The running sum, and the share of it.
+
+    Scaled by the sum, which rounding leaves beside 1, and always below it: past it there is no token.
+    """
+    reached_RV = chances_RV.cumsum(dim=-1, dtype=torch.float64)
+    whole_R1 = reached_RV[:, -1:]
+    return reached_RV, torch.minimum(share_R1.to(reached_RV) * whole_R1, whole_R1.nextafter(whole_R1.new_zeros(())))
+
+
+def _place(reached_RV: torch.Tensor, wanted_R1: torch.Tensor) -> torch.Tensor:
+    return torch.searchsorted(reached_RV, wanted_R1, right=True)
 
 
 class Numbers:

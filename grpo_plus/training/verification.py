@@ -113,7 +113,7 @@ class Verification(Hook):
             return draw(rows)
         finally:
             self._drawing = ((), ())
-            self._forget()
+            self.forget()
 
     def drawn(self, place: int, prompt_ids: list[int], ids: list[int]) -> None:
         """Begin the checks of a completion that is whole, while others are still drawn."""
@@ -126,7 +126,8 @@ class Verification(Hook):
             for each in live:
                 each.begin(row, completion, ids, decode)
 
-    def _forget(self) -> Ahead:
+    def forget(self) -> Ahead:
+        """Give up what was begun and nobody asked about; the sum of what was begun."""
         return sum((live.forget() for live in self.at_work(training=False)), Ahead())
 
     @contextlib.contextmanager
@@ -143,7 +144,7 @@ class Verification(Hook):
             )
             yield
             self.log_evaluation(_trl.metric_logger(self.host))
-            ahead = self._forget()
+            ahead = self.forget()
             if ahead.used or ahead.dropped:
                 early = {"early": ahead.used, "early_seconds": ahead.seconds, "early_discarded": ahead.dropped}
                 _trl.log(self.host, {f"rollout/checked_{name}": float(value) for name, value in early.items()})

@@ -1,12 +1,15 @@
 """`evaluate` on a real tiny model: what is drawn, what is judged, and that both can be repeated."""
 
 import json
+import time
 from collections import Counter
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_plus.evaluation import Drawing, evaluate, gain
+from grpo_plus.evaluation.run import draw
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.testing import make_tiny_model
@@ -64,6 +67,23 @@ def test_the_model_and_the_random_state_are_left_alone(model, digits):
     network.eval()
 
 
+def test_guessed_tokens_change_no_sample_and_are_of_one_evaluation(repeating_model):
+    network = AutoModelForCausalLM.from_pretrained(repeating_model)
+    tokenizer = AutoTokenizer.from_pretrained(repeating_model)
+    drawing = Drawing(max_completion_length=40)
+    samplers = [Sampler(network, tokenizer, drawing, draft=draft) for draft in (False, True, True)]
+    prompts = [samplers[0].tokenize(text) for text in ("1234", "78", "7812345") for _ in range(4)]
+    passes, drawn = [], []
+    for sampler in samplers:
+        counted = []
+        handle = network.register_forward_hook(lambda *_, counted=counted: counted.append(1))
+        drawn.append([sampler.complete(prompts, [seed_of(part, 0, s) for s in range(12)]) for part in range(3)])
+        handle.remove()
+        passes.append(len(counted))
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert passes[1] == passes[2] < 0.75 * passes[0]
+
+
 def test_draws_have_the_models_distribution(model):
     """First tokens of many seeds against the model's own probabilities."""
     network, tokenizer = model
@@ -75,6 +95,44 @@ def test_draws_have_the_models_distribution(model):
         wanted = (network(torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
     for token, chance in enumerate(wanted.tolist()):
         assert abs(drawn[token] / count - chance) < 4.5 * (chance * (1 - chance) / count) ** 0.5 + 1e-3
+
+
+def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_model):
+    network = AutoModelForCausalLM.from_pretrained(repeating_model)
+    tokenizer = AutoTokenizer.from_pretrained(repeating_model)
+    events = []
+
+    @verifier("evaluate_test_events", isolation="inline")
+    async def events_of(completion: str) -> float:
+        events.append(completion)
+        return float(len(completion))
+
+    try:
+        rows = [{"prompt": text} for text in ("1234", "78", "7812345", "x")]
+        sampler = Sampler(network, tokenizer, Drawing(max_completion_length=60, temperature=1.4))
+        begun, complete = [], sampler.complete
+
+        def watched(prompts, seeds, finished=None):
+            drawn = complete(prompts, seeds, finished)
+            time.sleep(0.1)
+            begun.append(len(events))
+            return drawn
+
+        sampler.complete = watched
+        pairs = [(row, sample) for row in range(4) for sample in range(4)]
+        judged = [
+            sample
+            for part in draw(sampler, rows, [get_verifier("evaluate_test_events")], pairs=pairs, seed=0, batch=8)
+            for sample in part
+        ]
+    finally:
+        from grpo_verifiers.verifying import REGISTRY
+
+        REGISTRY.unregister("evaluate_test_events")
+    assert begun == [8, 16]
+    assert sorted(events) == sorted(sample.completion for sample in judged)
+    scores = [sample.verdicts["evaluate_test_events"]["score"] for sample in judged]
+    assert scores == [float(len(sample.completion)) for sample in judged]
 
 
 def test_greedy_is_generate(model):
@@ -134,7 +192,7 @@ def test_conversations_go_through_the_chat_template(model, digits):
     seen = []
 
     class Watching(Sampler):
-        def complete(self, prompts, seeds):
+        def complete(self, prompts, seeds, finished=None):
             seen.extend(prompts)
             return super().complete(prompts, seeds)
 

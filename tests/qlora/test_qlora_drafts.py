@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from grpo_plus.sampling.decode import decode
 from grpo_plus.sampling.drafts import MOST, Cost, Drafts
@@ -258,3 +259,21 @@ def test_what_a_pass_costs_says_how_many_tokens_pay():
     assert gpu.best(128, 1.0, 0.7, plain) >= 2
     for kind in (cpu, gpu):
         assert kind.best(1, 1.0, 0.02, plain) == kind.best(1, 0.02, 0.9, plain) == kind.best(1, 0.0, 0.0, plain) == 0
+
+
+@pytest.mark.slow
+def test_a_model_in_4_bits_draws_the_same_tokens_with_guesses(repeating_model):
+    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
+    model = AutoModelForCausalLM.from_pretrained(repeating_model, quantization_config=quantisation).eval()
+    start = AutoTokenizer.from_pretrained(repeating_model)("1234", add_special_tokens=False)["input_ids"]
+    prompts = [start, start[:2]] * 4
+    for way in ("all", "greedy", "everything"):
+        drawing = {"uniform": numbers(len(prompts), 60)}
+        sampling = chosen(way, most=60, stops=())
+        plain = decode(model, prompts, sampling, **drawing)
+        learner = Drafts(model, None)
+        first, second = (decode(model, prompts, sampling, **drawing, drafts=learner) for _ in range(2))
+        forced = decode(model, prompts, sampling, **drawing, drafts=Bad(model, None))
+        assert plain.completions == first.completions == second.completions == forced.completions
+        if way != "everything":  # a penalty for repetition leaves little to guess
+            assert second.tokens_per_pass > 1.3
