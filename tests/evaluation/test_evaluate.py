@@ -67,6 +67,7 @@ def test_the_model_and_the_random_state_are_left_alone(model, digits):
     network.eval()
 
 
+@pytest.mark.slow
 def test_guessed_tokens_change_no_sample_and_are_of_one_evaluation(repeating_model):
     network = AutoModelForCausalLM.from_pretrained(repeating_model)
     tokenizer = AutoTokenizer.from_pretrained(repeating_model)
@@ -97,6 +98,7 @@ def test_draws_have_the_models_distribution(model):
         assert abs(drawn[token] / count - chance) < 4.5 * (chance * (1 - chance) / count) ** 0.5 + 1e-3
 
 
+@pytest.mark.slow
 def test_checks_begin_while_others_are_drawn_and_each_is_made_once(repeating_model):
     network = AutoModelForCausalLM.from_pretrained(repeating_model)
     tokenizer = AutoTokenizer.from_pretrained(repeating_model)
