@@ -161,11 +161,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", choices=tuple(TARGETS), default=list(TARGETS))
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--learning-rate", type=float, default=7e-5)
     parser.add_argument("--steps", type=int, default=120, help="most optimizer steps")
-    parser.add_argument("--every", type=int, default=4, help="steps between measurements")
+    parser.add_argument("--every", type=int, default=3, help="steps between measurements")
     parser.add_argument("--held-out", type=int, default=192, help="rows that are measured on, two samples each")
-    parser.add_argument("--completions", type=int, default=128, help="a step, eight for each prompt")
+    parser.add_argument("--completions", type=int, default=256, help="a step, sixteen for each prompt")
     parser.add_argument("--warm-steps", type=int, default=550, help="of the warm start")
     parser.add_argument(
         "--threads", type=int, default=1, help="of torch: the model is so small that more get in the way"
@@ -179,7 +179,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.short:
         options.seeds, options.steps, options.every, options.held_out = options.seeds[:1], 4, 2, 16
-        options.completions, options.warm_steps = 16, 20
+        options.completions, options.warm_steps = 64, 20
     import torch
 
     torch.set_num_threads(options.threads)
@@ -241,7 +241,8 @@ def _run(arm: str, case: Case, options: argparse.Namespace) -> Course:
     with tempfile.TemporaryDirectory() as out:
         settings: dict[str, Any] = {
             "output_dir": out, "seed": seed, "max_steps": options.steps, "learning_rate": options.learning_rate,
-            "lr_scheduler_type": "constant", "num_generations": 8, "loss_type": "dapo", "beta": 0.0, "temperature": 1.0,
+            "lr_scheduler_type": "constant", "num_generations": 16, "loss_type": "dapo", "beta": 0.0,
+            "temperature": 1.0,
             "per_device_train_batch_size": options.completions // 2, "gradient_accumulation_steps": 2,
             "max_completion_length": MOST, "gradient_checkpointing": False, "bf16": False, "use_cpu": True,
             "report_to": "none", "save_strategy": "no", "logging_steps": options.steps, "disable_tqdm": True,

@@ -26,7 +26,7 @@ def dead_groups_keywords(config: Any) -> tuple[dict[str, Any], list[str]]:
         return {}, problems
     keywords = asdict(way(**given))
     if config.dead_groups == "roulette" and keywords["after"] is None:
-        keywords["after"] = max(2, config.num_generations // 2)
+        keywords["after"] = max(2, config.num_generations // 4)
     return keywords, []
 
 

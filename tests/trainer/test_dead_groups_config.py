@@ -14,8 +14,8 @@ def config(**settings):
     return GRPOPlusConfig(**BASE, **{"num_generations": 4, "dead_groups": "roulette", **settings})
 
 
-@pytest.mark.parametrize(("size", "after"), [(3, 2), (4, 2), (5, 2), (8, 4)])
-def test_roulette_looks_after_half_of_the_completions(size, after):
+@pytest.mark.parametrize(("size", "after"), [(3, 2), (4, 2), (8, 2), (11, 2), (16, 4)])
+def test_roulette_looks_after_a_quarter_of_the_completions(size, after):
     made = GRPOPlusConfig(**BASE | {"per_device_train_batch_size": size}, num_generations=size, dead_groups="roulette")
     assert made.recipe.dead_groups_kwargs == {"after": after, "keep": 0.25}
 

@@ -18,7 +18,7 @@ class Roulette:
     """Keywords of `roulette`.
 
     Attributes:
-        after: completions of a prompt that are drawn first; None for half of them, at least 2.
+        after: completions of a prompt that are drawn first; None for a quarter of them, at least 2.
         keep: probability that a group which is tied then goes on.
     """
 
