@@ -113,7 +113,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             self.drawing.fresh = self.selecting.fresh
         chooses = self.selecting is not None or recipe.dead_groups != "keep"
         summary = None if self.selecting is None else self.selecting.summary
-        prompts = DrawnPrompts(self.recorder, summary) if chooses and self.recorder is not None else None
+        prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
         self.guard = Guard()

@@ -23,8 +23,9 @@ class DrawnPrompts(Hook):
 
     name = "record_prompts"
 
-    def __init__(self, recorder: Recorder, summary: Summary | None) -> None:
+    def __init__(self, recorder: Recorder, summary: Summary | None, *, writes: bool = True) -> None:
         self._recorder = recorder
+        self._writes = writes  # where the run chooses what it draws; elsewhere a state of before is let go
         self._summary = summary
         self._scored: list[tuple[Sequence[bytes], torch.Tensor]] = []  # of this batch, one a round
         self._texts: dict[bytes, str] = {}
@@ -34,7 +35,7 @@ class DrawnPrompts(Hook):
     def training(self) -> AbstractContextManager[None]:
         """A new run knows no prompt."""
         self._scored, self._texts, self._log = [], {}, None
-        if self._summary is None:
+        if self._writes and self._summary is None:
             data = self.host.train_dataset
             rows = len(data) if hasattr(data, "__len__") else None
             self._followed = Followed(self.host.num_generations, rows)
@@ -42,7 +43,7 @@ class DrawnPrompts(Hook):
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
         """Note the prompts of a round, and what their completions were rewarded with."""
-        if not self.host.model.training:
+        if not self._writes or not self.host.model.training:
             return rewards_NK
         prompts = [row.get("prompt") for row in completions.rows]
         mine = [digest_of(prompt) for prompt in prompts]

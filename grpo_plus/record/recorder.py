@@ -38,10 +38,10 @@ class Recorder(Hook):
 
     name = "record"
     host: Run
-    sampled = False
 
     def __init__(self, advantages: Advantages, write_report: Callable[[Sequence[Path]], object]) -> None:
         """Nothing is written before training or evaluation; ``write_report`` makes ``report.html`` of runs' folders."""
+        self.sampled = False  # the last batch was
         self._advantages = advantages
         self._write_report = write_report
         self._about: dict[str, Any] | None = None

@@ -78,6 +78,11 @@ def flags() -> tuple[str, ...]:
     return tuple(sorted({keyword for name in names for keyword in parameters_of(get_selection(name))}))
 
 
+def own_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the function itself takes: all but the common ones."""
+    return {name: value for name, value in keywords.items() if name not in keywords_of(common)}
+
+
 def selection_weights(
     selection: "str | Selection | Callable[..., Any]", history: PromptHistory, /, **keywords: Any
 ) -> Tensor:
@@ -94,9 +99,8 @@ def selection_weights(
     part = selection_of(selection)
     if problems := keyword_problems(part, keywords):
         raise SelectionKeywordError("\n".join(problems))
-    own = {name: value for name, value in keywords.items() if name not in keywords_of(common)}
     try:
-        found = part.fn(history.copy(), **own)  # whatever it writes into
+        found = part.fn(history.copy(), **own_keywords(keywords))  # whatever it writes into
     except SelectionOutputError:
         raise
     except Exception as error:

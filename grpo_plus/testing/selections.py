@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from grpo_plus.selection.checking import keyword_problems, selection_weights
+from grpo_plus.selection.checking import keyword_problems, own_keywords, selection_weights
 from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection, SelectionKeywordError
 from grpo_plus.selection.registry import selection_of
@@ -103,7 +103,7 @@ def check_leaves_history_alone(subject: Subject) -> None:
         spec.name: value.clone() for spec in fields(given) if isinstance(value := getattr(given, spec.name), Tensor)
     }
     columns = {name: list(values) for name, values in given.columns.items()}
-    _run(subject, given)
+    subject.part.fn(given, **own_keywords(subject.keywords))  # where weights are asked for, it gets a copy
     changed = [name for name, value in kept.items() if not torch.equal(value, getattr(given, name))]
     changed += [name for name, values in columns.items() if values != list(given.columns[name])]
     if changed:

@@ -87,8 +87,8 @@ def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, fo
 
 
 def _lengths(trainer):
-    if trainer._advantages._lengths_N is not None:
-        return trainer._advantages._lengths_N.tolist()
+    if trainer._advantages.drawn.lengths is not None:
+        return trainer._advantages.drawn.lengths.tolist()
     return [10] * 8  # TRL's own advantages know no lengths
 
 
@@ -118,7 +118,7 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     }  # fmt: skip
     trainer = GRPOPlusTrainer(tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer)
     trainer.train()
-    lengths = trainer._advantages._lengths_N.tolist()
+    lengths = trainer._advantages.drawn.lengths.tolist()
     if min(lengths) < 3:
         pytest.skip("a completion was too short for three steps")
     steps = scorer([range(length) for length in lengths])
