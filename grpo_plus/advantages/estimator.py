@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import first_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,21 +80,7 @@ class Estimator:
 
 def table_parameter(fn: Callable[..., Any]) -> str:
     """The name of the parameter that takes the table: the first one."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise NotAnEstimatorError(
-            f"{fn!r} has no signature to check keywords against: wrap it in a function."
-        ) from error
-    if not parameters or parameters[0].kind not in (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    ):
-        raise NotAnEstimatorError(
-            f"{getattr(fn, '__qualname__', fn)!r} takes no table: the first parameter of an advantage estimator is the "
-            "RewardTable, as in (table, *, keywords) -> Tensor."
-        )
-    return parameters[0].name
+    return first_parameter(fn, NotAnEstimatorError, of="an advantage estimator", takes="RewardTable", named="table")
 
 
 def first_line(fn: Callable[..., Any]) -> str:

@@ -1,12 +1,11 @@
 """The registry of advantage estimators, and the decorator that adds to it."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from grpo_plus.advantages.estimator import Estimator, NotAnEstimatorError, Scope
-from grpo_verifiers.registry import Registry, source_of
+from grpo_verifiers.registry import Registry, beside, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,11 +37,7 @@ def _adopt(name: str, value: Any) -> Estimator:
             f"{name!r} is {'a class' if isinstance(value, type) else type(value).__name__}, no advantage estimator: "
             "expected a function (table, *, keywords) -> Tensor."
         )
-    module = sys.modules.get(getattr(value, "__module__", None) or "")
-    for other in vars(module).values() if module else ():
-        if isinstance(other, Estimator) and other.fn is value:  # the function beside an Estimator made by hand
-            return other
-    return Estimator(name, value)
+    return beside(value, Estimator) or Estimator(name, value)
 
 
 advantages: Registry[Estimator] = Registry(
@@ -118,11 +113,4 @@ def get_advantage(name: str, base: Path | None = None) -> Estimator:
 
 def estimator_of(part: "str | Estimator | Callable[..., Any]", base: Path | None = None) -> Estimator:
     """The estimator that is meant by a name, by an estimator itself, or by a function."""
-    if isinstance(part, Estimator):
-        return part
-    if isinstance(part, str) or not callable(part):
-        return get_advantage(part, base)
-    for entry in advantages.entries():
-        if entry.way == "registered" and (known := advantages.get(entry.name)).fn is part:
-            return known
-    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)
+    return part if isinstance(part, Estimator) else advantages.meant(part, base)

@@ -29,12 +29,7 @@ objectives: Registry[Preset] = Registry(
 
 def preset_of(part: str | Callable[..., Any], base: Path | None) -> Preset:
     """The preset of a name or of a function."""
-    if isinstance(part, str) or not callable(part):
-        return objectives.get(part, base=base)
-    for entry in objectives.entries():
-        if entry.way == "registered" and (known := objectives.get(entry.name)).fn is part:
-            return known
-    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)
+    return objectives.meant(part, base)
 
 
 @overload

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.options import Range
+from grpo_verifiers.options import Range, first_parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,18 +88,4 @@ COMMON = tuple(inspect.signature(common).parameters)
 
 def history_parameter(fn: Callable[..., object]) -> str:
     """The name of the parameter that takes the history: the first one."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise NotASelectionError(
-            f"{fn!r} has no signature to check keywords against: wrap it in a function."
-        ) from error
-    if not parameters or parameters[0].kind not in (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    ):
-        raise NotASelectionError(
-            f"{getattr(fn, '__qualname__', fn)!r} takes no history: the first parameter of a selection is the "
-            "PromptHistory, as in (history, *, keywords) -> Tensor."
-        )
-    return parameters[0].name
+    return first_parameter(fn, NotASelectionError, of="a selection", takes="PromptHistory", named="history")

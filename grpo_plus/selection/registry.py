@@ -1,12 +1,11 @@
 """The registry of selections, and the decorator that adds to it."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from grpo_plus.selection.part import NotASelectionError, Selection
-from grpo_verifiers.registry import Registry, source_of
+from grpo_verifiers.registry import Registry, beside, source_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,11 +20,7 @@ def _adopt(name: str, value: Any) -> Selection:
     """The object of a reference or entry point as a selection."""
     if isinstance(value, Selection):
         return value
-    module = sys.modules.get(getattr(value, "__module__", None) or "")
-    for other in vars(module).values() if module else ():
-        if isinstance(other, Selection) and other.fn is value:  # the function beside a Selection made by hand
-            return other
-    return Selection(name, value)
+    return beside(value, Selection) or Selection(name, value)
 
 
 selections: Registry[Selection] = Registry(
@@ -88,11 +83,4 @@ def get_selection(name: str, base: Path | None = None) -> Selection:
 
 def selection_of(part: "str | Selection | Callable[..., Any]", base: Path | None = None) -> Selection:
     """The selection that is meant by a name, by a selection itself, or by a function."""
-    if isinstance(part, Selection):
-        return part
-    if isinstance(part, str) or not callable(part):
-        return get_selection(part, base)
-    for entry in selections.entries():
-        if entry.way == "registered" and (known := selections.get(entry.name)).fn is part:
-            return known
-    return _adopt(getattr(part, "__qualname__", type(part).__name__), part)
+    return part if isinstance(part, Selection) else selections.meant(part, base)

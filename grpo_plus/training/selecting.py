@@ -265,10 +265,10 @@ class Selecting(Hook):
         assert known is not None
         here = known.found(tensors["digests"])
         pairs = [(place, prompt) for place, prompt in enumerate(here) if prompt is not None]
+        places, prompts = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).unbind(dim=1)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
-        for place, prompt in pairs:
-            for column, name in enumerate(EVIDENCE):
-                fresh[name][prompt] = tensors["evidence"][place, column]
+        for column, name in enumerate(EVIDENCE):
+            fresh[name][prompts] = tensors["evidence"][places, column]
         self._history = replace(self.history, **fresh)
         self._generator.set_state(tensors["generator"])
         same = self._data == known.data

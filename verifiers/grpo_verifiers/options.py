@@ -207,6 +207,24 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
     }
 
 
+def first_parameter(fn: Callable[..., Any], raises: type[TypeError], *, of: str, takes: str, named: str) -> str:
+    """The name of the parameter that takes what a part works on: the first one.
+
+    ``of`` is the part in words, ``takes`` the class, ``named`` what the parameter is called in messages.
+    """
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise raises(f"{fn!r} has no signature to check keywords against: wrap it in a function.") from error
+    ways = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if not parameters or parameters[0].kind not in ways:
+        raise raises(
+            f"{getattr(fn, '__qualname__', fn)!r} takes no {named}: the first parameter of {of} is the {takes}, as in "
+            f"({named}, *, keywords) -> Tensor."
+        )
+    return parameters[0].name
+
+
 def takes_any_keyword(fn: Callable[..., Any]) -> bool:
     """True where ``fn`` has a ``**kwargs``."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())

@@ -263,6 +263,12 @@ class Registry(Generic[T]):
         ]
         return sorted(found, key=lambda entry: entry.name)
 
+    def meant(self, part: Any, base: Path | None = None) -> T:
+        """The entry that is meant by a name, or by a function: the one it was registered as, or one made of it."""
+        if isinstance(part, str) or not callable(part):
+            return self.get(part, base=base)
+        return self._convert(getattr(part, "__qualname__", type(part).__name__), part)
+
     def _load_entry_point(self, name: str, point: "EntryPoint") -> T:
         note_plugin(point.module)
         try:
@@ -303,6 +309,13 @@ class Registry(Generic[T]):
                 )
             found[point.name] = point
         return found
+
+
+def beside(fn: Any, kind: type[T]) -> T | None:
+    """The ``kind`` that stands for a function in the module of the function, where it was made by hand."""
+    module = sys.modules.get(getattr(fn, "__module__", None) or "")
+    parts = vars(module).values() if module else ()
+    return next((part for part in parts if isinstance(part, kind) and getattr(part, "fn", None) is fn), None)
 
 
 def _same_definition(before: _Registered[Any], value: object, source: str) -> bool:
