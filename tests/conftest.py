@@ -159,7 +159,8 @@ def two_ranks(beside, port):
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
         launch += ["--dynamo_backend", "no", "--multi_gpu", "--num_processes", "2", "--main_process_port", port()]
         variables = {"ACCELERATE_USE_CPU": "true"}
-        return beside([*launch, script, *arguments], log, seconds, environment=variables)
+        rank = Path(__file__).with_name("rank.py")
+        return beside([*launch, rank, script, *arguments], log, seconds, environment=variables)
 
     return two_ranks
 
