@@ -165,7 +165,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=120, help="most optimizer steps")
     parser.add_argument("--every", type=int, default=3, help="steps between measurements")
     parser.add_argument("--held-out", type=int, default=192, help="rows that are measured on, two samples each")
-    parser.add_argument("--completions", type=int, default=256, help="a step, sixteen for each prompt")
+    parser.add_argument("--completions", type=int, default=256, help="a step")
+    parser.add_argument("--group", type=int, default=16, help="completions of a prompt")
     parser.add_argument("--warm-steps", type=int, default=550, help="of the warm start")
     parser.add_argument(
         "--threads", type=int, default=1, help="of torch: the model is so small that more get in the way"
@@ -241,7 +242,7 @@ def _run(arm: str, case: Case, options: argparse.Namespace) -> Course:
     with tempfile.TemporaryDirectory() as out:
         settings: dict[str, Any] = {
             "output_dir": out, "seed": seed, "max_steps": options.steps, "learning_rate": options.learning_rate,
-            "lr_scheduler_type": "constant", "num_generations": 16, "loss_type": "dapo", "beta": 0.0,
+            "lr_scheduler_type": "constant", "num_generations": options.group, "loss_type": "dapo", "beta": 0.0,
             "temperature": 1.0,
             "per_device_train_batch_size": options.completions // 2, "gradient_accumulation_steps": 2,
             "max_completion_length": MOST, "gradient_checkpointing": False, "bf16": False, "use_cpu": True,

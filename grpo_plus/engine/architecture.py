@@ -26,6 +26,7 @@ class Support:
         refusal: why TRL's own path must run unchanged, or None.
         packing: whether rows may be laid out anew, each with its own positions and a causal mask.
         sharing: whether completions may also share their prompt, which takes a ready-made mask.
+        branching: whether trees may stand behind one another in one row, kept apart by `branches`.
         joining: whether rows may stand behind one another in one, told apart by their positions alone.
         trimming: whether common padding columns may be dropped.
         window: attention window in tokens: a shared prompt is exact only for rows no longer than this.
@@ -35,6 +36,7 @@ class Support:
     refusal: str | None = None
     packing: bool = False
     sharing: bool = False
+    branching: bool = False
     joining: bool = False
     trimming: bool = False
     window: int | None = None
@@ -69,7 +71,8 @@ def support_of(model: Any) -> Support:
     if window is not None and window < LENGTH:
         note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
         return Support(packing=True, trimming=not absolute, note=note)
-    return Support(packing=True, sharing=True, trimming=not absolute, window=window)
+    branching = attention == "sdpa"
+    return Support(packing=True, sharing=True, branching=branching, trimming=not absolute, window=window)
 
 
 def _refusal(model: Any, config: Any, text: Any) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_plus.engine.branches import bundled, padded_pairs, stretches
 from grpo_plus.engine.pack import Rows, Tree, grow
 
 NOT_WORTH_IT = 0.95
@@ -17,6 +18,9 @@ NOT_WORTH_IT = 0.95
 _LAYER_OVERHEAD = {"cpu": 2e8, "other": 3e10}
 """Operations that the fixed work of a layer in a pass is worth: about 3 ms on a core that does 75 GFLOP/s (measured),
 and the launches of some 60 kernels on an accelerator (estimated at 0.3 ms and 100 TFLOP/s)."""
+
+_BUNDLE_OVERHEAD = 0.1
+"""Part of the fixed work of a pass that each further call of its attention is worth."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Shape:
         overhead: operations that a pass is worth before its first token.
         token_bytes: rough activation memory of a token, kept for the backward pass.
         pair_bytes: memory that a pair of tokens takes in masks, and in attention weights where they are kept.
+        state_bytes: memory of a token's states in attention, wherever they are copied to.
     """
 
     token: float
@@ -36,6 +41,7 @@ class Shape:
     overhead: float
     token_bytes: float
     pair_bytes: float
+    state_bytes: float = 0.0
 
     def cost(self, batch: int, length: int, *, dense: bool) -> float:
         """Operations of one pass over ``batch`` sequences of ``length`` tokens."""
@@ -45,6 +51,14 @@ class Shape:
     def memory(self, batch: int, length: int) -> float:
         """Bytes that one pass keeps until its backward pass."""
         return batch * (length * self.token_bytes + length * length * self.pair_bytes)
+
+    def of_branches(self, trees: Sequence[Tree]) -> tuple[float, float]:
+        """Operations of one pass over trees behind one another, and the bytes that it keeps."""
+        tokens, bundles = sum(tree.size for tree in trees), bundled(list(stretches(trees)))
+        pairs = sum(padded_pairs(bundle) for bundle in bundles)
+        copies = sum(len(bundle) * max(3 * one.own + 2 * one.shared for one in bundle) for bundle in bundles)
+        operations = tokens * self.token + pairs * self.pair + self.overhead * (1 + _BUNDLE_OVERHEAD * len(bundles))
+        return operations, tokens * self.token_bytes + pairs * self.pair_bytes + copies * self.state_bytes
 
 
 def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
@@ -71,6 +85,7 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
         overhead=layers * _LAYER_OVERHEAD.get(device, _LAYER_OVERHEAD["other"]),
         token_bytes=4.0 * layers * (8 * hidden + 3 * inner),
         pair_bytes=8.0 * heads * layers if eager else 5.0,
+        state_bytes=4.0 * layers * heads * width,
     )
 
 
@@ -78,8 +93,8 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
 class Plan:
     """How to run some rows: the layout is ``packed``, ``trimmed`` or ``stock``, the cost an estimate in operations.
 
-    Only ``packed`` has passes: the trees of each. With ``joined`` those of a pass stand behind one another, without
-    padding.
+    Only ``packed`` has passes: the trees of each. With ``joined`` those of a pass stand behind one another in one row,
+    without padding.
     """
 
     layout: str
@@ -111,6 +126,7 @@ def choose(
     stock_rows: int,
     packing: bool,
     sharing: bool,
+    branching: bool,
     joining: bool,
     trimming: bool,
     single_pass: bool,
@@ -139,6 +155,12 @@ def choose(
         widest = max(_group_sizes(rows, chosen)) if sharing else 1
         for branches in _halvings(widest):
             trees = grow(rows, chosen, branches)
+            if branching and branches > 1 and (single_pass or most_tokens is None or trees[0].size <= most_tokens):
+                parts = _fill(trees, None if single_pass else most_tokens)
+                costs, kept = zip(*map(shape.of_branches, parts), strict=True)
+                if sum(kept) <= bound:
+                    plans.append(Plan("packed", parts, sum(costs), joined=True))
+                    branching = False  # fewer branches would run more tokens
             passes = [trees] if single_pass else split_passes(trees, shape, most_tokens=most_tokens)
             if branches > 1 and most_tokens is not None and trees[0].size > most_tokens:
                 continue

@@ -299,6 +299,7 @@ class Engine:
             stock_rows=stock_rows,
             packing=support.packing and job.known.tried and facts.head is not None,
             sharing=support.sharing and (support.window is None or longest <= support.window),
+            branching=support.branching,
             joining=support.joining,
             trimming=support.trimming,
             single_pass=facts.kind != SINGLE,

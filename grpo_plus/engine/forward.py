@@ -57,6 +57,8 @@ def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: s
         "attention_mask": _mask(model, packed, attention),
         "position_ids": packed.position_ids,
     }
+    if packed.branches is not None:
+        inputs["branches"] = packed.branches
     logps_TL, entropies_TL = score_labels(model, inputs, packed.labels, autocast, head)
     return (
         logps_TL.reshape(-1)[packed.scored],
@@ -67,10 +69,13 @@ def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: s
 def _mask(model: Any, packed: Packed, attention: str) -> Any:
     """The mask of the trees; None, for which models build a causal one of their own, where no tree branches.
 
-    Rows are then padded right only, and nothing causal sees what comes after it.
+    Rows are then padded right only, and nothing causal sees what comes after it. Branches bring masks of their own: a
+    mask that is there keeps the model from building one.
     """
     if not packed.branching:
         return None
+    if packed.branches is not None:
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=packed.branch.device)
     if attention == "flex_attention":
         from torch.nn.attention.flex_attention import create_block_mask
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from grpo_plus.engine.architecture import Support, support_of, text_config
+from grpo_plus.engine.branches import install
 from grpo_plus.engine.cost import Shape, shape_of
 from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.forward import Autocast, Head
@@ -75,20 +76,16 @@ class Models:
         if not known.support.packing:
             known.tried = True
             return
-        sharing, attention = known.support.sharing, known.attention
-        trial = partial(
-            mismatch,
-            model,
-            known.vocabulary,
-            device,
-            self._autocast,
-            attention=attention,
-            sharing=sharing,
-            joining=known.support.joining,
-            head=head,
-        )
-        wrong, failure = attempt(trial)
+        support, attention = known.support, known.attention
+        trial = partial(mismatch, model, known.vocabulary, device, self._autocast, attention=attention, head=head)
+        if support.branching:
+            install()
+            wrong, failure = attempt(partial(trial, sharing=True, joining=True))
+            known.support = replace(support, branching=wrong is None)
+        if not known.support.branching:
+            wrong, failure = attempt(partial(trial, sharing=support.sharing, joining=support.joining))
         if failure is not None:
+            known.support = support
             self._notes.say(f"rows are not packed until the trial of it fits in memory ({failure})")
             return
         known.tried = True
@@ -96,5 +93,5 @@ class Models:
             return
         if forced:
             raise EngineError(f"engine='packed' is not possible here: {wrong}. Set engine='auto'.")
-        known.support = replace(known.support, packing=False, sharing=False)
+        known.support = replace(known.support, packing=False, sharing=False, branching=False)
         self._notes.say(f"rows are not packed: {wrong}")

@@ -49,6 +49,29 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class Bundle:
+    """N stretches of a row, each a few tokens and what they see, padded to each other.
+
+    Attributes:
+        query: places in the row of the tokens that look, (N, Q), 0 where there is none.
+        key: places of those that are seen, (N, K).
+        visible: who sees whom, (N, 1, Q, K); a query that is not there sees something all the same.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    visible: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Branches:
+    """How a row of trees attends: its bundles, and where each token of the row is among all their queries, (L,)."""
+
+    bundles: tuple[Bundle, ...]
+    back: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Packed:
     """A batch of trees, padded to the longest.
 
@@ -60,7 +83,7 @@ class Packed:
         scored: flat positions in (T, L) of the scored tokens.
         target: flat positions in (B, C) that they belong to.
         branching: whether any tree has more than one branch; without one a plain causal mask is exact.
-        joined: whether the trees stand behind one another in a single row, told apart by positions that start anew.
+        branches: how joined trees that branch attend; joined rows are told apart by positions that start anew.
     """
 
     input_ids: torch.Tensor
@@ -70,7 +93,7 @@ class Packed:
     scored: torch.Tensor
     target: torch.Tensor
     branching: bool
-    joined: bool = False
+    branches: Branches | None = None
 
 
 def read_rows(input_ids_BS: torch.Tensor, attention_mask_BS: torch.Tensor, completion_width: int) -> Rows | None:
@@ -150,11 +173,7 @@ def lay_out(trees: Sequence[Tree], input_ids_BS: torch.Tensor, rows: Rows) -> Pa
 
 
 def join(packed: Packed) -> Packed:
-    """The same trees behind one another in one row without padding, for attention of variable length.
-
-    Each tree must have one branch: such attention keeps sequences apart, and knows of no tree.
-    """
-    assert not packed.branching
+    """The same trees behind one another in one row without padding, for attention that keeps them apart."""
     real = packed.branch != FILL
     place = real.reshape(-1).cumsum(0) - 1
     return Packed(
@@ -164,8 +183,7 @@ def join(packed: Packed) -> Packed:
         branch=packed.branch[real][None],
         scored=place[packed.scored],
         target=packed.target,
-        branching=False,
-        joined=True,
+        branching=packed.branching,
     )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from grpo_plus.engine.branches import in_one_row
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
-from grpo_plus.engine.pack import grow, join, lay_out, read_rows
+from grpo_plus.engine.pack import grow, lay_out, read_rows
 from grpo_plus.memory.errors import is_out_of_memory
 
 _PROMPT, _LENGTHS = 7, (6, 4, 5)
@@ -38,7 +39,7 @@ def mismatch(
     Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
     single tokens, a wrong mask or position moves all of them.
 
-    With ``sharing`` rows are to share their prompt, with ``joining`` to stand behind one another.
+    With ``sharing`` rows are to share their prompt, with ``joining`` to stand behind one another in one row.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)
@@ -49,8 +50,9 @@ def mismatch(
     rows = read_rows(ids, mask, max(_LENGTHS))
     assert rows is not None
     ids, mask = ids.to(device), mask.to(device)
-    packed = lay_out(grow(rows, range(len(_LENGTHS)), None if sharing else 1), ids, rows)
-    packed = join(packed) if joining else packed
+    trees = grow(rows, range(len(_LENGTHS)), None if sharing else 1)
+    packed = lay_out(trees, ids, rows)
+    packed = in_one_row(packed, trees) if joining else packed
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
     with torch.no_grad(), _without_dropout(model):

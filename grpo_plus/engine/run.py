@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from grpo_plus.engine.branches import in_one_row
 from grpo_plus.engine.cost import Plan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
-from grpo_plus.engine.pack import Packed, Rows, join, lay_out
+from grpo_plus.engine.pack import Packed, Rows, lay_out
 from grpo_plus.engine.trim import trim
 from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
 
@@ -91,7 +92,7 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.input_ids, job.rows)
-            packed = join(packed) if plan.joined else packed
+            packed = in_one_row(packed, trees) if plan.joined else packed
             yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
     narrow = plan.layout == "trimmed" and job.known.support.trimming

@@ -15,6 +15,13 @@ ARCHITECTURES = {
 }
 
 
+@pytest.fixture(autouse=True, params=["trees by cost", "trees in one row"])
+def trees(request):
+    """Small batches are not worth a row of their own, so every test runs twice."""
+    if request.param == "trees in one row":
+        request.getfixturevalue("branches")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_architectures(bench, architecture):
@@ -228,11 +235,12 @@ def test_half_precision_is_no_further_from_the_truth_than_trl(bench):
 
     folder = bench.model(hidden=64)
     batch = bench.batch(rows=4, groups=8, dead=(1, 3, 5))
-    truth = bench.gradient(bench.trainer(model=folder), batch, old=0.3)[0]
+    # Fresh log-probabilities: beside a clipped ratio, rounding would move tokens over the bound, and the gradient jumps.
+    truth = bench.gradient(bench.trainer(model=folder), batch)[0]
     for dtype in (torch.float32, torch.bfloat16):  # autocast alone, and half-precision weights too
         distances = []
         for engine in (None, "packed"):
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
-            found = bench.gradient(bench.trainer(engine, model=model, bf16=True), batch, old=0.3)[0]
+            found = bench.gradient(bench.trainer(engine, model=model, bf16=True), batch)[0]
             distances.append(bench.distance(found, truth))
         assert distances[1] < 1.1 * distances[0] + 1e-6

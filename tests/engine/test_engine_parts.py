@@ -196,7 +196,7 @@ def measured(prompt, completions, pad=0):
     return read_rows(ids, mask, right)
 
 
-def plan(rows, chosen=None, *, single_pass=False, sharing=True, **keywords):
+def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False, **keywords):
     chosen = range(len(rows.prompts)) if chosen is None else chosen
     return choose(
         rows,
@@ -205,6 +205,7 @@ def plan(rows, chosen=None, *, single_pass=False, sharing=True, **keywords):
         stock_rows=len(rows.prompts),
         packing=True,
         sharing=sharing,
+        branching=branching,
         joining=False,
         trimming=True,
         single_pass=single_pass,
@@ -226,14 +227,26 @@ def test_the_layout_that_is_chosen():
     assert len(plan(measured(12, [900, 800, 20, 10]), single_pass=True).passes) == 1
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 400))
+def test_branches_share_a_prompt_whole_where_their_attention_pays():
+    # 8 trees of 16 uneven branches behind one another: only their own tokens run.
+    short = plan(measured(12, [5, 9, 14, 30] * 4), branching=True)
+    assert (short.layout, short.joined) == ("packed", True)
+    assert [[len(tree.rows) for tree in part] for part in short.passes] == [[16]]
+    assert short.cost < plan(measured(12, [5, 9, 14, 30] * 4)).cost
+    # A completion as long as this is cheaper alone, under a causal mask, than its prompt is worth.
+    assert not plan(measured(12, [1500, 1400, 300, 200, 100, 50, 40, 30]), branching=True).joined
+    shared = plan(measured(1000, [100] * 8), branching=True, most_tokens=1500)
+    assert (shared.joined, [sum(tree.size for tree in part) for part in shared.passes]) == (True, [1399, 1399])
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 400), st.booleans())
 @QUICK
-def test_passes_keep_to_their_bound(completions, prompt, bound):
+def test_passes_keep_to_their_bound(completions, prompt, bound, branching):
     rows = measured(prompt, completions)
-    made = plan(rows, forced="packed", most_tokens=bound)
+    made = plan(rows, forced="packed", most_tokens=bound, branching=branching)
     trees = [tree for part in made.passes for tree in part]
     assert sorted(row for tree in trees for row in tree.rows) == list(range(len(completions)))
     for part in made.passes:
-        tokens = len(part) * part[0].size
+        tokens = sum(tree.size for tree in part) if made.joined else len(part) * part[0].size
         assert tokens <= bound or (len(part) == 1 and len(part[0].rows) == 1)
     assert split_passes(trees, SHAPE)  # sizes are in order

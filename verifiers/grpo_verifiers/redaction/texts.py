@@ -7,6 +7,8 @@ its name.
 import os
 import re
 import threading
+from collections.abc import Hashable
+from functools import lru_cache
 
 from grpo_verifiers.redaction.names import Kind, secret_kind
 
@@ -144,12 +146,18 @@ def _is_plain(value: str) -> bool:
     return re.fullmatch(r"[+-]?[\d.]+|<[^<>]+>", value) is not None or value.lower() in _NO_VALUE
 
 
-def _of_environment() -> set[str]:
-    return {
+def _of_environment() -> frozenset[str]:
+    return _of_variables(frozenset(os.environ._data.items()))  # type: ignore[attr-defined]  # noqa: SLF001 - undecoded
+
+
+@lru_cache(maxsize=1)
+def _of_variables(_variables: Hashable) -> frozenset[str]:
+    """The secrets of the environment, worked out anew where a variable has changed: texts come by the hundred."""
+    return frozenset(
         value
         for name, value in os.environ.items()
         if secret_kind(name) in {"text", "all"}
         and len(value) >= 8
         and not value.startswith("/")
         and not value.isdigit()
-    }
+    )

@@ -1,0 +1,154 @@
+"""Attention over trees that stand behind one another in one row, without padding.
+
+All other layers of a model look at one token at a time, so they run over the bare tokens. Attention alone gathers them
+into short sequences: the shared part of each prompt, and each branch with the shared part before it. A branch then
+costs its own tokens times what they see, not times the whole tree, and sequences of similar size are padded to each
+other nowhere but here.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from grpo_plus.engine.pack import Branches, Bundle, Packed, Tree, join
+
+Attention = Callable[..., tuple[torch.Tensor, Any]]
+"""A function of transformers' attention interface: (module, query, key, value, mask, ...) to output and weights."""
+
+FILLING = 0.3
+"""Of the pairs that a bundle's attention computes, at most this part is between tokens that are not there."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Tokens that attend together: ``own`` from place ``at`` of the row, which also see ``shared`` from ``before``."""
+
+    at: int
+    own: int
+    before: int
+    shared: int
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key, those after it included."""
+        return self.own * (self.shared + self.own)
+
+
+def stretches(trees: Sequence[Tree]) -> Iterator[Stretch]:
+    """Of trees behind one another: the shared part of each, if there is any, and its branches."""
+    at = 0
+    for tree in trees:
+        before, shared = at, tree.prompt - 1
+        if shared:
+            yield Stretch(at, shared, at, 0)
+        at += shared
+        for own in tree.lengths:
+            yield Stretch(at, own, before, shared)
+            at += own
+
+
+def bundled(found: Sequence[Stretch]) -> list[list[Stretch]]:
+    """The stretches with those of similar size together."""
+    bundles: list[list[Stretch]] = []
+    own = seen = pairs = 0
+    for stretch in sorted(found, key=lambda one: -one.pairs):
+        own, seen, pairs = max(own, stretch.own), max(seen, stretch.shared + stretch.own), pairs + stretch.pairs
+        if bundles and pairs >= (1 - FILLING) * (len(bundles[-1]) + 1) * own * seen:
+            bundles[-1].append(stretch)
+        else:
+            bundles.append([stretch])
+            own, seen, pairs = stretch.own, stretch.shared + stretch.own, stretch.pairs
+    return bundles
+
+
+def padded_pairs(bundle: Sequence[Stretch]) -> int:
+    """Pairs that the attention of a bundle computes."""
+    return len(bundle) * max(one.own for one in bundle) * max(one.shared + one.own for one in bundle)
+
+
+def in_one_row(packed: Packed, trees: Sequence[Tree]) -> Packed:
+    """The packed trees behind one another, with the way they attend where any of them branches."""
+    joined = join(packed)
+    return replace(joined, branches=_branches(trees, packed.input_ids.device)) if packed.branching else joined
+
+
+def _branches(trees: Sequence[Tree], device: torch.device) -> Branches:
+    bundles, back, offset = [], torch.empty(sum(tree.size for tree in trees), dtype=torch.long), 0
+    for members in bundled(list(stretches(trees))):
+        at, own, before, shared = torch.tensor([(one.at, one.own, one.before, one.shared) for one in members]).T
+        query_Q, key_K = torch.arange(int(own.max())), torch.arange(int((shared + own).max()))
+        there_NQ = query_Q < own[:, None]
+        query_NQ = torch.where(there_NQ, at[:, None] + query_Q, 0)
+        ours_NK = key_K >= shared[:, None]
+        key_NK = torch.where(ours_NK, (at - shared)[:, None] + key_K, before[:, None] + key_K)
+        key_NK = torch.where(key_K < (shared + own)[:, None], key_NK, 0)
+        last_NQ = torch.where(there_NQ, shared[:, None] + query_Q, 0)
+        visible_N1QK = (key_K <= last_NQ[..., None])[:, None]
+        back[query_NQ[there_NQ]] = offset + there_NQ.reshape(-1).nonzero()[:, 0]
+        offset += query_NQ.numel()
+        bundles.append(Bundle(query_NQ.to(device), key_NK.to(device), visible_N1QK.to(device)))
+    return Branches(tuple(bundles), back.to(device))
+
+
+def install() -> None:
+    """Let transformers' ``sdpa`` attention take ``branches``; without them it is what it was."""
+    from transformers import AttentionInterface
+
+    known = AttentionInterface()["sdpa"]
+    if not isinstance(known, _OverBranches):
+        AttentionInterface.register("sdpa", _OverBranches(known))
+
+
+@dataclass(frozen=True)
+class _OverBranches:
+    """An attention function that follows branches where it is given any."""
+
+    attention: Attention
+
+    def __call__(
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any = None,
+        *arguments: Any,
+        branches: Branches | None = None,
+        **further: Any,
+    ) -> tuple[torch.Tensor, Any]:
+        if branches is None:
+            return self.attention(module, query, key, value, attention_mask, *arguments, **further)
+        outputs = []
+        for bundle in branches.bundles:
+            parts = [
+                _gathered(one, places)
+                for one, places in ((query, bundle.query), (key, bundle.key), (value, bundle.key))
+            ]
+            output_NQHD, _ = self.attention(module, *parts, bundle.visible, *arguments, **further)
+            outputs.append(output_NQHD.flatten(0, 1))
+        return torch.cat(outputs).index_select(0, branches.back)[None], None
+
+
+def _gathered(states_1HLD: torch.Tensor, places_NQ: torch.Tensor) -> torch.Tensor:
+    """States (N, H, Q, D) of the tokens at these places of the row."""
+    chosen: torch.Tensor = _Gather.apply(states_1HLD[0].transpose(0, 1), places_NQ.reshape(-1))  # type: ignore[no-untyped-call]
+    return chosen.view(*places_NQ.shape, *chosen.shape[1:]).transpose(1, 2)
+
+
+class _Gather(torch.autograd.Function):
+    """Rows by index; the gradient of a row that many branches see is summed in float32, as attention itself would."""
+
+    @staticmethod
+    def forward(ctx: Any, states_LHD: torch.Tensor, places_M: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(places_M)
+        ctx.rows = len(states_LHD)
+        return states_LHD.index_select(0, places_M)
+
+    @staticmethod
+    def backward(ctx: Any, *pulls: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (pull_MHD,), (places_M,) = pulls, ctx.saved_tensors
+        wide = torch.promote_types(pull_MHD.dtype, torch.float32)
+        sums_LHD = torch.zeros(ctx.rows, *pull_MHD.shape[1:], dtype=wide, device=pull_MHD.device)
+        return sums_LHD.index_add_(0, places_M, pull_MHD.to(wide)).to(pull_MHD.dtype), None

@@ -1,0 +1,138 @@
+"""Attention over trees in one row: each token sees what it would see alone, for every sdpa model, and in no other pass."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grpo_plus.engine.branches import FILLING, bundled, in_one_row, install, padded_pairs, stretches
+from grpo_plus.engine.pack import Tree, grow, lay_out, read_rows
+
+TREES = st.lists(
+    st.builds(
+        lambda prompt, lengths: Tree(prompt, tuple(range(len(lengths))), tuple(lengths)),
+        st.integers(1, 9),
+        st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.lists(st.integers(1, 9), min_size=1, max_size=4)), min_size=1, max_size=4)
+)
+@settings(max_examples=60, deadline=None)
+def test_every_token_sees_the_tokens_of_its_own_row_and_no_other(groups):
+    left, right = max(prompt for prompt, _ in groups), max(max(lengths) for _, lengths in groups)
+    found = [(group, prompt, length) for group, (prompt, lengths) in enumerate(groups) for length in lengths]
+    ids, mask = torch.zeros(len(found), left + right, dtype=torch.long), torch.zeros(len(found), left + right)
+    for row, (group, prompt, length) in enumerate(found):
+        ids[row] = 1000 * row + 100 + torch.arange(left + right)
+        ids[row, :left] = 1_000_000 * (group + 1) + torch.arange(left)
+        mask[row, left - prompt : left + length] = 1
+    rows = read_rows(ids, mask, right)
+    trees = grow(rows, range(len(ids)), None)
+    packed = lay_out(trees, ids, rows)
+    row_of_trees = in_one_row(packed, trees)
+    assert row_of_trees.input_ids.shape == (1, sum(tree.size for tree in trees))
+    if not packed.branching:
+        assert row_of_trees.branches is None
+        return
+    seen = {}  # for each token of the row, the places it sees, from the bundle that its output comes from
+    offset = 0
+    back = row_of_trees.branches.back.tolist()
+    for bundle in row_of_trees.branches.bundles:
+        assert bundle.visible.any(-1).all()  # a query that sees nothing would be NaN
+        width = bundle.query.shape[1]
+        for member in range(len(bundle.query)):
+            for query in range(width):
+                keys = bundle.key[member][bundle.visible[member, 0, query]]
+                seen[offset + member * width + query] = (int(bundle.query[member, query]), keys)
+        offset += bundle.query.numel()
+    for place, source in enumerate(back):
+        assert seen[source][0] == place
+    for place, target in zip(row_of_trees.scored.tolist(), row_of_trees.target.tolist(), strict=True):
+        row, column = divmod(target, right)
+        keys = seen[back[place]][1]
+        context = ids[row][mask[row].bool()][: rows.prompts[row] + column]
+        assert torch.equal(row_of_trees.input_ids[0, keys], context)
+        assert torch.equal(row_of_trees.position_ids[0, keys], torch.arange(len(context)))
+        assert row_of_trees.labels[0, place] == ids[row, left + column]
+
+
+@given(TREES)
+@settings(max_examples=60, deadline=None)
+def test_bundles_hold_every_stretch_once_and_little_filling(trees):
+    found = list(stretches(trees))
+    bundles = bundled(found)
+    assert sorted((one.at, one.own) for bundle in bundles for one in bundle) == sorted(
+        (one.at, one.own) for one in found
+    )
+    assert sum(one.own for one in found) == sum(tree.size for tree in trees)
+    for bundle in bundles:
+        assert sum(one.pairs for one in bundle) >= (1 - FILLING) * padded_pairs(bundle)
+
+
+def test_attention_without_branches_is_what_it_was():
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    install()
+    first = AttentionInterface()["sdpa"]
+    install()
+    assert AttentionInterface()["sdpa"] is first  # wrapped once
+    query, key, value = torch.randn(3, 2, 4, 5, 8).unbind()
+    module = torch.nn.Module()
+    module.is_causal = True
+    assert torch.equal(
+        first(module, query, key, value, None, scaling=0.3)[0],
+        sdpa_attention_forward(module, query, key, value, None, scaling=0.3)[0],
+    )
+
+
+@pytest.fixture
+def plans(monkeypatch, branches):
+    """The plans that are made."""
+    from grpo_plus.engine import engine
+
+    made, choose = [], engine.choose
+
+    def kept(*arguments, **keywords):
+        made.append(choose(*arguments, **keywords))
+        return made[-1]
+
+    monkeypatch.setattr(engine, "choose", kept)
+    return made
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}, {"engine_tokens_per_pass": 60}])
+@pytest.mark.parametrize("architecture", ["qwen2", "qwen3", "llama", "phi3"])
+def test_the_gradient_through_branches_is_that_of_trl(bench, plans, architecture, more):
+    config = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}} if architecture == "phi3" else {}
+    model = bench.model(architecture, **config)
+    reports = bench.check(bench.batch(rows=8, groups=2, dead=()), engine="packed", model=model, old=0.3, **more)
+    assert any(plan.joined and max(len(tree.rows) for part in plan.passes for tree in part) > 1 for plan in plans)
+    assert all(report["engine/layout"] == 2.0 for report in reports)
+
+
+def test_a_model_that_drops_what_it_does_not_know_gets_trees_under_a_mask(bench, plans):
+    from transformers import AutoModelForCausalLM
+
+    def made():
+        model = AutoModelForCausalLM.from_pretrained(bench.model())
+        for layer in model.model.layers:
+            forward = layer.self_attn.forward
+            layer.self_attn.forward = lambda *a, forward=forward, branches=None, **k: forward(*a, **k)
+        return model
+
+    batch = bench.batch(dead=())
+    truth, loss, _ = bench.gradient(bench.trainer(model=made()), batch)
+    found, ours, reports = bench.gradient(bench.trainer("packed", model=made()), batch)
+    assert bench.distance(found, truth) < 1e-5
+    assert ours == pytest.approx(loss, rel=1e-5, abs=1e-6)
+    assert plans
+    assert not any(plan.joined for plan in plans)
+    assert any(len(tree.rows) > 1 for plan in plans for part in plan.passes for tree in part)
+    assert all(report["engine/layout"] == 2.0 for report in reports)
