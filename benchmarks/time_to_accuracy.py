@@ -37,11 +37,12 @@ ARMS: Mapping[str, Mapping[str, Any] | None] = {
     "keep": {},
     "resample": {"dead_groups": "resample"},
     "roulette": {"dead_groups": "roulette"},
+    "early": {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}},
     "contrast": {"selection": "contrast"},
-    "all": {"selection": "contrast", "dead_groups": "roulette"},
+    "all": {"selection": "contrast", "dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}},
 }
 """Fields of the config; None for stock TRL."""
-UNBIASED = ("trl", "keep", "roulette", "contrast", "all")
+UNBIASED = ("trl", "keep", "roulette", "early", "contrast", "all")
 """Arms whose expected gradient is that of the uniform prompts."""
 TARGETS = {"quickstart": (0.7, 0.9), "mix": (0.8,)}
 """Held-out accuracies that are timed, by task; training ends at the last."""
