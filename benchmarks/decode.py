@@ -37,6 +37,8 @@ GROUP = 8
 VOCABULARY = 8000
 CONTEXT = 96
 PROMPT = 24
+ROUNDS = {"quickstart": 40, "text": 6}
+"""What is guessed from grows from round to round: a few tell how it begins."""
 
 
 def library_text() -> list[str]:
@@ -192,7 +194,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=["quickstart", "text", "both"], default="both")
     parser.add_argument("--rows", type=int, nargs="+", default=[8, 32, 128])
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument(
+        "--rounds", type=int, help=f"default: {ROUNDS['quickstart']} and, for the text, {ROUNDS['text']}"
+    )
     parser.add_argument("--most", type=int, default=96, help="tokens of a completion, at most")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=200, help="training of the text model")
@@ -218,7 +222,7 @@ def main() -> None:
         stop, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
         sampling = Sampling(stops=(stop,), most=options.most, pad=pad, temperature=options.temperature)
         for rows in options.rows:
-            result = {"model": name, **measure(model, source, sampling, rows, options.rounds)}
+            result = {"model": name, **measure(model, source, sampling, rows, options.rounds or ROUNDS[name])}
             results.append(result)
             speeds = " | ".join(f"{result[kind]:,.0f}" for kind in ("generate", "plain", "guessed"))
             print(

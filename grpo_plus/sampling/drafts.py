@@ -7,6 +7,7 @@ and the counts of its checkpoint, makes the same guesses.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -128,6 +129,7 @@ class Cost:
     def __init__(self, weights: int, layers: int, vocabulary: int, device: torch.device) -> None:
         self._vocabulary = vocabulary
         self._cpu = device.type == "cpu"
+        self._known = lru_cache(maxsize=256)(self._best)  # asked in every pass, and mostly the same
         if self._cpu:
             self._pass, self._token = 1e-4 + 2.2e-4 * layers + weights / 3e9, weights / 4e10 + 3e-6 * layers
             self._guess, self._row = 5e-4, 1.5e-5
@@ -138,6 +140,9 @@ class Cost:
     def best(self, rows: int, share: float, right: float, sampling: Sampling) -> int:
         """The guess with most tokens for the time; 0 where none pays."""
         warped = sampling.draw and (sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p is not None)
+        return self._known(rows, share, right, warped)
+
+    def _best(self, rows: int, share: float, right: float, warped: bool) -> int:
         token = self._token + self._vocabulary * (0.0 if not self._cpu else 6e-8 if warped else 5e-9)
         plain = self._pass + rows * token * 1.5
         best, gain, tokens = 0, PAYS, 1.0
