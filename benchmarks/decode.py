@@ -221,8 +221,9 @@ def main() -> None:
         model = model.to(options.device)
         stop, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
         sampling = Sampling(stops=(stop,), most=options.most, pad=pad, temperature=options.temperature)
+        rounds = ROUNDS[name] if options.rounds is None else options.rounds
         for rows in options.rows:
-            result = {"model": name, **measure(model, source, sampling, rows, options.rounds or ROUNDS[name])}
+            result = {"model": name, **measure(model, source, sampling, rows, rounds)}
             results.append(result)
             speeds = " | ".join(f"{result[kind]:,.0f}" for kind in ("generate", "plain", "guessed"))
             print(

@@ -68,10 +68,10 @@ def padded_pairs(bundle: Sequence[Stretch]) -> int:
     return len(bundle) * max(one.own for one in bundle) * max(one.shared + one.own for one in bundle)
 
 
-def in_one_row(packed: Packed, trees: Sequence[Tree]) -> Packed:
-    """The packed trees behind one another, with the way they attend where any of them branches."""
+def in_one_row(packed: Packed, trees: Sequence[Tree], *, branching: bool) -> Packed:
+    """The packed trees behind one another, and how they attend; without ``branching`` positions tell them apart."""
     joined = join(packed)
-    return replace(joined, branches=_branches(trees, packed.input_ids.device)) if packed.branching else joined
+    return replace(joined, branches=_branches(trees, packed.input_ids.device)) if branching else joined
 
 
 def _branches(trees: Sequence[Tree], device: torch.device) -> Branches:
@@ -138,7 +138,10 @@ def _gathered(states_1HLD: torch.Tensor, places_NQ: torch.Tensor) -> torch.Tenso
 
 
 class _Gather(torch.autograd.Function):
-    """Rows by index; the gradient of a row that many branches see is summed in float32, as attention itself would."""
+    """Rows by index; the gradient of a row that many branches see is summed in float32 on every device.
+
+    A CPU sums so anyway; elsewhere additions into one place may be rounded to the rows' own precision each.
+    """
 
     @staticmethod
     def forward(ctx: Any, states_LHD: torch.Tensor, places_M: torch.Tensor) -> torch.Tensor:

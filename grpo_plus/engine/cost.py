@@ -41,7 +41,7 @@ class Shape:
     overhead: float
     token_bytes: float
     pair_bytes: float
-    state_bytes: float = 0.0
+    state_bytes: float
 
     def cost(self, batch: int, length: int, *, dense: bool) -> float:
         """Operations of one pass over ``batch`` sequences of ``length`` tokens."""

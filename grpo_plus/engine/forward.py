@@ -72,10 +72,10 @@ def _mask(model: Any, packed: Packed, attention: str) -> Any:
     Rows are then padded right only, and nothing causal sees what comes after it. Branches bring masks of their own: a
     mask that is there keeps the model from building one.
     """
-    if not packed.branching:
-        return None
     if packed.branches is not None:
         return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=packed.branch.device)
+    if not packed.branching:
+        return None
     if attention == "flex_attention":
         from torch.nn.attention.flex_attention import create_block_mask
 

@@ -80,18 +80,18 @@ class Models:
         trial = partial(mismatch, model, known.vocabulary, device, self._autocast, attention=attention, head=head)
         if support.branching:
             install()
-            wrong, failure = attempt(partial(trial, sharing=True, joining=True))
-            known.support = replace(support, branching=wrong is None)
-        if not known.support.branching:
-            wrong, failure = attempt(partial(trial, sharing=support.sharing, joining=support.joining))
-        if failure is not None:
-            known.support = support
-            self._notes.say(f"rows are not packed until the trial of it fits in memory ({failure})")
-            return
+        for branching in (True, False) if support.branching else (False,):
+            wrong, failure = attempt(partial(trial, sharing=support.sharing, joining=branching or support.joining))
+            if failure is not None:
+                self._notes.say(f"rows are not packed until the trial of it fits in memory ({failure})")
+                return
+            known.support = replace(support, branching=branching)
+            if wrong is None:
+                break
         known.tried = True
         if wrong is None:
             return
         if forced:
             raise EngineError(f"engine='packed' is not possible here: {wrong}. Set engine='auto'.")
-        known.support = replace(known.support, packing=False, sharing=False, branching=False)
+        known.support = replace(known.support, packing=False, sharing=False)
         self._notes.say(f"rows are not packed: {wrong}")

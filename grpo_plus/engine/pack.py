@@ -83,7 +83,7 @@ class Packed:
         scored: flat positions in (T, L) of the scored tokens.
         target: flat positions in (B, C) that they belong to.
         branching: whether any tree has more than one branch; without one a plain causal mask is exact.
-        branches: how joined trees that branch attend; joined rows are told apart by positions that start anew.
+        branches: how joined trees attend; None where attention tells them apart by positions that start anew.
     """
 
     input_ids: torch.Tensor

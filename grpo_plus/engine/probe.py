@@ -52,7 +52,7 @@ def mismatch(
     ids, mask = ids.to(device), mask.to(device)
     trees = grow(rows, range(len(_LENGTHS)), None if sharing else 1)
     packed = lay_out(trees, ids, rows)
-    packed = in_one_row(packed, trees) if joining else packed
+    packed = in_one_row(packed, trees, branching=sharing) if joining else packed
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
     with torch.no_grad(), _without_dropout(model):

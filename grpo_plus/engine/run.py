@@ -92,7 +92,8 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.input_ids, job.rows)
-            packed = in_one_row(packed, trees) if plan.joined else packed
+            if plan.joined:
+                packed = in_one_row(packed, trees, branching=job.known.support.branching)
             yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
     narrow = plan.layout == "trimmed" and job.known.support.trimming

@@ -285,6 +285,10 @@ class TestTexts:
         monkeypatch.setenv("MY_SERVICE_TOKEN", "from-the-environment-9")
         redact({"api_key": "seen-under-its-name-7"})
         assert redact_text("bad: seen-under-its-name-7, from-the-environment-9") == f"bad: {HIDDEN}, {HIDDEN}"
+        monkeypatch.setenv("MY_SERVICE_TOKEN", "another-since-then-8")
+        assert (
+            redact_text("bad: from-the-environment-9, another-since-then-8") == f"bad: from-the-environment-9, {HIDDEN}"
+        )
 
     @given(
         st.recursive(

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.engine.branches import FILLING, bundled, in_one_row, install, padded_pairs, stretches
+from grpo_plus.engine.branches import FILLING, _gathered, bundled, in_one_row, install, padded_pairs, stretches
 from grpo_plus.engine.pack import Tree, grow, lay_out, read_rows
 
 TREES = st.lists(
@@ -34,11 +34,8 @@ def test_every_token_sees_the_tokens_of_its_own_row_and_no_other(groups):
     rows = read_rows(ids, mask, right)
     trees = grow(rows, range(len(ids)), None)
     packed = lay_out(trees, ids, rows)
-    row_of_trees = in_one_row(packed, trees)
+    row_of_trees = in_one_row(packed, trees, branching=True)
     assert row_of_trees.input_ids.shape == (1, sum(tree.size for tree in trees))
-    if not packed.branching:
-        assert row_of_trees.branches is None
-        return
     seen = {}  # for each token of the row, the places it sees, from the bundle that its output comes from
     offset = 0
     back = row_of_trees.branches.back.tolist()
@@ -91,6 +88,18 @@ def test_attention_without_branches_is_what_it_was():
     )
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_gradient_of_a_shared_state_is_summed_in_float32(device):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")  # there alone an addition in the states' own precision would show
+    states = torch.randn(1, 1, 2, 4, dtype=torch.bfloat16, device=device, requires_grad=True)
+    pulls = torch.rand(4000, 1, 1, 4, dtype=torch.bfloat16, device=device)
+    _gathered(states, torch.zeros(4000, 1, dtype=torch.long, device=device)).backward(pulls)
+    total = pulls.double().sum(0)[0, 0]
+    assert torch.allclose(states.grad[0, 0, 0].double(), total, rtol=2**-7)  # one by one in bfloat16 it stops at 256
+    assert not states.grad[0, 0, 1].any()
+
+
 @pytest.fixture
 def plans(monkeypatch, branches):
     """The plans that are made."""
@@ -115,6 +124,18 @@ def test_the_gradient_through_branches_is_that_of_trl(bench, plans, architecture
     reports = bench.check(bench.batch(rows=8, groups=2, dead=()), engine="packed", model=model, old=0.3, **more)
     assert any(plan.joined and max(len(tree.rows) for part in plan.passes for tree in part) > 1 for plan in plans)
     assert all(report["engine/layout"] == 2.0 for report in reports)
+
+
+def test_a_pass_of_rows_with_nothing_to_share_keeps_them_apart(bench, plans):
+    batch = bench.batch(completions=(6, 12), dead=(1, 3))
+    batch["advantages"][[3, 9, 10, 11]] = 0  # three completions of one prompt and one of another are left
+    size = int(batch["prompt_mask"][0].sum()) - 1 + int(batch["completion_mask"][:3].sum())
+    bench.check(batch, engine="packed", old=0.3, engine_tokens_per_pass=size)
+    assert any(
+        plan.joined and len(plan.passes) > 1 and all(len(tree.rows) == 1 for tree in part)
+        for plan in plans
+        for part in plan.passes
+    )
 
 
 def test_a_model_that_drops_what_it_does_not_know_gets_trees_under_a_mask(bench, plans):

@@ -5,7 +5,6 @@ The completions are fixed: they share prefixes, differ in length, hold a tool's 
 
 import gc
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -181,9 +180,6 @@ def main(model, folder):
     if trainer.accelerator.is_main_process:
         torch.save(found, Path(folder) / "gradients.pt")
     stopped(model, Path(folder))
-    torch.distributed.barrier()
-    sys.stdout.flush()
-    os._exit(0)  # gloo's own goodbye can abort, or wait for a rank that has left
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def test_two_ranks_with_four_rows_each_are_one_with_eight_and_stop_together(
     whole, tiny_model, tmp_path, beside, split_runs
 ):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    with beside([*command, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
+    rank = Path(__file__).parents[1] / "rank.py"
+    with beside([*command, rank, SCRIPT, tiny_model, tmp_path], tmp_path / "log", 240, cwd=tmp_path):
         pass
     found = torch.load(tmp_path / "gradients.pt")
     assert len(found) == 6 + len(split_runs.WITH_SHARES)
