@@ -15,6 +15,7 @@ from grpo_plus.engine.probe import LENGTH
 _STATIC_ROPE = {"default", "linear", "llama3", "yarn", "proportional"}
 _CAUSAL_LAYERS = {"full_attention", "sliding_attention"}
 _OTHER_LAYERS = {"sparse", "dense"}  # kinds of feed-forward layers
+_KNOWN_WINDOWS = ("use_sliding_window", "max_window_layers", "sliding_window_pattern")  # they act by layer_types
 _MASKED = ("sdpa", "eager", "flex_attention")
 
 
@@ -46,6 +47,14 @@ class Support:
 def text_config(config: Any) -> Any:
     """The config of the language model inside a model's config."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def layer_values(config: Any, name: str) -> list[Any]:
+    """The value of a config's attribute, or those of its layers, where they differ; None where it has none."""
+    try:
+        return [getattr(config, name, None)]
+    except RuntimeError:  # how transformers says that layers differ
+        return [getattr(layer, name, None) for layer in config.per_layer_config]
 
 
 def support_of(model: Any) -> Support:
@@ -90,8 +99,12 @@ def _refusal(model: Any, config: Any, text: Any) -> str | None:
         return f"{name} reads its prompt in both directions"
     if getattr(text, "alibi", False):
         return f"{name} takes positions from its attention mask (ALiBi)"
-    if getattr(text, "attention_chunk_size", None):
+    if any(layer_values(text, "attention_chunk_size")):
         return f"{name} attends in chunks"
+    windows = sorted(key for key, value in vars(text).items() if "window" in key and isinstance(value, int) and value)
+    unknown = [key for key in windows if key != "sliding_window" and not key.endswith(_KNOWN_WINDOWS)]
+    if unknown:
+        return f"{name} has an attention window of its own making ({', '.join(unknown)})"
     if getattr(text, "output_router_logits", False):
         return f"{name} computes router logits over all tokens of a pass (output_router_logits)"
     changing = sorted(set(_rope_types(text)) - _STATIC_ROPE)
@@ -105,8 +118,9 @@ def _refusal(model: Any, config: Any, text: Any) -> str | None:
 
 
 def _window(text: Any) -> int | None:
-    window = getattr(text, "sliding_window", None)
-    if not isinstance(window, int) or window <= 0 or getattr(text, "use_sliding_window", True) is False:
+    windows = [found for found in layer_values(text, "sliding_window") if isinstance(found, int) and found > 0]
+    window = min(windows, default=None)
+    if window is None or getattr(text, "use_sliding_window", True) is False:
         return None
     kinds = getattr(text, "layer_types", None)
     return None if kinds and "sliding_attention" not in kinds else window

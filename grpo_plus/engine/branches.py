@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.pack import Branches, Bundle, Packed, Tree, join
 
 Attention = Callable[..., tuple[torch.Tensor, Any]]
@@ -92,6 +93,14 @@ def _branches(trees: Sequence[Tree], device: torch.device) -> Branches:
     return Branches(tuple(bundles), back.to(device))
 
 
+def registered(name: str) -> Attention | None:
+    """The attention function of this name that is called where there are no branches; None where none is known."""
+    from transformers import AttentionInterface
+
+    known = AttentionInterface().get(name)
+    return known.attention if isinstance(known, _OverBranches) else known
+
+
 def install() -> None:
     """Let transformers' ``sdpa`` attention take ``branches``; without them it is what it was."""
     from transformers import AttentionInterface
@@ -120,6 +129,10 @@ class _OverBranches:
     ) -> tuple[torch.Tensor, Any]:
         if branches is None:
             return self.attention(module, query, key, value, attention_mask, *arguments, **further)
+        tokens = (1, len(branches.back))
+        whole = all((one.shape[0], one.shape[2]) == tokens for one in (query, key, value))
+        if not whole or getattr(attention_mask, "shape", None) != branches.mask_shape:
+            raise EngineError("an attention layer has a mask or tokens of its own, so it cannot attend by branches")
         outputs = []
         for bundle in branches.bundles:
             parts = [

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_plus.engine.architecture import layer_values
 from grpo_plus.engine.branches import bundled, padded_pairs, stretches
 from grpo_plus.engine.pack import Rows, Tree, grow
 
@@ -65,8 +66,11 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
     """The shape that a text model's transformers config describes; ``eager`` attention materialises its weights."""
 
     def value(default: int, *names: str) -> int:
-        found = next((getattr(config, name) for name in names if isinstance(getattr(config, name, None), int)), None)
-        return default if found is None else int(found)
+        for name in names:
+            found = [one for one in layer_values(config, name) if isinstance(one, int)]
+            if found:
+                return max(found)
+        return default
 
     hidden = value(1, "hidden_size", "n_embd")
     layers = value(1, "num_hidden_layers", "n_layer")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import gcd
+from typing import Any
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
@@ -13,6 +14,9 @@ LAYOUTS = ("auto", "packed", "trimmed", "stock")
 
 SINGLE, REPLICATED, SHARDED = "single", "replicated", "sharded"
 """Kinds of runs: one process, one copy of the model per process (DDP), and FSDP2; `None` stands for any other."""
+
+_OWN_PASSES = {"SHADOW", "XLORA"}
+"""PEFT's types of adapters that run layers over a row beside the model's."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Facts:
         entropy_quantile: whether only the most uncertain tokens are trained, compared over the micro-batch.
         router_loss: whether a mixture of experts is trained to balance its load.
         noise: whether embeddings are trained with added noise, which depends on the length of a pass.
-        prompt_adapter: whether an adapter puts virtual tokens before every row.
+        adapter: what an adapter does to whole rows, or None where adapters act on single tokens.
     """
 
     kind: str | None = SINGLE
@@ -45,7 +49,7 @@ class Facts:
     entropy_quantile: bool = False
     router_loss: bool = False
     noise: bool = False
-    prompt_adapter: bool = False
+    adapter: str | None = None
 
     def refusal(self) -> str | None:
         """Why TRL's own path must run unchanged, or None."""
@@ -55,9 +59,7 @@ class Facts:
             return "the router's load-balancing loss is computed over all tokens of a micro-batch"
         if self.noise:
             return "the noise on embeddings (neftune_noise_alpha) depends on the length of a pass"
-        if self.prompt_adapter:
-            return "a prompt-learning adapter puts virtual tokens before every row"
-        return None
+        return None if self.adapter is None else f"an adapter {self.adapter}"
 
     def fixed_rows(self) -> str | None:
         """Why rows must stay in the micro-batch that TRL drew them into, or None."""
@@ -87,7 +89,7 @@ def facts_of(host: Host, objective: Objective | None) -> Facts:
 
     args = host.args
     fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
-    prompts = [getattr(adapter, "is_prompt_learning", False) for adapter in _trl.adapters_of(host).values()]
+    over_rows = [_over_rows(adapter) for adapter in _trl.adapters_of(host).values()]
     bonus = bool(host.entropy_coef != 0.0 or host.use_adaptive_entropy)
     targets = objective is not None and objective.makes_targets and not objective.kl_in_loss
     return Facts(
@@ -102,8 +104,18 @@ def facts_of(host: Host, objective: Objective | None) -> Facts:
         entropy_quantile=host.top_entropy_quantile < 1.0,
         router_loss=bool(host.aux_loss_enabled),
         noise=args.neftune_noise_alpha is not None,
-        prompt_adapter=any(prompts),
+        adapter=next((found for found in over_rows if found is not None), None),
     )
+
+
+def _over_rows(adapter: Any) -> str | None:
+    """What an adapter of this PEFT config does to whole rows. Most start as nothing: trying them out shows nothing."""
+    if getattr(adapter, "is_prompt_learning", False):
+        return "of prompt learning puts virtual tokens before every row"
+    if getattr(adapter, "alora_invocation_tokens", None):
+        return "starts where a row has its invocation tokens (aLoRA)"
+    kind = str(getattr(getattr(adapter, "peft_type", None), "value", None))
+    return f"of type {kind} makes passes of its own over a row" if kind in _OWN_PASSES else None
 
 
 def _kind_of_run(host: Host) -> str | None:

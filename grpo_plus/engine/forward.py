@@ -69,11 +69,10 @@ def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: s
 def _mask(model: Any, packed: Packed, attention: str) -> Any:
     """The mask of the trees; None, for which models build a causal one of their own, where no tree branches.
 
-    Rows are then padded right only, and nothing causal sees what comes after it. Branches bring masks of their own: a
-    mask that is there keeps the model from building one.
+    Rows are then padded right only, and nothing causal sees what comes after it. Branches bring masks of their own.
     """
     if packed.branches is not None:
-        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=packed.branch.device)
+        return packed.branches.mask()
     if not packed.branching:
         return None
     if attention == "flex_attention":

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from grpo_plus.engine.architecture import Support, support_of, text_config
-from grpo_plus.engine.branches import install
+from grpo_plus.engine.branches import install, registered
 from grpo_plus.engine.cost import Shape, shape_of
 from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.forward import Autocast, Head
@@ -21,14 +21,15 @@ from grpo_plus.memory.errors import attempt
 class Known:
     """Facts about one model, which is kept so that its identity is not given to another.
 
-    ``attention`` is transformers' name of it. Rows are not packed before `Models.try_out` has come to an end
-    (``tried``).
+    ``attention`` is transformers' name of it, ``function`` what is registered under that name. Rows are not packed
+    before `Models.try_out` has come to an end (``tried``).
     """
 
     plain: Any
     support: Support
     shape: Shape
     attention: str
+    function: Any
     vocabulary: int
     tried: bool = False
 
@@ -46,16 +47,17 @@ class Models:
         self._known: dict[int, Known] = {}
 
     def of(self, model: Any) -> Known:
-        """The facts about a model, wrapped or not."""
+        """The facts about a model, wrapped or not; found anew where its attention is another than before."""
         plain = self._unwrap(model)
+        config = text_config(plain.config) if hasattr(plain, "config") else None
+        attention = str(getattr(config, "_attn_implementation", None))
+        function = registered(attention)
         known = self._known.get(id(plain))
-        if known is None:
-            config = text_config(plain.config) if hasattr(plain, "config") else None
-            attention = str(getattr(config, "_attn_implementation", None))
+        if known is None or (known.attention, known.function) != (attention, function):
             vocabulary = getattr(config, "vocab_size", 1)
             device = next((p.device.type for p in plain.parameters()), "cpu")
             shape = shape_of(config, device=device, eager=attention == "eager")
-            known = Known(plain, support_of(plain), shape, attention, vocabulary)
+            known = Known(plain, support_of(plain), shape, attention, function, vocabulary)
             self._known[id(plain)] = known
         return known
 

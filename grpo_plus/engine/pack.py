@@ -70,6 +70,15 @@ class Branches:
     bundles: tuple[Bundle, ...]
     back: torch.Tensor
 
+    @property
+    def mask_shape(self) -> tuple[int, ...]:
+        """Fits no attention over the row, so that nothing takes for a mask what only stands in the place of one."""
+        return (1, 1, 1, len(self.back) + 1)
+
+    def mask(self) -> torch.Tensor:
+        """What keeps a model from building a mask, as branches bring their own."""
+        return torch.zeros(self.mask_shape, dtype=torch.bool, device=self.back.device)
+
 
 @dataclass(frozen=True)
 class Packed:

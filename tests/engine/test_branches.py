@@ -157,3 +157,58 @@ def test_a_model_that_drops_what_it_does_not_know_gets_trees_under_a_mask(bench,
     assert not any(plan.joined for plan in plans)
     assert any(len(tree.rows) > 1 for plan in plans for part in plan.passes for tree in part)
     assert all(report["engine/layout"] == 2.0 for report in reports)
+
+
+def test_a_model_that_masks_by_itself_gets_trees_under_a_mask_though_no_short_row_shows_it(bench, plans):
+    from transformers import AutoModelForCausalLM
+
+    def forgetful(forward):
+        """Attention that forgets some tokens for good, in passes longer than any that is tried out."""
+
+        def attend(hidden_states, attention_mask=None, **more):
+            length = hidden_states.shape[1]
+            if attention_mask is None:
+                attention_mask = torch.ones(1, 1, length, length, dtype=torch.bool).tril()
+            kept = (hidden_states[..., 0] > 0) | (length < 25)
+            kept = kept[:, None, None, :] | torch.eye(length, dtype=torch.bool)
+            return forward(hidden_states, attention_mask=attention_mask & kept, **more)
+
+        return attend
+
+    def made():
+        model = AutoModelForCausalLM.from_pretrained(bench.model())
+        for layer in model.model.layers:
+            layer.self_attn.forward = forgetful(layer.self_attn.forward)
+        return model
+
+    batch = bench.batch(dead=(), prompts=(9, 9), completions=(18, 24))
+    truth, _, _ = bench.gradient(bench.trainer(model=made()), batch)
+    plain, _, _ = bench.gradient(bench.trainer(), batch)
+    assert bench.distance(plain, truth) > 0.1
+    assert bench.distance(bench.gradient(bench.trainer("packed", model=made()), batch)[0], truth) < 1e-5
+    assert plans
+    assert not any(plan.joined for plan in plans)
+
+
+def test_attention_that_changes_during_training_is_judged_anew(bench, branches):
+    from transformers import AttentionInterface
+
+    def steeper(module, query, *rest, **more):
+        assert "branches" not in more
+        return sdpa(module, query * 2, *rest, **more)
+
+    batch = bench.batch(dead=())
+    stock, trainer = bench.trainer(), bench.trainer("packed")
+    sdpa = AttentionInterface()["sdpa"]
+    truth = bench.gradient(stock, batch)[0]
+    assert bench.distance(bench.gradient(trainer, batch)[0], truth) < 1e-5
+    ours = AttentionInterface()["sdpa"]
+    try:
+        AttentionInterface.register("sdpa", steeper)
+        other = bench.gradient(stock, batch)[0]
+        assert bench.distance(other, truth) > 1e-3
+        assert bench.distance(bench.gradient(trainer, batch)[0], other) < 1e-5
+    finally:
+        AttentionInterface.register("sdpa", ours)
+    trainer.model.set_attn_implementation("eager")
+    assert bench.distance(bench.gradient(trainer, batch)[0], truth) < 1e-5

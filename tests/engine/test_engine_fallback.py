@@ -17,6 +17,8 @@ REFUSED = {
     "dynamic positions": ("qwen2", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "positions of type dynamic"),
     "chunks": ("llama4_text", {"num_local_experts": 2, "attention_chunk_size": 8, "intermediate_size_mlp": 64, "pad_token_id": 0, "no_rope_layers": [1, 1]}, "chunk"),
     "router logits": ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "output_router_logits": True}, "router logits"),
+    "a window by place": ("gpt_neo", {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 20}, "window_size"),
+    "a choice by length": ("doge", {"keep_window_size": 20}, "keep_window_size"),
 }  # fmt: skip
 
 
@@ -31,6 +33,41 @@ def test_models_that_are_left_alone(name):
     assert support.refusal is not None
     assert re.search(reason, support.refusal)
     assert not support.packing
+
+
+@pytest.mark.slow
+def test_the_layers_of_a_model_may_differ_in_shape_and_window(bench, branches):
+    from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    if "gemma4_text" not in CONFIG_MAPPING:
+        pytest.skip("this release of transformers has one shape for all layers")
+    tokenizer = AutoTokenizer.from_pretrained(bench.model())
+    own = {"global_head_dim": 16, "num_global_key_value_heads": 2, "hidden_size_per_layer_input": 8}
+    words = {"vocab_size": len(tokenizer), "vocab_size_per_layer_input": len(tokenizer)}
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 0}
+    for window in (14, 64):
+        config = AutoConfig.for_model("gemma4_text", **{**SMALL, **own, **words, **layers, "sliding_window": window})
+        model = AutoModelForCausalLM.from_config(config)
+        assert support_of(model).window == window
+        model.save_pretrained(bench.folder / f"gemma{window}")
+        tokenizer.save_pretrained(bench.folder / f"gemma{window}")
+        reports = bench.check(bench.batch(dead=()), model=str(bench.folder / f"gemma{window}"), old=0.3)
+        assert all(report["engine/layout"] == 2.0 for report in reports)
+
+
+@pytest.mark.slow
+def test_adapters_over_whole_rows_are_left_alone(bench, caplog):
+    import peft
+
+    adapters = [peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], alora_invocation_tokens=[50])]
+    if hasattr(peft, "ShadowConfig"):
+        adapters.append(peft.ShadowConfig(task_type="CAUSAL_LM"))
+    for adapter, reason in zip(adapters, ("invocation tokens", "of type SHADOW"), strict=False):
+        with pytest.raises(EngineError, match=reason):
+            bench.trainer("packed", peft_config=adapter)
+        with caplog.at_level(logging.WARNING, logger="grpo_plus.engine"):
+            assert bench.check(bench.batch(), engine="auto", peft_config=adapter) == [{}] * 4
+        assert reason in caplog.text
 
 
 @pytest.mark.slow
@@ -142,7 +179,7 @@ def test_settings_that_refuse_a_forced_layout(bench, settings, message):
     ("auto", 100, Facts(kind="replicated"), "single device only"),
     ("packed", None, Facts(head=None), "use_liger_kernel"),
     ("packed", None, Facts(kind=None), "distributed run"),
-    ("auto", 64, Facts(prompt_adapter=True), "engine_tokens_per_pass is not possible here: .* virtual tokens"),
+    ("auto", 64, Facts(adapter="puts virtual tokens before every row"), "engine_tokens_per_pass is not possible here: an adapter .* virtual tokens"),
 ])  # fmt: skip
 def test_bad_settings(bench, layout, tokens, facts, message):
     from transformers import AutoModelForCausalLM
