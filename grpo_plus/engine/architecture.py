@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.engine.probe import LENGTH
+from grpo_plus.memory.shape import layer_values
 
 _STATIC_ROPE = {"default", "linear", "llama3", "yarn", "proportional"}
 _CAUSAL_LAYERS = {"full_attention", "sliding_attention"}
@@ -47,14 +48,6 @@ class Support:
 def text_config(config: Any) -> Any:
     """The config of the language model inside a model's config."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-
-def layer_values(config: Any, name: str) -> list[Any]:
-    """The value of a config's attribute, or those of its layers, where they differ; None where it has none."""
-    try:
-        return [getattr(config, name, None)]
-    except RuntimeError:  # how transformers says that layers differ
-        return [getattr(layer, name, None) for layer in config.per_layer_config]
 
 
 def support_of(model: Any) -> Support:

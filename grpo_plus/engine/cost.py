@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus.engine.architecture import layer_values
 from grpo_plus.engine.branches import bundled, padded_pairs, stretches
 from grpo_plus.engine.pack import Rows, Tree, grow
+from grpo_plus.memory.shape import largest
 
 NOT_WORTH_IT = 0.95
 """Another layout must cost at most this part of what TRL's does: estimates err, and TRL's has no set-up."""
@@ -64,25 +64,17 @@ class Shape:
 
 def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
     """The shape that a text model's transformers config describes; ``eager`` attention materialises its weights."""
-
-    def value(default: int, *names: str) -> int:
-        for name in names:
-            found = [one for one in layer_values(config, name) if isinstance(one, int)]
-            if found:
-                return max(found)
-        return default
-
-    hidden = value(1, "hidden_size", "n_embd")
-    layers = value(1, "num_hidden_layers", "n_layer")
-    heads = value(1, "num_attention_heads", "n_head")
-    groups = value(heads, "num_key_value_heads")
-    width = value(hidden // heads, "head_dim")
-    inner = value(4 * hidden, "intermediate_size", "n_inner")
-    experts = value(0, "num_experts_per_tok")
+    hidden = largest(config, "hidden_size", "n_embd") or 1
+    layers = largest(config, "num_hidden_layers", "n_layer") or 1
+    heads = largest(config, "num_attention_heads", "n_head") or 1
+    groups = largest(config, "num_key_value_heads") or heads
+    width = largest(config, "head_dim") or hidden // heads
+    inner = largest(config, "intermediate_size", "n_inner") or 4 * hidden
+    experts = largest(config, "num_experts_per_tok") or 0
     if experts:
-        inner = experts * value(inner, "moe_intermediate_size")
+        inner = experts * (largest(config, "moe_intermediate_size") or inner)
     weights = layers * (2 * hidden * heads * width + 2 * hidden * groups * width + 3 * hidden * inner)
-    weights += hidden * value(1, "vocab_size")
+    weights += hidden * (largest(config, "vocab_size") or 1)
     return Shape(
         token=6.0 * weights,
         pair=12.0 * heads * width * layers,

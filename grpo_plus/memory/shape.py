@@ -12,11 +12,11 @@ from typing import Any
 class ModelShape:
     """What memory depends on: widths, counts of heads and weights, the vocabulary's token ids (V).
 
-    ``windows`` has for each layer that keeps keys and values how many tokens it keeps at most; None for all.
-    ``linear_weights`` are those that bitsandbytes quantises, ``largest_matrix`` the weights of the largest such matrix;
-    ``other_weights`` are embeddings, head, norms, biases and fused experts. ``lora_units`` has, by the last part of a
-    module's name, the inputs and outputs of all linear layers of that name; the adapters have rank times as many
-    weights.
+    ``windows`` has for each layer that keeps keys and values how many tokens it keeps at most; None for all. Heads and
+    widths are those of the largest layer, where they differ. ``linear_weights`` are those that bitsandbytes
+    quantises, ``largest_matrix`` the weights of the largest such matrix; ``other_weights`` are embeddings, head, norms,
+    biases and fused experts. ``lora_units`` has, by the last part of a module's name, the inputs and outputs of all
+    linear layers of that name; the adapters have rank times as many weights.
     """
 
     name: str
@@ -89,15 +89,15 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
             f"{name} cannot be planned for: no causal language model can be made of it ({error})"
         ) from error
     head = model.get_output_embeddings()
-    linear, largest, units = 0, 0, dict[str, int]()
+    linear, matrix, units = 0, 0, dict[str, int]()
     for path, module in model.named_modules():
         if not isinstance(module, nn.Linear | Conv1D) or module is head:
             continue
         size = module.weight.numel()
-        linear, largest = linear + size, max(largest, size)
+        linear, matrix = linear + size, max(matrix, size)
         leaf = path.rsplit(".", maxsplit=1)[-1]
         units[leaf] = units.get(leaf, 0) + sum(module.weight.shape)
-    heads = text.num_attention_heads
+    heads = largest(text, "num_attention_heads") or 1
     total = sum(parameter.numel() for parameter in model.parameters())
     experts = _expert_units(model, sum(units.values()))
     if experts:
@@ -109,14 +109,31 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         intermediate=_intermediate(text),
         vocabulary=text.vocab_size,
         heads=heads,
-        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
-        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        kv_heads=largest(text, "num_key_value_heads") or heads,
+        head_dim=largest(text, "head_dim") or text.hidden_size // heads,
         windows=_windows(plain),
         linear_weights=linear,
         other_weights=total - linear,
-        largest_matrix=largest,
+        largest_matrix=matrix,
         lora_units=units,
     )
+
+
+def layer_values(config: Any, name: str) -> list[Any]:
+    """The value of a config's attribute, or those of its layers, where they differ; None where it has none."""
+    try:
+        return [getattr(config, name, None)]
+    except RuntimeError:  # how transformers says that layers differ
+        return [getattr(layer, name, None) for layer in config.per_layer_config]
+
+
+def largest(config: Any, *names: str) -> int | None:
+    """The number under the first of these names that a config has one under, the largest where its layers differ."""
+    for name in names:
+        found = [value for value in layer_values(config, name) if isinstance(value, int) and value]
+        if found:
+            return max(found)
+    return None
 
 
 def without_quantisation(config: Any) -> Any:
@@ -130,13 +147,10 @@ def without_quantisation(config: Any) -> Any:
 
 def _intermediate(text: Any) -> int:
     """Width of the feed-forward part that one token passes through."""
-    if getattr(text, "moe_intermediate_size", None):
-        experts = getattr(text, "num_experts_per_tok", 1) or 1
-        return int(text.moe_intermediate_size) * int(experts)
-    for name in ("intermediate_size", "n_inner", "ffn_dim"):
-        if getattr(text, name, None):
-            return int(getattr(text, name))
-    return 4 * int(text.hidden_size)
+    expert = largest(text, "moe_intermediate_size")
+    if expert:
+        return expert * (largest(text, "num_experts_per_tok") or 1)
+    return largest(text, "intermediate_size", "n_inner", "ffn_dim") or 4 * int(text.hidden_size)
 
 
 def _windows(config: Any) -> tuple[int | None, ...]:

@@ -18,6 +18,7 @@ from grpo_plus.memory.estimate import GIB, Settings, cache, estimate, weights
 from grpo_plus.memory.fit import SHORTEST, DoesNotFitError, fit
 from grpo_plus.memory.shape import ModelShape, shape_of
 from grpo_plus.qlora.model import linear_4bit
+from grpo_plus.sampling.rollout import rows_within
 from grpo_plus.testing import make_tiny_model
 
 QWEN3 = {
@@ -126,6 +127,25 @@ def test_the_cache_is_the_one_that_grows(architecture, changes):
         held += (layer.keys.nbytes + layer.values.nbytes) * width // tokens
     asked = Settings(rollout_rows=rows, prompt_length=12, completion_length=8, width=4)
     assert cache(shape_of(model.config), asked) == held
+
+
+def test_a_model_whose_layers_differ_is_planned_by_its_largest():
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    if "gemma4_text" not in CONFIG_MAPPING:
+        pytest.skip("this release of transformers has one shape for all layers")
+    config = AutoConfig.for_model(
+        "gemma4_text", vocab_size=100, vocab_size_per_layer_input=100, hidden_size=32, hidden_size_per_layer_input=8,
+        intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, head_dim=8,
+        global_head_dim=16, num_global_key_value_heads=2, attention_k_eq_v=True, num_kv_shared_layers=0,
+        layer_types=["sliding_attention", "full_attention"], sliding_window=14,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    shape = shape_of(config)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.windows) == (4, 2, 16, (14, None))
+    assert rows_within(model, 100, 2 * 2 * 2 * 16 * 4 * 100 * 3.9) == 3
+    adapted = get_peft_model(model, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
+    assert shape.lora_weights(8) == sum(one.numel() for one in adapted.parameters() if one.requires_grad)
 
 
 class Live(TorchDispatchMode):
