@@ -72,11 +72,13 @@ class Bench:
 
     def trainer(self, engine=None, *, model=None, peft_config=None, **settings):
         """TRL's trainer, or ours with the given ``engine``."""
+        import torch
         from datasets import Dataset
         from trl import GRPOConfig, GRPOTrainer
 
         from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
+        torch.manual_seed(0)  # adapters of both begin alike
         ours = engine is not None
         if ours:
             settings["engine"] = engine
