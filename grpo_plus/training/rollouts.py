@@ -63,7 +63,7 @@ class Rollouts(Hook):
         learnt, asked = self.most_rows, self._recipe.rollout_rows
         if self._rollout is None:
             return {}
-        guesses = self._rollout.known()[0]
+        guesses = self._known()[0]
         rows = {} if learnt == asked else {"most_rows": learnt, "asked": asked}
         return {**rows, **({"guesses": dict(guesses)} if guesses else {})}
 
@@ -77,7 +77,11 @@ class Rollouts(Hook):
 
     def tensors(self) -> dict[str, Tensor]:
         """What tokens are guessed from."""
-        return {} if self._rollout is None else dict(self._rollout.known()[1])
+        return dict(self._known()[1])
+
+    def _known(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+        """What is guessed from; nothing where ``save_only_model`` is set, as another run follows in any case."""
+        return ({}, {}) if self._rollout is None or self.host.args.save_only_model else self._rollout.known()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Guess as the run before: another guess is another pass, and another rounding."""

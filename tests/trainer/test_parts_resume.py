@@ -399,3 +399,16 @@ def test_what_tokens_are_guessed_from_goes_on_with_the_run(build, repeating_mode
         assert min(entry["drafts_accepted"] for entry in logged[2:]) > 0.5
         after = [entry for entry in again.state.log_history if "reward" in entry]
         assert [entry["rollout/tokens_per_pass"] for entry in after] == [entry["tokens_per_pass"] for entry in logged]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("only", [False, True])
+def test_checkpoints_of_weights_only_hold_nothing_to_guess_from(build, repeating_model, tmp_path, only):
+    settings = {"rollout": "auto", "max_completion_length": 40, "save_strategy": "steps", "save_steps": 1}
+    trainer = build(trainer={"model": repeating_model}, max_steps=2, save_only_model=only, **settings)
+    trainer.train()
+    assert trainer.rollouts._rollout.known()[1]["slots"].numel() > 0
+    assert bool(list((tmp_path / "out" / "checkpoint-1").glob("grpo_plus_rollouts*.safetensors"))) is not only
+    again = build(trainer={"model": repeating_model}, max_steps=2, save_only_model=only, **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-1"))
+    assert again.state.global_step == 2
