@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_plus.engine.branches import bundled, padded_pairs, stretches
 from grpo_plus.engine.pack import Rows, Tree, grow
-from grpo_plus.memory.shape import largest
+from grpo_plus.memory.shape import head_sizes, largest
 
 NOT_WORTH_IT = 0.95
 """Another layout must cost at most this part of what TRL's does: estimates err, and TRL's has no set-up."""
@@ -66,9 +66,7 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
     """The shape that a text model's transformers config describes; ``eager`` attention materialises its weights."""
     hidden = largest(config, "hidden_size", "n_embd") or 1
     layers = largest(config, "num_hidden_layers", "n_layer") or 1
-    heads = largest(config, "num_attention_heads", "n_head") or 1
-    groups = largest(config, "num_key_value_heads") or heads
-    width = largest(config, "head_dim") or hidden // heads
+    heads, groups, width = head_sizes(config)
     inner = largest(config, "intermediate_size", "n_inner") or 4 * hidden
     experts = largest(config, "num_experts_per_tok") or 0
     if experts:

@@ -80,6 +80,8 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
     text = config.get_text_config()
     if (getattr(text, "num_hidden_layers", None) or 0) < 1:
         raise ValueError(f"{name} cannot be planned for: its config says that it has no layers.")
+    if largest(text, "num_attention_heads") is None:
+        raise ValueError(f"{name} cannot be planned for: its config names no attention heads (num_attention_heads).")
     plain = without_quantisation(config)
     try:
         with torch.device("meta"):
@@ -97,7 +99,7 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         linear, matrix = linear + size, max(matrix, size)
         leaf = path.rsplit(".", maxsplit=1)[-1]
         units[leaf] = units.get(leaf, 0) + sum(module.weight.shape)
-    heads = largest(text, "num_attention_heads") or 1
+    heads, kv_heads, head_dim = head_sizes(text)
     total = sum(parameter.numel() for parameter in model.parameters())
     experts = _expert_units(model, sum(units.values()))
     if experts:
@@ -109,8 +111,8 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         intermediate=_intermediate(text),
         vocabulary=text.vocab_size,
         heads=heads,
-        kv_heads=largest(text, "num_key_value_heads") or heads,
-        head_dim=largest(text, "head_dim") or text.hidden_size // heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         windows=_windows(plain),
         linear_weights=linear,
         other_weights=total - linear,
@@ -120,11 +122,12 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
 
 
 def layer_values(config: Any, name: str) -> list[Any]:
-    """The value of a config's attribute, or those of its layers, where they differ; None where it has none."""
+    """The value of a config's attribute, or those of its layers, where it has one for each; None where it has none."""
     try:
-        return [getattr(config, name, None)]
+        value = getattr(config, name, None)
     except RuntimeError:  # how transformers says that layers differ
         return [getattr(layer, name, None) for layer in config.per_layer_config]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def largest(config: Any, *names: str) -> int | None:
@@ -134,6 +137,13 @@ def largest(config: Any, *names: str) -> int | None:
         if found:
             return max(found)
     return None
+
+
+def head_sizes(config: Any) -> tuple[int, int, int]:
+    """Heads of queries, heads of keys and values, and their width, by `largest`; one head where none is named."""
+    heads = largest(config, "num_attention_heads", "n_head") or 1
+    width = largest(config, "head_dim") or (largest(config, "hidden_size", "n_embd") or 1) // heads
+    return heads, largest(config, "num_key_value_heads") or heads, width
 
 
 def without_quantisation(config: Any) -> Any:

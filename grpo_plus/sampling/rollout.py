@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from grpo_plus.memory.shape import largest
+from grpo_plus.memory.shape import head_sizes
 from grpo_plus.sampling.decode import Decoded, decode, is_adapted
 from grpo_plus.sampling.drafts import Drafts
 from grpo_plus.sampling.sampler import read_sampling
@@ -226,8 +226,6 @@ def affordable_rows(model: Any, length: int, device: torch.device) -> int | None
 def rows_within(model: Any, length: int, memory: float) -> int:
     """How many rows' keys and values of ``length`` tokens fit in ``memory`` bytes; at least one."""
     text = model.config.get_text_config()
-    queries = largest(text, "num_attention_heads") or 1
-    heads = largest(text, "num_key_value_heads") or queries
-    width = largest(text, "head_dim") or text.hidden_size // queries
+    _, heads, width = head_sizes(text)
     size = torch.finfo(model.dtype).bits // 8 if model.dtype.is_floating_point else 2
     return max(1, int(memory // (2 * text.num_hidden_layers * heads * width * length * size)))

@@ -148,6 +148,25 @@ def test_a_model_whose_layers_differ_is_planned_by_its_largest():
     assert shape.lora_weights(8) == sum(one.numel() for one in adapted.parameters() if one.requires_grad)
 
 
+def test_widths_that_a_config_lists_by_layer_count_by_the_largest():
+    from transformers import AutoConfig
+
+    config = AutoConfig.for_model(
+        "gemma3n_text", vocab_size=100, vocab_size_per_layer_input=100, hidden_size=32, hidden_size_per_layer_input=8,
+        intermediate_size=[64, 96], num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        laurel_rank=4, num_kv_shared_layers=0, activation_sparsity_pattern=[0.0, 0.0], altup_num_inputs=2,
+    )  # fmt: skip
+    shape = shape_of(config)
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.intermediate) == (4, 2, 8, 96)
+
+
+def test_a_model_without_attention_is_not_planned_for():
+    from transformers import MambaConfig
+
+    with pytest.raises(ValueError, match="it cannot be planned for: its config names no attention heads"):
+        shape_of(MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=100), "it")
+
+
 class Live(TorchDispatchMode):
     """Counts the bytes of the tensors that operations make, while they live."""
 
