@@ -345,10 +345,11 @@ def _blocks(job: Job, facts: Facts) -> list[range]:
 
 
 def _place(base_BC: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """The base, float32, with values at flat targets. Wrappers that mix precisions may give those in half precision."""
     if not parts:
         return base_BC
     target = torch.cat([target for target, _ in parts])
-    values = torch.cat([values for _, values in parts])
+    values = torch.cat([values.to(base_BC.dtype) for _, values in parts])
     return base_BC.reshape(-1).index_copy(0, target, values).view_as(base_BC)
 
 

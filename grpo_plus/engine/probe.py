@@ -55,7 +55,7 @@ def mismatch(
     packed = in_one_row(packed, trees, branching=sharing) if joining else packed
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
-    with torch.no_grad(), _without_dropout(model):
+    with torch.no_grad(), _without_dropout(model), _dtypes_of(model) as dtypes:
         try:
             found = score_packed(model, packed, autocast, attention=attention, head=head)[0].float()
         except Exception as error:
@@ -63,16 +63,29 @@ def mismatch(
                 raise
             return f"a trial on three rows failed ({type(error).__name__}: {error})"
         plain = score_labels(model, inputs, shift, autocast, head)[0][:, _PROMPT - 1 :]
-        with autocast():
-            rounded = torch.is_autocast_enabled(device.type)
     truth = plain.float().reshape(-1)[packed.target]
     off = float((found - truth).abs().mean() / (1 + truth.abs().mean()))
-    dtypes = {p.dtype for p in model.parameters()}
-    exact = dtypes <= set(_TOLERANCE) and not rounded
-    allowed = max(_TOLERANCE[dtype] for dtype in dtypes) if exact else _COARSE
+    allowed = max(_TOLERANCE.get(dtype, _COARSE) for dtype in dtypes)
     if off <= allowed:  # false for NaN
         return None
     return f"three rows tried out on the model gave log-probabilities off by {off:.2g} of their size when packed"
+
+
+@contextmanager
+def _dtypes_of(model: torch.nn.Module) -> Iterator[set[torch.dtype]]:
+    """The dtypes of the parameters, and those that layers compute in meanwhile: autocast and FSDP2 choose others."""
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+
+    def note(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor) and output.is_floating_point():
+            dtypes.add(output.dtype)
+
+    hooks = [module.register_forward_hook(note) for module in model.modules() if not any(module.children())]
+    try:
+        yield dtypes
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

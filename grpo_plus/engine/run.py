@@ -60,10 +60,13 @@ class Scored:
 
 
 def whole(job: Job) -> LogProbs:
-    """TRL's own method on everything."""
+    """TRL's own method on everything, in float32 as any other plan's result."""
     rest = (job.input_ids, job.attention_mask, job.completion_width)
     options = {"batch_size": job.batch_size, "compute_entropy": job.compute_entropy}
-    return job.stock(_rows(job, range(len(job.input_ids)), job.completion_width), *rest, **options)
+    scores = job.stock(_rows(job, range(len(job.input_ids)), job.completion_width), *rest, **options)
+    logps, entropies, loss = (None if one is None else one.float() for one in scores)
+    assert logps is not None
+    return logps, entropies, loss
 
 
 def _rows(job: Job, rows: Sequence[int], kept: int) -> Any:

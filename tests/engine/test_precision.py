@@ -1,0 +1,106 @@
+"""Every layout under every precision and wrapper: as close to the float32 gradient as TRL's own path of the same run."""
+
+import contextlib
+import dataclasses
+
+import pytest
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+LAYOUTS = ("auto", "packed", "branches", "trimmed")
+PRECISIONS = {
+    "float32": {},
+    "bf16 autocast": {"bf16": True},
+    "bf16": {"model_init_kwargs": {"dtype": "bfloat16"}},
+    "fp16": {"model_init_kwargs": {"dtype": "float16"}},
+    "eager float32": {"model_init_kwargs": {"attn_implementation": "eager"}},
+    "eager bf16": {"model_init_kwargs": {"dtype": "bfloat16", "attn_implementation": "eager"}},
+}
+POLICIES = {
+    "float32": MixedPrecisionPolicy(),
+    "bf16": MixedPrecisionPolicy(BF16, BF16, BF16),  # what accelerate sets
+    "bf16, summed in float32": MixedPrecisionPolicy(BF16, FP32, BF16),
+    "bf16, its own output": MixedPrecisionPolicy(BF16),
+    "bf16, float32 output": MixedPrecisionPolicy(BF16, FP32, FP32),
+    "bf16, inputs as they are": MixedPrecisionPolicy(BF16, FP32, BF16, cast_forward_inputs=False),
+    "fp16": MixedPrecisionPolicy(FP16, FP16, FP16),
+    "bf16 output alone": MixedPrecisionPolicy(None, None, BF16),
+}
+RUNS = (
+    [("plain", precision, None) for precision in PRECISIONS]
+    + [("DDP", precision, None) for precision in ("float32", "bf16 autocast", "bf16", "fp16")]
+    + [("FSDP2", "float32", policy) for policy in POLICIES]
+    + [("FSDP2", "eager float32", "bf16"), ("FSDP2", "bf16 autocast", "bf16"), ("FSDP2", "bf16", "float32")]
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank(tmp_path_factory):
+    """A group of one process, in which the wrappers do all that they do in larger ones."""
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path_factory.mktemp('group')}/at", rank=0, world_size=1
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def truths():
+    """Of each precision and policy the distance of TRL's own path to the float32 gradient, and that gradient."""
+    return {}
+
+
+def wrapped(trainer, wrapper, policy):
+    if wrapper == "DDP":
+        return torch.nn.parallel.DistributedDataParallel(trainer.model), "replicated"
+    if wrapper == "plain":
+        return trainer.model, "single"
+    options = {"mesh": init_device_mesh("cpu", (1,)), "mp_policy": POLICIES[policy]}
+    for layer in trainer.model.model.layers:
+        fully_shard(layer, **options)
+    fully_shard(trainer.model, **options)
+    assert isinstance(trainer.model, FSDPModule)
+    return trainer.model, "sharded"
+
+
+def gradient(bench, layout, run, batch):
+    wrapper, precision, policy = run
+    trainer = bench.trainer(layout, loss_type="dapo", beta=0.05, **PRECISIONS[precision])
+    model, kind = wrapped(trainer, wrapper, policy)
+    facts = dataclasses.replace(trainer.engine._facts(), kind=kind)
+    trainer.engine._facts = lambda: facts
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = steps = trainer.args.gradient_accumulation_steps
+    bench.feed(trainer, batch, old=0.0, reference=0.1)
+    layouts = set()
+    for step in range(steps):
+        with contextlib.nullcontext() if step == steps - 1 or kind != "replicated" else model.no_sync():
+            loss = trainer.compute_loss(model, trainer._prepare_inputs([{}]))
+            assert loss.isfinite()
+            trainer.accelerator.backward(loss)
+        trainer._step += 1
+        layouts.add(trainer.engine.metrics.get("engine/layout"))
+    grads = {name: parameter.grad for name, parameter in trainer.model.named_parameters()}
+    return {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in grads.items()}, layouts
+
+
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: ", ".join(map(str, filter(None, run))))
+def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, layout, run):
+    batch = bench.batch(completions=(2, 12), dead=(), seed=5)
+    for key in (("plain", "float32", None), run):
+        if key not in truths:
+            truths[key] = gradient(bench, "stock", key, batch)[0]
+    if layout == "branches":
+        request.getfixturevalue("branches")
+    found, layouts = gradient(bench, "packed" if layout == "branches" else layout, run, batch)
+    truth = truths["plain", "float32", None]
+    own = bench.distance(truths[run], truth)
+
+    assert bench.distance(found, truth) <= 2 * own + 2e-6
+    assert layouts == {"trimmed": {1.0}, "packed": {2.0}, "branches": {2.0}}.get(layout, layouts)

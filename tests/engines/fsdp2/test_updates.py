@@ -1,0 +1,68 @@
+"""An update on two FSDP2 ranks, on the engine's path, is that of one process on TRL's own."""
+
+import json
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.slow
+
+NAMES = (
+    "full", "full, trimmed", "full, TRL's path", "gradient checkpointing", "dead rows on one rank", "LoRA", "KL",
+    "reference", "reference of LoRA", "target", "inner iterations", "process supervision",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory, tiny_model, alone, ranks):
+    """A folder with the logs and the weights of all runs."""
+    folder = tmp_path_factory.mktemp("updates")
+    with alone("updates.py", folder, tiny_model, log=folder / "log of 1"):
+        pass
+    with ranks("updates.py", folder, tiny_model, log=folder / "log of 2"):
+        pass
+    return folder
+
+
+def read(folder, rank, world):
+    return json.loads((folder / f"rank {rank} of {world}.json").read_text())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_log_and_end_with_what_one_process_does(updates, name):
+    found = read(updates, 0, 2)[name]
+    truth = read(updates, 0, 1)[found["alone"]]
+    assert len(found["steps"]) == len(truth["steps"]) >= 3
+    for mine, step in zip(found["steps"], truth["steps"], strict=True):
+        assert mine["loss"] == pytest.approx(step["loss"], rel=1e-6, abs=2e-6)
+        assert mine["grad_norm"] == pytest.approx(step["grad_norm"], rel=2e-6)
+        assert mine.get("reward", 0) == pytest.approx(step.get("reward", 0), rel=1e-6)
+    ended, expected = (
+        torch.load(updates / f"{case} of {world}.pt") for case, world in ((name, 2), (found["alone"], 1))
+    )
+    assert ended.keys() == expected.keys()
+    for model, weights in expected.items():
+        assert ended[model].keys() == weights.keys()
+        for key, weight in weights.items():
+            assert float((ended[model][key] - weight).abs().max()) < 1e-6, (model, key)
+
+
+def test_the_engine_was_at_work_and_one_rank_had_none(updates):
+    """Else all of the above would hold of TRL's path beside itself."""
+    mine, other = read(updates, 0, 2), read(updates, 1, 2)
+    layouts = {name: {step.get("engine/layout") for step in case["steps"]} for name, case in mine.items()}
+    others = {"full, trimmed": {1.0}, "full, TRL's path": {None}}
+    assert layouts == {name: others.get(name, {2.0}) for name in NAMES}
+    dead = "dead rows on one rank"
+    assert [step["engine/rows_skipped"] for step in other[dead]["steps"]] == [1.0] * 3
+    assert all(step["engine/rows_skipped"] < 0.5 for step in mine[dead]["steps"])
+
+
+def test_the_references_moved_and_stayed_apart_from_the_policy(updates):
+    full = torch.load(updates / "reference of 2.pt")
+    assert any(not torch.equal(full["model"][key], full["reference"][key]) for key in full["reference"])
+    lora = torch.load(updates / "reference of LoRA of 2.pt")["model"]
+    copies = [key for key in lora if ".ref." in key]
+    assert copies
+    same = {torch.equal(lora[key], lora[key.replace(".ref.", ".default.")]) for key in copies}
+    assert same == {True}  # refreshed after the last step
