@@ -69,6 +69,9 @@ class GRPOPlusConfig(GRPOConfig):
         rollout_rows: most rows drawn at once with ``auto``; None for as many as memory allows.
         rollout_draft: ``auto`` feeds several tokens a pass where other completions went on in the same way, with the
             same distribution; ``none`` feeds one.
+        vllm_sync: how weights go to a vLLM server (``use_vllm: true``, ``vllm_mode: server``): the ``adapter`` alone,
+            all as ``files`` in a folder that it sees, or on TRL's own path with ``nccl``; None: what there is
+            decides.
         record: whether metrics and sampled groups are kept in ``output_dir/grpo_plus`` for ``grpo-plus report``; None:
             where advantage, objective or verifiers are set. Bounded: at most 50 MB and about 2% of the time.
         report_steps: steps after which ``output_dir/report.html`` is written anew while training; None: at the end
@@ -154,6 +157,10 @@ class GRPOPlusConfig(GRPOConfig):
     rollout_draft: Literal["auto", "none"] = field(
         default="auto",
         metadata={"help": "auto guesses tokens from other completions, exactly; none does not."},
+    )
+    vllm_sync: Literal["files", "nccl", "adapter"] | None = field(
+        default=None,
+        metadata={"help": "How weights go to a vLLM server; unset: what there is decides."},
     )
     record: bool | None = field(
         default=None,

@@ -41,6 +41,7 @@ from grpo_plus.training.retry import Retry
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.saving import Saving
 from grpo_plus.training.selecting import Selecting
+from grpo_plus.training.serving import Serving
 from grpo_plus.training.shares import StockShares
 from grpo_plus.training.supports import Supports
 from grpo_plus.training.trackers import Trackers
@@ -116,11 +117,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
-        self.guard = Guard()
+        self.guard, self.serving = Guard(), Serving(recipe)
         drawing = [self.inner, self.selecting, self.drawing]
         scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
         references = [AdapterReference(), ModelReference()]
-        updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard]
+        updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard, self.serving]
         updating.append(self.update or StockShares())
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [hook for hook in (self.settings, *drawing, *scoring, *updating, *going_on) if hook is not None]

@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         *_verifier_lines(config, dict(weights)),
         "",
         *_dead_group_lines(config),
-        *_run_lines(config),
+        *_run_lines(config, _sync(parsed)),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]:
         print(redact_text(line))
@@ -292,13 +292,40 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
     ]
 
 
-def _run_lines(config: "GRPOPlusConfig") -> list[str]:
+def _sync(parsed: "Parsed") -> str:
+    """How weights go to a vLLM server, and why; empty where there is none.
+
+    A machine with an accelerator is taken for the one that trains.
+    """
+    import importlib.util
+
+    import torch
+
+    from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+
+    config, model = parsed.training, parsed.model
+    if not config.use_vllm or config.vllm_mode != "server":
+        return ""
+    quantised = bool(model.load_in_4bit or model.load_in_8bit)
+    means = Means(
+        quantised=quantised,
+        adapters=bool(model.use_peft) or quantised,
+        accelerator=not config.use_cpu and torch.accelerator.is_available(),
+        vllm=importlib.util.find_spec("vllm") is not None,
+    )
+    if problems := sync_problems(config.vllm_sync, means):
+        raise UserError(" ".join(problems))
+    way = choose(config.vllm_sync, means)
+    return f"{way.name} ({way.why})"
+
+
+def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
     """The sampler and the update engine."""
     from grpo_plus.recipe.truncation import shown
     from grpo_plus.recipe.unread import why_unread
 
     if config.use_vllm:
-        drawn = f"vLLM ({config.vllm_mode})"
+        drawn = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
     elif getattr(config, "use_transformers_continuous_batching", False):
         drawn = "transformers' continuous batching"
     elif config.recipe.rollout == "auto" and why_unread(config, "rollout") is None:

@@ -10,7 +10,7 @@ import torch
 
 from grpo_plus.qlora.model import asked_bits, bits_of, format_of, method_of, quantises_twice
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
+from grpo_plus.sampling.vllm_adapter import start_command
 
 FROZE_BELOW = 1e-5
 """Learning rates under this moved at most one adapter weight in 25 when adapters were held in bfloat16."""
@@ -23,8 +23,7 @@ class Request:
     ``bits`` is 4 or 8 if bitsandbytes holds or will hold the base, else None. ``stored_as`` says how the checkpoint is
     already quantised, if it is; ``asked`` whether the run itself asks for it. ``adapters`` are there or will be, on
     ``targets``. ``device`` is the type of device that will be trained on, ``zero_stage`` that of DeepSpeed ZeRO, and
-    with ``sharded`` FSDP shards the parameters. ``unweighable`` means that TRL's loss cannot take the correction for
-    vLLM's log-probabilities that is asked for. ``format`` is that of 4-bit weights.
+    with ``sharded`` FSDP shards the parameters. ``format`` is that of 4-bit weights.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Request:
     use_vllm: bool = False
     vllm_mode: str = "colocate"
     adapter: Any = None
-    unweighable: bool = False
     learning_rate: float = 1e-4
     double_quantisation: bool = True
     format: str = "nf4"
@@ -71,11 +69,6 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
         use_vllm=bool(args.use_vllm),
         vllm_mode=args.vllm_mode,
         adapter=peft_config if peft_config is not None or not adapted else model.peft_config[model.active_adapters[0]],
-        unweighable=(
-            args.loss_type == "vespo"
-            and args.vllm_importance_sampling_correction
-            and not args.vllm_importance_sampling_mode.startswith("token")
-        ),
         learning_rate=args.learning_rate,
         double_quantisation=quantises_twice(quantisation),
         format=format_of(quantisation),
@@ -147,13 +140,7 @@ def _vllm_problems(request: Request, bits: str) -> list[str]:
             "train adapters on a 16-bit base (load_in_4bit: false)."
         )
         return [message]
-    found = adapter_problems(request.adapter)
-    if request.unweighable:
-        found.append(
-            "loss_type is 'vespo', which with vLLM needs importance weights per token: set "
-            "vllm_importance_sampling_mode to 'token_truncate' or 'token_mask'."
-        )
-    return found
+    return []
 
 
 def storage_problems(request: Request) -> list[str]:

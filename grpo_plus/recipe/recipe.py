@@ -108,6 +108,7 @@ class Recipe:
         rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
         rollout_draft: whether tokens are guessed from other completions.
+        vllm_sync: how weights go to a vLLM server; None: what there is decides.
         origins: part ("advantage", "objective", "selection", label of a verifier) to ``built-in``, ``registered``,
             ``entry point`` or ``reference``.
     """
@@ -127,6 +128,7 @@ class Recipe:
     rollout: str = "stock"
     rollout_rows: int | None = None
     rollout_draft: str = "auto"
+    vllm_sync: str | None = None
     records: bool = False
     origins: Mapping[str, str] = field(default_factory=dict)
 

@@ -287,6 +287,18 @@ PROBLEMS: tuple[Unread, ...] = (
         "set rollout: auto, or leave it unset",
     ),
     Unread(
+        "vllm_sync",
+        lambda c: not c.use_vllm,
+        "no vLLM server draws the completions",
+        "set use_vllm: true and vllm_mode: server, or leave it unset",
+    ),
+    Unread(
+        "vllm_sync",
+        lambda c: c.use_vllm and c.vllm_mode != "server",
+        "vllm_mode is 'colocate', so there is no server",
+        "set vllm_mode: server, or leave it unset",
+    ),
+    Unread(
         "report_steps",
         lambda c: bool(c.report_steps) and c.record is None and not sets_parts(c),
         "a report needs the record, which is kept where a part of ours is set",

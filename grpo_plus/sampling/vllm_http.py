@@ -1,4 +1,4 @@
-"""The few requests to a vLLM server that adapter-only training needs; vLLM itself need not be installed here."""
+"""The few requests to a vLLM server that training needs; vLLM itself need not be installed here."""
 
 import asyncio
 import json
@@ -27,6 +27,14 @@ class ServerError(RedactedError, RuntimeError):
     """The server cannot be reached, or does not do what is asked; the message says what to change."""
 
 
+class LostError(ServerError):
+    """The server does not answer any more, or only that it broke: it may come back."""
+
+
+class UnknownModelError(ServerError):
+    """The server has no model of the name that was asked for; a server that was restarted has no adapters."""
+
+
 class Client:
     """Talks to one server, at a url like ``http://localhost:8000``.
 
@@ -48,7 +56,7 @@ class Client:
                 "vllm_server_base_url holds a user or password: leave them out, and put a key into VLLM_API_KEY."
             )
         self.url = url
-        self._patience = patience
+        self.patience = patience
         self._timeout = timeout
 
     def wait(self) -> None:
@@ -57,7 +65,7 @@ class Client:
         Raises:
             ServerError: it is not, within the patience.
         """
-        end = time.monotonic() + self._patience
+        end = time.monotonic() + self.patience
         while True:
             try:
                 status, text = wait_http(self._once("GET", "/health", None, seconds=10.0))
@@ -68,7 +76,7 @@ class Client:
                 return
             if time.monotonic() >= end:
                 raise ServerError(
-                    f"no vLLM server answers at {self.url} within {self._patience:g} s ({why}). Start one, or set "
+                    f"no vLLM server answers at {self.url} within {self.patience:g} s ({why}). Start one, or set "
                     "vllm_server_base_url (or vllm_server_host and vllm_server_port) and vllm_server_timeout."
                 )
             time.sleep(min(1.0, max(0.05, end - time.monotonic())))
@@ -88,9 +96,23 @@ class Client:
         """Which log-probabilities it returns, where it says so (servers in development mode do)."""
         status, text = self.request("GET", "/server_info?config_format=json", None)
         try:
-            return str(json.loads(text)["model_config"]["logprobs_mode"]) if status == 200 else None
+            found = json.loads(text) if status == 200 else {}
+            return str(found.get("vllm_config", found)["model_config"]["logprobs_mode"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+    def tokens(self, model: str, text: str) -> list[int] | None:
+        """The ids of a text in the server's own vocabulary; None where it does not say."""
+        status, reply = self.request("POST", "/tokenize", {"model": model, "prompt": text, "add_special_tokens": False})
+        try:
+            found = json.loads(reply)["tokens"] if status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
+        return found if isinstance(found, list) else None
+
+    def takes_calls(self) -> bool:
+        """Whether its workers can be called by name: servers in development mode can."""
+        return self.request("POST", "/collective_rpc", {})[0] not in (404, 405)
 
     def load(self, name: str, path: str) -> str | None:
         """Load an adapter from a folder that the server sees; returns why it could not."""
@@ -98,7 +120,7 @@ class Client:
         # Names are never used twice, so one that is there already came with an answer that was lost on the way.
         if status == 200 or "already been loaded" in text:
             return None
-        return f"HTTP {status}: {_message(text)}"
+        return f"HTTP {status}: {message(text)}"
 
     def unload(self, name: str) -> None:
         """Take an adapter out; one that is gone already is fine."""
@@ -138,7 +160,8 @@ class Client:
                 "final address."
             )
         if status != 200:
-            raise ServerError(f"{self.url}{path} answered HTTP {status}: {_message(text)}")
+            kind = LostError if status >= 500 else UnknownModelError if status == 404 else ServerError
+            raise kind(f"{self.url}{path} answered HTTP {status}: {message(text)}")
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -161,7 +184,7 @@ class Client:
                 raise ServerError(f"{self.url}{path}: {error}, which is more than was asked for.") from error
             except OSError as error:
                 if pause is None:
-                    raise ServerError(f"{self.url}{path} cannot be reached any more: {error}.") from error
+                    raise LostError(f"{self.url}{path} cannot be reached any more: {error}.") from error
             else:
                 if status not in BUSY or pause is None:
                     return status, text
@@ -185,7 +208,7 @@ def largest_answer(payload: Mapping[str, Any]) -> int:
     return MAX_REPLY + TOKEN_BYTES * int(payload["n"]) * tokens
 
 
-def _message(text: str) -> str:
+def message(text: str) -> str:
     """The server's own words in an error, wherever its release puts them."""
     try:
         found = json.loads(text)

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.advice import capacity_of, settings_of, shortage
 from grpo_plus.memory.calibration import slack_of
@@ -19,8 +17,6 @@ from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.sampling.vllm_adapter import AdapterServer, check_server, warn_of_raw
-from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -31,14 +27,11 @@ logger = get_logger(__name__)
 class Guard(Hook):
     """Keeps adapters on a base that bitsandbytes holds as they should be. For any other base it does nothing at all.
 
-    ``capacity`` is the card's memory in bytes; None asks the card, if there is one. Where a vLLM server is to be handed
-    the adapter, ``server`` stands where TRL keeps its own vLLM client.
+    ``capacity`` is the card's memory in bytes; None asks the card, if there is one.
     """
 
     def __init__(self, capacity: float | None = None) -> None:
         self.active = False
-        self.client: Client | None = None
-        self.server: AdapterServer | None = None
         self._capacity = capacity
         self._kept: Kept | None = None
 
@@ -59,7 +52,6 @@ class Guard(Hook):
         if request.bits is None:
             return
         self.active = True
-        self.client = _client(model, args, request.adapter) if args.use_vllm else None
         if isinstance(model, str):
             asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
             init = dict(args.model_init_kwargs or {})
@@ -73,19 +65,8 @@ class Guard(Hook):
         keep_layout(model)
         self._kept = Kept.of(model, trainable_only=True)
 
-    @contextmanager
-    def loading(self, args: Any) -> Iterator[None]:
-        """Keep `use_vllm` from a host that would start its own client."""
-        wanted = args.use_vllm
-        if self.client is not None:
-            args.use_vllm = False
-        try:
-            yield
-        finally:
-            args.use_vllm = wanted
-
     def after_loading(self, host: Host) -> None:
-        """Undo the host's changes to the adapters of a quantised model; connect it with the vLLM server."""
+        """Undo the host's changes to the adapters of a quantised model."""
         super().after_loading(host)
         if self.active or bits_of(host.model) is not None:
             self.active = True
@@ -95,9 +76,6 @@ class Guard(Hook):
                 self._kept = None
             float32_trainables(host.model)
             raise_all(_trainability_problems(host.model))
-        if self.client is not None:
-            self.server = _server(host, self.client)
-            _trl.draw_from(host, self.server)
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -116,39 +94,6 @@ class Guard(Hook):
             return
         with dtypes_kept(self.host.model):
             yield
-
-    def close(self) -> None:
-        """Leave nothing of the run on the server."""
-        if self.server is not None:
-            self.server.close()
-
-
-def _server(host: Host, client: Client) -> AdapterServer:
-    """The server as TRL sees it: it is handed the adapter alone."""
-    sampling = _trl.sampling_parameters(host)
-    if host.args.vllm_importance_sampling_correction and host.accelerator.is_main_process:
-        warn_of_raw(client, sampling)
-    return AdapterServer(
-        client,
-        model=lambda: _trl.unwrapped(host),
-        accelerator=host.accelerator,
-        folder=Path(host.args.output_dir) / "vllm_adapter",
-        sampling=sampling,
-        name=getattr(_trl.plain_model(host, host.model).config, "_name_or_path", ""),
-    )
-
-
-def _client(model: Any, args: Any, adapter: Any) -> Client:
-    """The server that will draw completions, seen to be there before anything loads."""
-    name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "")
-    url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-    try:
-        client = Client(url, patience=args.vllm_server_timeout)
-        if args.process_index == 0:
-            check_server(client, name, getattr(adapter, "r", None))
-    except ServerError as error:
-        raise ConfigError([str(error)]) from error
-    return client
 
 
 def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int, *, double: bool) -> None:

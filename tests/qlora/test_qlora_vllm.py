@@ -21,8 +21,10 @@ from grpo_plus.memory.advice import settings_of, suggestion
 from grpo_plus.memory.estimate import estimate
 from grpo_plus.memory.shape import shape_of
 from grpo_plus.sampling import vllm_http
-from grpo_plus.sampling.vllm_adapter import AdapterServer, adapter_problems
+from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
 from grpo_plus.sampling.vllm_http import Client, ServerError
+from grpo_plus.sampling.vllm_push import Weights
+from grpo_plus.sampling.vllm_server import VllmServer
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
 
@@ -121,7 +123,7 @@ class TestTraining:
 
     @pytest.mark.slow
     def test_without_the_update_the_gap_shows(self, folder, tmp_path, url, monkeypatch):
-        monkeypatch.setattr(AdapterServer, "sync_weights", lambda self: None)
+        monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
         run = trainer(folder, config(tmp_path, url))
         run.train()
         gaps = logged(run, GAP)
@@ -406,9 +408,15 @@ class TestHostileServers:
             handler.end_headers()
             handler.wfile.write(body)
 
-        options = {"model": lambda: None, "accelerator": None, "folder": tmp_path, "sampling": {}, "name": "base"}
+        options = {
+            "weights": Weights(lambda: None),
+            "accelerator": None,
+            "folder": tmp_path,
+            "sampling": {},
+            "name": "base",
+        }
         with self.answering(answer) as url:
-            server = AdapterServer(Client(url, patience=1), **options)
+            server = VllmServer(Client(url, patience=1), AdapterPush(), **options)
             with pytest.raises(ServerError, match=url):
                 server._complete([[1, 2]])
 

@@ -227,6 +227,8 @@ OURS = [
     ({"rollout": "auto", "use_vllm": True}, "rollout is 'auto'", "use_vllm"),
     ({"rollout_rows": 5}, "rollout_rows (5)", "rollout: auto"),
     ({"rollout_draft": "none"}, "rollout_draft ('none')", "rollout: auto"),
+    ({"vllm_sync": "files"}, "vllm_sync ('files')", "use_vllm: true"),
+    ({"vllm_sync": "adapter", "use_vllm": True, "vllm_mode": "colocate"}, "vllm_sync ('adapter')", "'colocate'"),
     ({"rollout_rows": 5, "verifiers": ["math"], "use_vllm": True}, "rollout_rows (5)", "rollout: auto"),
     ({"engine": "stock", "engine_tokens_per_pass": 5}, "engine_tokens_per_pass (5)", "engine is 'stock'"),
     ({"advantage_kwargs": {"eps": 1}}, "advantage_kwargs", "advantage is unset"),

@@ -39,7 +39,7 @@ NO_RESULT: Mapping[str, tuple[str, ...]] = {
         *("dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor"),
         *("dataloader_multiprocessing_context", "torch_empty_cache_steps", "vllm_server_base_url", "vllm_server_host"),
         *("vllm_server_port", "vllm_server_timeout", "vllm_group_port", "vllm_gpu_memory_utilization"),
-        *("vllm_enable_sleep_mode", "ds3_gather_for_generation"),
+        *("vllm_enable_sleep_mode", "vllm_sync", "ds3_gather_for_generation"),
     ),
     "it follows from others: the batch size, the number of processes and steps_per_generation": (
         "generation_batch_size",

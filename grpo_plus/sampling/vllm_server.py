@@ -1,0 +1,265 @@
+"""Completions from a vLLM server that is handed the weights of the trained model, whole or as an adapter alone.
+
+Nothing is drawn from other weights than those: before and after each drawing the server is asked which it holds. One
+that was restarted, or written to by somebody else, is handed them again, and the drawing is repeated; one that is gone
+is waited for.
+"""
+
+import itertools
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from grpo_plus.sampling.vllm_http import Client, LostError, ServerError, UnknownModelError
+from grpo_plus.sampling.vllm_push import Push, Weights
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+TRIES = 4
+"""Times that a server may be lost in one drawing before the run ends."""
+
+
+def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:
+    """Wait for the server, and see that it serves this base and can be handed weights; gives its entry of the base.
+
+    Raises:
+        ServerError: it does not; the message holds the command that starts one that does.
+    """
+    command = push.command(name)
+    try:
+        client.wait()
+        served = [model for model in client.models() if not model.get("parent")]
+    except ServerError as error:
+        raise type(error)(f"{error} The command is: {command}") from error
+    names = [str(model[key]) for model in served for key in ("id", "root") if model.get(key)]
+    base = next((model for model in served if any(_same(name, str(model.get(key))) for key in ("id", "root"))), None)
+    if base is None:
+        raise ServerError(
+            f"the vLLM server at {client.url} serves {', '.join(dict.fromkeys(names)) or 'nothing'}, but {name} is "
+            f"trained. Start it with: {command}. If it is the same model in another folder or precision, say so with "
+            f"--served-model-name {name}."
+        )
+    if refusal := push.refusal(client):
+        raise ServerError(f"the vLLM server at {client.url} {refusal}. Start it with: {command}")
+    return base
+
+
+def warn_of_raw(client: Client, sampling: Mapping[str, Any]) -> None:
+    """Say so where the server's log-probabilities are not, or may not be, those that were sampled from."""
+    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+    if all(sampling.get(name, value) == value for name, value in neutral.items()):
+        return
+    mode = client.logprobs_mode()
+    if mode != "processed_logprobs":
+        what = "does not say which log-probabilities it returns" if mode is None else f"returns {mode}"
+        logger.warning(
+            "The vLLM server %s; with these sampling parameters the importance sampling correction needs those after "
+            "them: start it with --logprobs-mode processed_logprobs.",
+            what,
+        )
+
+
+def _same(name: str, other: str) -> bool:
+    return name == other or (Path(name).exists() and Path(other).exists() and Path(name).samefile(other))
+
+
+class VllmServer:
+    """Stands where TRL's trainer keeps its own vLLM client.
+
+    ``weights`` are those of the trained model, which ``push`` hands over by way of a ``folder`` that the server sees.
+    ``sampling`` has the parameters of a completion request, ``name`` is that of the base. ``inspect`` is called with
+    the server's own entry of the base, at the start and when it comes back: it raises where another model is served.
+    ``vocabulary`` is the number of tokens that the model knows.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        push: Push,
+        *,
+        weights: Weights,
+        accelerator: Any,
+        folder: Path,
+        sampling: Mapping[str, Any],
+        name: str,
+        inspect: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        vocabulary: int | None = None,
+    ) -> None:
+        self._client = client
+        self._push = push
+        self._weights = weights
+        self._accelerator = accelerator
+        self._folder = folder.resolve()
+        self._sampling = dict(sampling)
+        self._name = name
+        self._inspect = inspect
+        self._vocabulary = vocabulary
+        self._run = uuid.uuid4().hex[:8]
+        self._count = 0
+        self._stale = True
+        self._version: str | None = None  # of the weights in the folder
+        self._loaded: str | None = None  # what the server was last seen to take
+        self._served = ""
+
+    def sync_weights(self) -> None:
+        """The weights have changed: the next completions come from the new ones."""
+        self._stale = True
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        images: Any,
+        num_generations: int,  # noqa: ARG002 - the host's call; equal prompts side by side say the same
+        profiler: Any = None,
+    ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
+        """Completions of this rank's prompts, with the log-probabilities that they were sampled at.
+
+        Raises:
+            ServerError: on every rank, whatever went wrong on the one that talks to the server.
+        """
+        from accelerate.utils import broadcast_object_list, gather_object
+
+        if images is not None and any(image is not None for image in images):
+            raise ServerError("a vLLM server of its own takes token ids; for prompts with images set use_vllm: false.")
+        parts: list[list[list[int]]] = gather_object([[list(prompt) for prompt in prompts]])
+        answer: list[Any]
+        with profiler or nullcontext():
+            answer = [self._save() if self._stale else None]
+            if self._accelerator.is_main_process and answer[0] is None:
+                try:
+                    answer = [self._draw([prompt for part in parts for prompt in part])]
+                except ServerError as error:
+                    answer = [str(error)]
+        broadcast_object_list(answer, from_process=0)
+        if isinstance(answer[0], str):
+            raise ServerError(answer[0])
+        self._stale = False
+        before = sum(len(part) for part in parts[: self._accelerator.process_index])
+        mine = answer[0][before : before + len(prompts)]
+        ids = [list(prompt) for prompt in prompts]
+        return ids, [tokens for tokens, _ in mine], [[[logp] for logp in logps] for _, logps in mine], None
+
+    def close(self) -> None:
+        """Take what the run put there out of the server and off the disk."""
+        if self._accelerator.is_main_process:
+            if self._loaded is not None:
+                try:
+                    self._push.unload(self._client, self._loaded)
+                except ServerError as error:
+                    logger.warning("%s could not be taken out of the vLLM server: %s", self._loaded, error)
+            for version in {self._loaded, self._version} - {None}:
+                shutil.rmtree(self._folder / str(version), ignore_errors=True)
+            with suppress(OSError):  # of another run too
+                self._folder.rmdir()
+        self._version = self._loaded = None
+        self._stale = True
+
+    def _save(self) -> str | None:
+        """Write the weights beside the last version, all processes together; gives why they could not be written."""
+        self._count += 1
+        version = f"grpo-plus-{self._run}-{self._count}"
+        aside, main = self._folder / f".{version}", self._accelerator.is_main_process
+        try:
+            self._push.save(self._weights, aside, write=main)
+            if main:
+                aside.rename(self._folder / version)  # all of it, or nothing
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            return f"the weights for the vLLM server could not be written to {self._folder}: {error}."
+        if main and self._version not in {None, self._loaded}:
+            shutil.rmtree(self._folder / str(self._version), ignore_errors=True)  # nobody loaded it
+        self._version = version
+        return None
+
+    def _draw(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float | None]]]:
+        """Completions that are certain to come from the last version."""
+        lost: ServerError | None = None
+        assert self._version is not None
+        for _ in range(TRIES):
+            try:
+                if lost is not None or not self._served:
+                    self._meet(lost)
+                if not self._push.holds(self._client, self._version):
+                    self._load(self._version)
+                found = self._complete(prompts)
+                if self._push.holds(self._client, self._version):
+                    return found
+                lost = LostError(f"the vLLM server at {self._client.url} was given other weights while it drew.")
+            except UnknownModelError as error:
+                lost = error
+            except LostError as error:
+                lost = error
+                logger.warning("%s Waiting for it, %g s at most.", error, self._client.patience)
+        assert lost is not None
+        raise ServerError(f"{lost} That was try {TRIES} of {TRIES}.")
+
+    def _meet(self, lost: ServerError | None) -> None:
+        """See that a server that is new here, or has come back after it was ``lost``, is the right one."""
+        try:
+            base = check_server(self._client, self._name, self._push)
+            self._inspect(base)
+        except ServerError as error:
+            raise type(error)(str(error) if lost is None else f"{lost} {error}") from error
+        self._served = str(base.get("id"))
+
+    def _load(self, version: str) -> None:
+        """Have the server take the last version; the one before it goes first, and its folder afterwards."""
+        old = self._loaded
+        if old == version:
+            logger.warning(
+                "The vLLM server at %s no longer has the weights that it was given: it was restarted, or somebody else "
+                "wrote to it. They are handed over again.",
+                self._client.url,
+            )
+        elif old is not None:
+            self._push.unload(self._client, old)
+        path = self._folder / version
+        failed = self._push.load(self._client, version, path)
+        if failed is not None:
+            raise ServerError(
+                f"the vLLM server at {self._client.url} did not load {path}: {failed}. It must see that folder (choose "
+                f"output_dir on a disk that both share) and have been started with: {self._push.command(self._name)}"
+            )
+        self._loaded = version
+        if old not in {None, version}:
+            shutil.rmtree(self._folder / str(old), ignore_errors=True)
+
+    def _complete(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float | None]]]:
+        groups = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
+        asked = self._push.asked(self._served or self._name, str(self._version))
+        wanted = {"model": asked, "logprobs": 0, "return_token_ids": True}
+        answers = self._client.complete(
+            *({**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups)
+        )
+        return [completion for choices in answers for completion in self._completions(choices)]
+
+    def _completions(self, choices: list[dict[str, Any]]) -> list[tuple[list[int], list[float | None]]]:
+        found = []
+        for choice in choices:
+            ids, told = choice.get("token_ids"), choice.get("logprobs")
+            logps: Any = told.get("token_logprobs") if isinstance(told, dict) else None
+            if not _are_tokens(ids) or not _are_logps(logps) or len(logps) != len(ids):
+                raise ServerError(
+                    f"the vLLM server at {self._client.url} returned a completion without its token ids and their "
+                    "log-probabilities: it must know return_token_ids; update vLLM."
+                )
+            if self._vocabulary is not None and max(ids) >= self._vocabulary:
+                raise ServerError(
+                    f"the vLLM server at {self._client.url} drew the token {max(ids)}, but {self._name} knows "
+                    f"{self._vocabulary} tokens: it serves another model, or one with another vocabulary. Start it "
+                    f"with: {self._push.command(self._name)}"
+                )
+            found.append((list(ids), logps))
+        return found
+
+
+def _are_tokens(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and bool(value) and all(type(item) is int and item >= 0 for item in value)
+
+
+def _are_logps(value: Any) -> TypeGuard[list[float | None]]:
+    return isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value)

@@ -1,0 +1,65 @@
+"""Which way weights go to a vLLM server: ``vllm_sync``, or what there is decides."""
+
+from typing import NamedTuple
+
+WAYS = ("files", "nccl", "adapter")
+
+
+class Way(NamedTuple):
+    """A way and the reason for it, the end of a sentence."""
+
+    name: str
+    why: str
+
+
+class Means(NamedTuple):
+    """What decides about the way.
+
+    Attributes:
+        quantised: the base is held in 4 or 8 bits.
+        adapters: adapters are trained, and not all weights.
+        accelerator: training runs on a device that NCCL or its like knows.
+        vllm: vLLM is installed beside the trainer, which TRL's own path needs.
+        takes_adapters: the server takes adapters; None where nobody asked it yet.
+    """
+
+    quantised: bool = False
+    adapters: bool = False
+    accelerator: bool = False
+    vllm: bool = False
+    takes_adapters: bool | None = None
+
+
+def choose(asked: str | None, means: Means) -> Way:
+    """The way that weights go."""
+    if asked is not None:
+        return Way(asked, "vllm_sync says so")
+    group = means.accelerator and means.vllm
+    if means.quantised:
+        return Way("adapter", "the base is quantised, and a merge into it would be lost in the rounding")
+    if means.adapters:
+        if means.takes_adapters is not False or not group:
+            unknown = " (nccl if the server turns out not to)" * (means.takes_adapters is None and group)
+            return Way("adapter", f"adapters are trained, and the server takes them{unknown}")
+        return Way("nccl", "adapters are trained, but the server takes none")
+    if group:
+        return Way("nccl", "all weights are trained, on an accelerator")
+    lack = "vLLM is not installed beside the trainer" if means.accelerator else "there is no accelerator for NCCL"
+    return Way("files", f"all weights are trained, and {lack}")
+
+
+def sync_problems(asked: str | None, means: Means) -> list[str]:
+    """Why a way that was asked for cannot be gone."""
+    found = {
+        "files nccl": means.quantised
+        and "but the base is quantised: to hand over whole weights the adapter would have to be merged into it, which "
+        "loses most of the adapter in the rounding. Set vllm_sync: adapter, or leave it unset.",
+        "files": means.adapters
+        and "but adapters are trained: whole weights go by file, and a merge into those that are trained would wear "
+        "them away. Set vllm_sync: adapter, which sends a thousandth of it.",
+        "adapter": not means.adapters and "but no adapters are trained: set vllm_sync: files, or use_peft: true.",
+        "nccl": not means.accelerator
+        and "which needs an accelerator, and training runs on a CPU: leave it unset, or set use_cpu: false.",
+    }
+    texts = [text for ways, text in found.items() if asked in ways.split() and text]
+    return [f"vllm_sync is {asked!r}, {text}" for text in texts[:1]]

@@ -1,0 +1,148 @@
+"""A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.qlora.checks import request_of
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
+from grpo_plus.sampling.vllm_files import FilePush
+from grpo_plus.sampling.vllm_http import Client, ServerError
+from grpo_plus.sampling.vllm_push import Push, Weights
+from grpo_plus.sampling.vllm_server import VllmServer, check_server, warn_of_raw
+from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+from grpo_plus.training.hooks import Hook, Setup
+from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
+"""A text whose tokens tell vocabularies apart."""
+
+
+class Serving(Hook):
+    """Draws completions from a vLLM server, unless TRL's own path does.
+
+    Attributes:
+        server: stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.server: VllmServer | None = None
+        self._asked = recipe.vllm_sync
+        self._client: Client | None = None
+        self._push: Push | None = None
+
+    def problems(self, setup: Setup) -> Sequence[Problem]:
+        """A way that cannot be gone, and adapters that no server takes."""
+        args = setup.args
+        if not _served(args):
+            return []
+        request = _request(setup)
+        found: list[Problem] = [*sync_problems(self._asked, _means(setup, request))]
+        way = choose(self._asked, _means(setup, request)).name
+        if way == "adapter" and request.adapter is not None:
+            found += adapter_problems(request.adapter)
+        weighs = args.vllm_importance_sampling_correction and not args.vllm_importance_sampling_mode.startswith("token")
+        if way != "nccl" and args.loss_type == "vespo" and weighs:  # the host says so itself, of its own path
+            found.append(
+                "loss_type is 'vespo', which with vLLM needs importance weights per token: set "
+                "vllm_importance_sampling_mode to 'token_truncate' or 'token_mask'."
+            )
+        return found
+
+    def before_loading(self, setup: Setup) -> None:
+        """Choose the way that weights go, and see that the server is there for it.
+
+        Raises:
+            ConfigError: it is not, or serves another model.
+        """
+        args = setup.args
+        if not _served(args):
+            return
+        request = _request(setup)
+        means, rank = _means(setup, request), getattr(request.adapter, "r", None)
+        url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+        name = _name(setup.model)
+        try:
+            client = Client(url, patience=args.vllm_server_timeout)
+            if self._asked is None and means.adapters and not means.quantised and means.accelerator and means.vllm:
+                means = means._replace(takes_adapters=_trl.from_main(lambda: _takes_adapters(client)))
+            way = choose(self._asked, means)
+            if way.name == "nccl":
+                return
+            push = AdapterPush(rank) if way.name == "adapter" else FilePush()
+            _trl.from_main(lambda: check_server(client, name, push))
+        except ServerError as error:
+            raise ConfigError([str(error)]) from error
+        self._client, self._push = client, push
+
+    @contextmanager
+    def loading(self, args: Any) -> Iterator[None]:
+        """Keep `use_vllm` from a host that would start its own client."""
+        wanted = args.use_vllm
+        if self._client is not None:
+            args.use_vllm = False
+        try:
+            yield
+        finally:
+            args.use_vllm = wanted
+
+    def after_loading(self, host: Host) -> None:
+        """Connect the model with the server."""
+        super().after_loading(host)
+        if self._client is None or self._push is None:
+            return
+        sampling = _trl.sampling_parameters(host)
+        if host.args.vllm_importance_sampling_correction and host.accelerator.is_main_process:
+            warn_of_raw(self._client, sampling)
+        model = _trl.plain_model(host, host.model)
+        self.server = VllmServer(
+            self._client,
+            self._push,
+            weights=Weights(lambda: _trl.unwrapped(host)),
+            accelerator=host.accelerator,
+            folder=Path(host.args.output_dir) / self._push.folder,
+            sampling=sampling,
+            name=_name(model),
+        )
+        _trl.draw_from(host, self.server)
+
+    def close(self) -> None:
+        """Leave nothing of the run on the server."""
+        if self.server is not None:
+            self.server.close()
+
+
+def _served(args: Any) -> bool:
+    return bool(args.use_vllm) and args.vllm_mode == "server"
+
+
+def _request(setup: Setup) -> Any:
+    return request_of(
+        setup.model, setup.args, *(setup.further.get(key) for key in ("quantization_config", "peft_config"))
+    )
+
+
+def _means(setup: Setup, request: Any) -> Means:
+    return Means(
+        quantised=request.bits is not None,
+        adapters=request.adapters,
+        accelerator=setup.args.device.type != "cpu",
+        vllm=importlib.util.find_spec("vllm") is not None,
+    )
+
+
+def _takes_adapters(client: Client) -> bool:
+    client.wait()
+    return client.takes_adapters()
+
+
+def _name(model: Any) -> str:
+    return model if isinstance(model, str) else getattr(model.config, "_name_or_path", "")
