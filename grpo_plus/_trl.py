@@ -170,6 +170,15 @@ class Host(Loop, Card, Protocol):
     ) -> "torch.Tensor": ...
 
 
+class Generation(Protocol):
+    """TRL's side of vLLM: attributes and methods of ``VLLMGeneration`` in use."""
+
+    llm: Any
+
+    def _iter_named_params(self) -> "Iterator[tuple[str, torch.Tensor]]": ...
+    def sync_weights(self) -> None: ...
+
+
 class Repeats(Protocol):
     """TRL's sampler of training data: attributes of ``RepeatSampler`` in use."""
 
@@ -211,8 +220,9 @@ SEAMS = (
     Seam("trl", "trainer/base_trainer.py", "_BaseTrainer", Card),
     Seam("trl", "trainer/grpo_trainer.py", "GRPOTrainer", Host),
     Seam("trl", "trainer/utils.py", "RepeatSampler", Repeats),
+    Seam("trl", "generation/vllm_generation.py", "VLLMGeneration", Generation),
 )
-"""The classes that make up the host, each after those that it inherits from, and its sampler."""
+"""The classes that make up the host, each after those that it inherits from, its sampler, and its side of vLLM."""
 
 STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
 """Attributes of the host that a micro-batch changes."""
@@ -541,6 +551,11 @@ def pad_id(host: Host) -> int:
     """The token that pads prompts and completions."""
     found: int = host._tokenizer.pad_token_id
     return found
+
+
+def text_of(host: Host, ids: "Sequence[int]") -> str:
+    """Tokens as text, special ones as well."""
+    return str(host._tokenizer.decode(list(ids)))
 
 
 def repeats_of(sampler: Repeats) -> tuple[int, int, int, int]:
@@ -951,6 +966,33 @@ def draw_from(host: Host, server: Any) -> None:
     host.use_vllm = True
     host.vllm_generation = server
     host._last_loaded_step = -1
+
+
+@contextmanager
+def vllm_made_by(make: "Callable[..., Any]") -> "Iterator[None]":
+    """Have ``make`` called, with the same keywords, where TRL would make vLLM's ``LLM`` in this process."""
+    import trl.generation.vllm_generation as theirs
+
+    own = getattr(theirs, "LLM", None)  # not there without vLLM, which TRL then says
+    if own is None:
+        yield
+        return
+    theirs.LLM = make
+    try:
+        yield
+    finally:
+        theirs.LLM = own
+
+
+def push_by(host: Host, push: "Callable[[], None]") -> None:
+    """Have ``push`` called where TRL would bring the weights to the vLLM in this process."""
+    host.vllm_generation.sync_weights = push
+
+
+def weights_for_vllm(host: Host) -> "Iterator[tuple[str, torch.Tensor]]":
+    """All weights of the policy as TRL gives them to vLLM, gathered and merged as need be; every rank must take all."""
+    generation: Generation = host.vllm_generation
+    yield from generation._iter_named_params()
 
 
 def sampling_parameters(host: Host) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.clock import StepClock
+from grpo_plus.training.colocate import Colocate
 from grpo_plus.training.drawing import Drawing
+from grpo_plus.training.drift import Drift
 from grpo_plus.training.engine import UpdateEngine
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
@@ -118,11 +120,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
         self.guard, self.serving = Guard(), Serving(recipe)
-        drawing = [self.inner, self.selecting, self.drawing]
+        drawing = [self.inner, self.selecting, self.drawing, Drift()]
         scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
         references = [AdapterReference(), ModelReference()]
         updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard, self.serving]
-        updating.append(self.update or StockShares())
+        updating += [Colocate(), self.update or StockShares()]
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [hook for hook in (self.settings, *drawing, *scoring, *updating, *going_on) if hook is not None]
 

@@ -10,7 +10,6 @@ import torch
 
 from grpo_plus.qlora.model import asked_bits, bits_of, format_of, method_of, quantises_twice
 from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.sampling.vllm_adapter import start_command
 
 FROZE_BELOW = 1e-5
 """Learning rates under this moved at most one adapter weight in 25 when adapters were held in bfloat16."""
@@ -124,23 +123,7 @@ def problems(request: Request) -> list[str]:
             "adapters here stay in float32. Use plain data parallelism (each card then holds the whole base), or drop "
             f"load_in_{request.bits}bit."
         )
-    if request.use_vllm:
-        found += _vllm_problems(request, bits)
     return found
-
-
-def _vllm_problems(request: Request, bits: str) -> list[str]:
-    if request.vllm_mode != "server":
-        command = start_command(request.name, getattr(request.adapter, "r", None))
-        message = (
-            f"use_vllm is true, vllm_mode is {request.vllm_mode!r} and the base is {bits}: to hand the weights over, "
-            "TRL merges the adapters into the quantised weights and takes them out again, which loses most of the "
-            "adapter in the rounding and wears the base away with every step. Set vllm_mode: server for a server that "
-            f"takes the adapter alone ({command}); or use_vllm: false (rollout: auto makes the plain path leaner), or "
-            "train adapters on a 16-bit base (load_in_4bit: false)."
-        )
-        return [message]
-    return []
 
 
 def storage_problems(request: Request) -> list[str]:

@@ -290,11 +290,17 @@ class TestRefusals:
             trainer(*arguments, **keywords)
         return str(caught.value)
 
-    def test_vllm_would_merge_into_the_base(self, folder, tmp_path):
-        text = self.refusal(folder, config(tmp_path, use_vllm=True))
-        assert "merges the adapters into the quantised weights" in text
+    def test_what_vllm_could_take_only_merged_into_the_base_is_refused(self, folder, tmp_path):
+        text = self.refusal(folder, config(tmp_path, use_vllm=True), peft_config=lora(use_dora=True))
+        assert "vLLM cannot serve adapters with use_dora" in text
         assert "use_vllm: false" in text
-        assert "use_vllm" in self.refusal(get_peft_model(loaded(folder), lora()), config(tmp_path, use_vllm=True))
+        model = get_peft_model(loaded(folder), lora(r=513))
+        assert "up to rank 512" in self.refusal(model, config(tmp_path, use_vllm=True), peft_config=None)
+        asleep = config(tmp_path, use_vllm=True, vllm_enable_sleep_mode=True)
+        assert "vllm_enable_sleep_mode is true" in self.refusal(folder, asleep)
+        eight = BitsAndBytesConfig(load_in_8bit=True)
+        text = self.refusal(folder, config(tmp_path, use_vllm=True), quantization_config=eight)
+        assert "the base is 8-bit, which vLLM in the same process cannot hold" in text
 
     @pytest.mark.parametrize("targets", [["q_proj", "lm_head"], r".*(q_proj|lm_head)", "lm_head", ["model.lm_head"]])
     def test_an_adapter_on_the_head_is_refused_before_loading(self, targets, tmp_path):
@@ -338,7 +344,10 @@ class TestRefusals:
         assert "pip install 'bitsandbytes" in text
 
     def test_everything_wrong_is_reported_together(self, folder, tmp_path):
-        text = self.refusal(folder, config(tmp_path, use_vllm=True), peft_config=lora(target_modules=["lm_head"]))
+        quantization = nf4()
+        quantization.bnb_4bit_quant_type = "nf8"
+        lost = lora(target_modules=["lm_head"])
+        text = self.refusal(folder, config(tmp_path), quantization_config=quantization, peft_config=lost)
         assert "the config has 2 problems" in text
 
 

@@ -1,0 +1,126 @@
+"""vLLM in the trainer's own process: adapters go over alone, and weights reach it on a CPU too."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.qlora.checks import Request, request_of
+from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
+from grpo_plus.sampling.vllm_colocate import RANKS, Colocated, made, on_cpu, room_for
+from grpo_plus.training.hooks import Hook, Setup
+from grpo_verifiers.errors import Problem
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+
+def merge_reasons(request: Request, *, sleeps: bool) -> list[str]:
+    """Why an adapter cannot go over alone; with ``sleeps`` vLLM drops its weights between batches."""
+    found = adapter_problems(request.adapter)
+    rank = getattr(request.adapter, "r", None)
+    if isinstance(rank, int) and room_for(rank) is None:
+        found.append(f"use_vllm: vLLM takes adapters up to rank {RANKS[-1]}, and this one has {rank}: lower lora_r.")
+    if request.sharded or request.zero_stage == 3:
+        found.append("use_vllm: the adapter is sharded (FSDP or ZeRO-3): use plain data parallelism or ZeRO-2.")
+    if sleeps:
+        found.append(
+            "vllm_enable_sleep_mode is true: what vLLM drops asleep comes back by a push of all weights, which an "
+            "adapter is not. Set it to false."
+        )
+    return found
+
+
+class Colocate(Hook):
+    """Brings the weights of training to a vLLM in the same process; without one it does nothing.
+
+    An adapter goes over alone wherever vLLM can take it. Where it cannot, TRL merges it into a plain base and says so
+    here; a quantised base is never merged into.
+    """
+
+    def __init__(self) -> None:
+        self._rank: int | None = None
+        self._active = False
+        self._dtype: str | None = None
+        self._llm: Colocated | None = None
+
+    def problems(self, setup: Setup) -> Sequence[Problem]:
+        """A quantised base that vLLM cannot hold, or whose adapter could only be merged into it."""
+        args = setup.args
+        if not _colocated(args) or (request := _request(setup)).bits is None:
+            return []
+        found: list[Problem] = list(merge_reasons(request, sleeps=args.vllm_enable_sleep_mode))
+        if request.bits == 8:
+            command = start_command(request.name, getattr(request.adapter, "r", None))
+            found.append(
+                "vllm_mode is 'colocate' and the base is 8-bit, which vLLM in the same process cannot hold. Set "
+                f"vllm_mode: server for a server that takes the adapter alone ({command}), load_in_4bit: true, or "
+                "use_vllm: false (rollout: auto makes the plain path leaner)."
+            )
+        return found
+
+    def before_loading(self, setup: Setup) -> None:
+        """Choose how the adapter goes over, and note the type that is trained in."""
+        self._active = _colocated(setup.args)
+        if not self._active:
+            return
+        self._dtype = _dtype(setup.model, setup.args)
+        request = _request(setup)
+        if request.adapters and (reasons := merge_reasons(request, sleeps=setup.args.vllm_enable_sleep_mode)):
+            logger.warning("vLLM gets the adapter merged into all weights, as TRL does it: %s", " ".join(reasons))
+        elif request.adapters:
+            self._rank = int(request.adapter.r)
+
+    @contextmanager
+    def loading(self, args: Any) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
+        """Have vLLM made for adapters, in the type that is trained in."""
+        if not self._active:
+            yield
+            return
+
+        def make(**arguments: Any) -> Colocated:
+            self._llm = made(arguments, dtype=self._dtype, rank=self._rank)
+            return self._llm
+
+        with _trl.vllm_made_by(make):
+            yield
+
+    def after_loading(self, host: Host) -> None:
+        """Take the place of TRL's push of weights, where that would merge or fail."""
+        super().after_loading(host)
+        if self._llm is None:
+            return
+        if self._rank is not None:
+            _trl.push_by(host, self._push_adapter)
+        elif on_cpu():
+            _trl.push_by(host, self._push_weights)
+
+    def _push_adapter(self) -> None:
+        assert self._llm is not None
+        self._llm.take_adapter(_trl.unwrapped(self.host))
+
+    def _push_weights(self) -> None:
+        assert self._llm is not None
+        self._llm.take_weights(_trl.weights_for_vllm(self.host))
+
+
+def _colocated(args: Any) -> bool:
+    return bool(args.use_vllm) and args.vllm_mode == "colocate"
+
+
+def _request(setup: Setup) -> Request:
+    given = (setup.further.get(key) for key in ("quantization_config", "peft_config"))
+    return request_of(setup.model, setup.args, *given)
+
+
+def _dtype(model: Any, args: Any) -> str:
+    """The type that the forward passes of training compute in.
+
+    vLLM left to itself makes 16 bits of a checkpoint in 32, and then draws from a rounded policy.
+    """
+    if args.bf16 or args.fp16:
+        return "bfloat16" if args.bf16 else "float16"
+    init = args.model_init_kwargs or {}
+    asked = init.get("dtype", init.get("torch_dtype")) if isinstance(model, str) else model.dtype
+    return str(asked or "float32").removeprefix("torch.")

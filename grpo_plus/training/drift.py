@@ -1,0 +1,220 @@
+"""Log-probabilities of vLLM beside the trainer's own: what draws must be what is trained.
+
+TRL corrects for a difference between the two, which hides one that should not be there: weights that never arrived,
+another model, log-probabilities of something else. So the two are compared on every generation batch where TRL has
+computed both, and elsewhere on a few completions of the first batch and of every tenth.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus import _trl
+from grpo_plus._trl import SUPPORT
+from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.truncation import shown, truncation
+from grpo_plus.training.hooks import Draw, Hook
+from grpo_verifiers.redaction import RedactedError, get_logger
+
+logger = get_logger(__name__)
+
+FOREIGN = 1.0
+"""Mean difference, in nats, of the first batch from which on it is another model: the run ends."""
+LARGE = 0.2
+"""Mean difference that is warned of in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
+GROWN, FLOOR = 4.0, 0.01
+"""Warned of as well: a mean that has grown so many times over that of the first batch, and is above this."""
+EVERY, ROWS = 10, 4
+"""Where TRL scores nothing, one batch in so many is compared, and of it so many completions of each rank."""
+MOST = 100.0
+"""A difference counts as this at most, so that one impossible token leaves a mean that says something."""
+
+MEAN, WORST = "rollout/logp_drift", "rollout/logp_drift_max"
+
+
+class DriftError(RedactedError, RuntimeError):
+    """What draws is not what is trained; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far log-probabilities of sampled tokens are apart; of the worst one its id, place and both values."""
+
+    total: float = 0.0
+    tokens: int = 0
+    worst: float = 0.0
+    token: int = -1
+    place: int = -1
+    sampled: float = 0.0
+    scored: float = 0.0
+
+    @classmethod
+    def of(cls, sampled_BC: Tensor, scored_BC: Tensor, ids_BC: Tensor, compared_BC: Tensor) -> "Gap":
+        """Of the tokens that are to be compared; one without a number from the sampler is passed over."""
+        compared_BC = compared_BC.bool() & ~sampled_BC.isnan()
+        if not bool(compared_BC.any()):
+            return cls()
+        gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MOST).clamp(max=MOST)
+        gap_BC = torch.where(compared_BC, gap_BC, -1.0)
+        row, place = divmod(int(gap_BC.argmax()), gap_BC.shape[1])
+        chosen = [float(values[row, place]) for values in (gap_BC, sampled_BC, scored_BC)]
+        total = float(gap_BC.clamp(min=0.0).sum())
+        return cls(total, int(compared_BC.sum()), chosen[0], int(ids_BC[row, place]), place, *chosen[1:])
+
+    @classmethod
+    def over(cls, parts: Sequence["Gap"]) -> "Gap":
+        """Of all ranks."""
+        worst = max(parts, key=lambda part: part.worst)
+        values = vars(worst) | {"total": sum(part.total for part in parts), "tokens": sum(p.tokens for p in parts)}
+        return cls(**values)
+
+    @property
+    def mean(self) -> float:
+        """Mean absolute difference, in nats."""
+        return self.total / max(self.tokens, 1)
+
+
+def judged(first: Gap, now: Gap) -> str | None:
+    """What is wrong: ``foreign`` (first batch only), ``grown`` (later ones only) or ``large``; None for nothing."""
+    if now is first and now.mean >= FOREIGN:
+        return "foreign"
+    if now is not first and now.mean > max(FLOOR, GROWN * first.mean):
+        return "grown"
+    return "large" if now.mean > LARGE else None
+
+
+def likely(verdict: str, unlike: str) -> str:
+    """The likely cause of a verdict; ``unlike`` names settings by which vLLM may mean other log-probabilities."""
+    other = f" With {unlike}, vLLM must return processed log-probabilities (--logprobs-mode processed_logprobs)."
+    causes = {
+        "grown": "It has grown since the first batch, so vLLM most likely draws from old weights: see whether it gets "
+        "each update (its log, another run on the same server, a proxy in between).",
+        "large": "It is there from the start: most likely vLLM holds the base in another precision or quantisation, or "
+        "another version of the model; or dropout is active where the model scores.",
+        "foreign": "So large a difference on the first batch means another model or another vocabulary.",
+    }
+    return causes[verdict] + (other if unlike else "")
+
+
+class Drift(Hook):
+    """Compares what vLLM sampled with what the trainer makes of it; does nothing where vLLM does not draw."""
+
+    def __init__(self) -> None:
+        self._first: Gap | None = None
+        self._batches = 0
+        self._said: set[str] = set()
+        self._fresh = False  # the next tokens to be scored have just been drawn
+
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Compare what was drawn for training.
+
+        Raises:
+            DriftError: on every rank: the first batch is not of this model, or has tokens that it does not know.
+        """
+        if not self.host.use_vllm:
+            return draw(rows)
+        self._fresh = True
+        try:
+            output = draw(rows)
+        finally:
+            self._fresh = False
+        if self.host.model.training:
+            self._look(output)
+        return output
+
+    def logps(self, score: Callable[..., Any], model: Any, input_ids: Tensor, *further: Any, **keywords: Any) -> Any:
+        """Refuse tokens that the model has no embedding for, which would be an error without a name."""
+        if self._fresh:
+            self._fresh = False
+            self._check_vocabulary(input_ids)
+        return score(model, input_ids, *further, **keywords)
+
+    def _check_vocabulary(self, input_ids: Tensor) -> None:
+        size = int(_trl.plain_model(self.host, self.host.model).config.get_text_config().vocab_size)
+        highest = max(_trl.gather_objects([int(input_ids.max())]))
+        if highest >= size:
+            raise DriftError(
+                f"vLLM drew the token {highest}, and the model in training knows those below {size}: vLLM serves a "
+                "model with another vocabulary. Start it with the model that is trained."
+            )
+
+    def _look(self, output: Mapping[str, Any]) -> None:
+        turn, self._batches = self._batches, self._batches + 1
+        sampled, scored = output.get("sampling_per_token_logps"), output.get("old_per_token_logps")
+        if sampled is None or (scored is None and (turn % EVERY or output.get("pixel_values") is not None)):
+            return
+        if scored is None:
+            output = _head(output, ROWS)
+            sampled, scored = output["sampling_per_token_logps"], self._scored(output)
+        compared_BC = output["completion_mask"] * output.get("tool_mask", 1) * self._known(output)
+        part = Gap.of(sampled, scored, output["completion_ids"], compared_BC)
+        gap = Gap.over(_trl.gather_objects([part]))
+        if gap.tokens:
+            _trl.log(self.host, {MEAN: gap.mean, WORST: gap.worst})
+            self._first = self._first or gap
+            self._judge(self._first, gap)
+
+    def _known(self, output: Mapping[str, Any]) -> Tensor:
+        """(B, 1): rows whose two values are of the same thing, which truncated sampling makes of few."""
+        like = output["completion_mask"]
+        if not truncation(self.host.args):
+            return torch.ones_like(like[:, :1])
+        supports = output.get(SUPPORT)
+        if supports is None or not any(map(len, supports)):
+            self._say(
+                "unknown",
+                f"{shown(self.host.args)}: it is not known which tokens vLLM could draw, so its log-probabilities are "
+                "not compared with the model's: a drift between the two goes unseen.",
+            )
+            return torch.zeros_like(like[:, :1])
+        return torch.tensor([bool(len(row)) for row in supports], device=like.device).to(like.dtype)[:, None]
+
+    def _scored(self, output: Mapping[str, Any]) -> Tensor:
+        """By a pass of its own, without dropout; as many on every rank."""
+        self.host.model.eval()
+        try:
+            return _trl.score_without_gradient(self.host, output)
+        finally:
+            self.host.model.train()
+
+    def _judge(self, first: Gap, gap: Gap) -> None:
+        verdict = judged(first, gap)
+        if verdict is None:
+            return
+        unlike, word = self._unlike(), _trl.text_of(self.host, [gap.token])
+        if verdict == "foreign" and unlike:
+            verdict = "large"
+        text = (
+            f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by "
+            f"{gap.mean:.3g} on average (first batch: {first.mean:.3g}; {gap.tokens} tokens). The worst is token "
+            f"{gap.token} ({word!r}) at place {gap.place} of a completion: vLLM {gap.sampled:.4g}, the model "
+            f"{gap.scored:.4g}. {likely(verdict, unlike)}"
+        )
+        if verdict == "foreign":
+            raise DriftError(f"{text} Start vLLM with the model that is trained.")
+        self._say(verdict, text)
+
+    def _unlike(self) -> str:
+        args = self.host.args
+        given = {"temperature": args.temperature, "repetition_penalty": args.repetition_penalty}
+        given |= mapping("generation_kwargs", args.generation_kwargs)
+        known = ("max_tokens", "n", "seed", "stop", "stop_token_ids")
+        return ", ".join(f"{name} ({value!r})" for name, value in given.items() if value != 1 and name not in known)
+
+    def _say(self, what: str, text: str) -> None:
+        if what not in self._said and self.host.accelerator.is_main_process:
+            logger.warning("%s", text)
+        self._said.add(what)
+
+
+def _head(output: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """The first rows of a batch."""
+
+    def first(values: Any) -> Any:
+        whole = not isinstance(values, list) and (not isinstance(values, Tensor) or values.dim() == 0)
+        return values if whole else values[:rows]
+
+    return {name: first(values) for name, values in output.items()}

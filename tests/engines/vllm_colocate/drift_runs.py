@@ -1,0 +1,120 @@
+"""Runs whose vLLM is not at the policy, one after the other on one engine; run by the interpreter that has vLLM.
+
+usage: run.py FOLDER. What it found goes into found.json there.
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+
+import vllm
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.drift import DriftError
+
+SIZES = {"architecture": "llama", "hidden": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(8) for b in range(8)])
+SAID = []
+
+
+class Lines(logging.Handler):
+    def emit(self, record):
+        SAID.append(record.getMessage())
+
+
+class Stale(TrainerCallback):
+    """From a step on, the weights of training no longer reach vLLM."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.step:
+            self.run.vllm_generation.sync_weights = lambda: None
+
+
+def digits(completions, **_):
+    return [sum(character.isdigit() for character in text) / max(len(text), 1) for text in completions]
+
+
+def trained(model, folder, *, pushes=True, stale=None, **changes):
+    """A run, and what it said of the two log-probabilities."""
+    values = {
+        "output_dir": str(folder / "out"),
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_completion_length": 8,
+        "max_steps": 4,
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "constant",
+        "logging_steps": 1,
+        "report_to": "none",
+        "use_cpu": True,
+        "bf16": False,
+        "save_strategy": "no",
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_max_model_length": 64,
+        "vllm_gpu_memory_utilization": 0.1,
+    }
+    SAID.clear()
+    run = GRPOPlusTrainer(model, digits, GRPOPlusConfig(**{**values, **changes}), ROWS)
+    if not pushes:
+        run.vllm_generation.sync_weights = lambda: None
+    if stale is not None:
+        callback = Stale(stale)
+        callback.run = run
+        run.add_callback(callback)
+    error = None
+    try:
+        run.train()
+    except DriftError as raised:
+        error = str(raised)
+    history = [entry for entry in run.state.log_history if "reward" in entry]
+    return {
+        "mean": [entry.get("rollout/logp_drift") for entry in history],
+        "worst": [entry.get("rollout/logp_drift_max") for entry in history],
+        "said": [line for line in SAID if "vLLM" in line],
+        "error": error,
+        "steps": run.state.global_step,
+    }
+
+
+def main():
+    folder = Path(sys.argv[1])
+    logging.getLogger("grpo_plus").addHandler(Lines())
+    make_tiny_model(folder / "served", **SIZES)
+    make_tiny_model(folder / "other", seed=1, **SIZES)
+    make_tiny_model(folder / "fewer", vocab="0123456789+=", **SIZES)
+    own, made = vllm.LLM, []
+
+    def one(**arguments):
+        if not made:
+            made.append(own(**arguments))
+        return made[0]
+
+    vllm.LLM = one  # an engine takes longer to start than all of these runs together
+    served, apart = str(folder / "served"), {"vllm_importance_sampling_correction": False}
+    found = {
+        "at_the_policy": trained(served, folder),
+        "stale": trained(served, folder, stale=2),
+        "by_a_pass": trained(served, folder, max_steps=12, **apart),
+        "stale_by_a_pass": trained(served, folder, max_steps=12, stale=2, **apart),
+        "truncated": trained(served, folder, top_p=0.7, max_steps=2),
+        "other": trained(str(folder / "other"), folder, pushes=False),
+        "other_by_a_pass": trained(str(folder / "other"), folder, pushes=False, **apart),
+        "vocabulary": trained(str(folder / "fewer"), folder, pushes=False),
+    }
+    (folder / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

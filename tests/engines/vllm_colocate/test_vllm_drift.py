@@ -1,0 +1,53 @@
+"""What vLLM draws from is compared with what is trained: stale weights and other models do not go unseen."""
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.engine("vllm")]
+
+
+@pytest.fixture(scope="module")
+def runs(colocated, tmp_path_factory):
+    return colocated("drift_runs.py", folder=tmp_path_factory.mktemp("drift"))
+
+
+def test_at_the_policy_there_is_none_and_nothing_is_said(runs):
+    run = runs["at_the_policy"]
+    assert max(run["worst"]) < 1e-4
+    assert (run["said"], run["error"], run["steps"]) == ([], None, 4)
+
+
+def test_stale_weights_are_warned_of_once_from_the_first_batch_that_they_drew(runs):
+    run = runs["stale"]
+    assert max(run["worst"][:2]) < 1e-4
+    assert min(run["mean"][2:]) > 0.2
+    (line,) = run["said"]
+    assert "most likely draws from old weights" in line
+    assert f"differ by {run['mean'][2]:.3g} on average (first batch: {run['mean'][0]:.3g};" in line
+    assert run["steps"] == 4
+
+
+def test_without_trls_correction_the_first_batch_and_every_tenth_are_compared(runs):
+    run, stale = runs["by_a_pass"], runs["stale_by_a_pass"]
+    for found in (run, stale):
+        assert [at for at, mean in enumerate(found["mean"]) if mean is not None] == [0, 10]
+        assert found["worst"][0] < 1e-4
+    assert run["worst"][10] < 1e-4
+    assert run["said"] == []
+    (line,) = stale["said"]
+    assert "old weights" in line
+
+
+@pytest.mark.parametrize("name", ["other", "other_by_a_pass"])
+def test_another_model_ends_the_run_before_its_first_step(runs, name):
+    run = runs[name]
+    assert "means another model or another vocabulary" in run["error"]
+    assert "The worst is token" in run["error"]
+    assert run["steps"] == 0
+
+
+def test_another_vocabulary_is_named(runs):
+    assert (
+        "the model in training knows those below 17: vLLM serves a model with another vocabulary"
+        in (runs["vocabulary"]["error"])
+    )
+    assert runs["vocabulary"]["steps"] == 0
