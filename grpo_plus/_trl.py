@@ -1024,6 +1024,11 @@ def plain_model(host: Host, model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def is_fsdp2(host: Host) -> bool:
+    """FSDP2 holds the weights in pieces, which every pass gathers from all ranks."""
+    return bool(host.is_fsdp_enabled and getattr(host.accelerator, "is_fsdp2", False))
+
+
 def adapters_of(host: Host) -> dict[str, Any]:
     """The configs of the model's PEFT adapters by name; empty when it has none."""
     return getattr(unwrapped(host), "peft_config", None) or {}

@@ -65,11 +65,14 @@ class Sampler:
         template_keywords: Mapping[str, Any] | None = None,
         *,
         draft: bool = True,
+        device: torch.device | None = None,
+        alone: bool = True,
     ) -> None:
         """Inspect the unwrapped model, with or without adapters; its mode does not change.
 
         ``template_keywords`` are further arguments of the chat template. With ``draft`` tokens are guessed, from what
-        this sampler has drawn and nothing else.
+        this sampler has drawn and nothing else. ``device`` is where passes are made, that of the weights if unset.
+        ``alone`` tells whether passes are this process's own, so that one that ran out of memory may be made again.
 
         Raises:
             ValueError: the tokenizer has neither a pad token nor an end token.
@@ -84,7 +87,8 @@ class Sampler:
             raise ValueError("the tokenizer has neither a pad token nor an end token: set tokenizer.pad_token.")
         self._pad = int(pad)
         self.refusal = refusal(model)
-        self._device = next(model.parameters()).device
+        self._device = next(model.parameters()).device if device is None else device
+        self._alone = alone
         self._plain = model.get_base_model() if is_adapted(model) else model
         self._drafts = Drafts(self._plain, self._device) if draft and self.refusal is None else None
 
@@ -164,6 +168,7 @@ class Sampler:
             uniform=uniform,
             finished=finished,
             drafts=self._drafts,
+            again=self._alone,
         )
         return done.completions
 
@@ -182,7 +187,10 @@ class Sampler:
             max_new_tokens=s.most, pad_token_id=s.pad, eos_token_id=list(s.stops) or None, **chosen
         )
         output = self._model.generate(
-            input_ids=ids.to(self._device), attention_mask=mask.to(self._device), generation_config=config
+            input_ids=ids.to(self._device),
+            attention_mask=mask.to(self._device),
+            generation_config=config,
+            synced_gpus=False,  # whoever shares passes with other ranks keeps them in step
         )
         rows = []
         for row in output[:, width:].tolist():

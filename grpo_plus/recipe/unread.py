@@ -75,6 +75,13 @@ def _fsdp(config: Any) -> bool:
     return bool(config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
 
+def _fsdp1(config: Any) -> bool:
+    """The version before FSDP2: accelerate's default, and not transformers'."""
+    given = config.fsdp_config if isinstance(config.fsdp_config, dict) else {}
+    version = given.get("version", 2) if config.fsdp else os.environ.get("FSDP_VERSION", "1")
+    return _fsdp(config) and str(version) != "2"
+
+
 def _trackers(config: Any) -> set[str]:
     given = config.report_to
     return {given} if isinstance(given, str) else set(given or ())
@@ -255,8 +262,8 @@ NOTES: tuple[Unread, ...] = (
     # ours, where something else is known only while it runs
     Unread(
         "rollout rollout_rows rollout_draft",
-        lambda c: _deepspeed(c) or _fsdp(c),
-        "the parameters are sharded (FSDP or DeepSpeed), so TRL draws the completions, all rows at once",
+        lambda c: _deepspeed(c) or _fsdp1(c),
+        "the parameters are sharded (FSDP1 or DeepSpeed), so TRL draws the completions, all rows at once",
     ),
 )
 """Rows that make a note."""

@@ -91,11 +91,13 @@ def decode(
     finished: Finished | None = None,
     support: Support | None = None,
     drafts: Drafts | None = None,
+    again: bool = True,
 ) -> Decoded:
     """Complete every prompt; there is one for each completion, and equal ones are read once.
 
     Where memory runs out, all rows in flight are read again with what they hold so far, half as many at once. No row is
-    drawn a second time: to discard rows when they grow long would favour short ones.
+    drawn a second time: to discard rows when they grow long would favour short ones. Without ``again`` the error is
+    raised: a pass that other ranks take part in cannot be repeated.
 
     The model needs a plain growing cache and must take positions. At most ``most_rows`` rows are in flight; None for
     all. ``uniform`` gives the numbers that pick the tokens; None makes them from one number of torch's own generator.
@@ -105,7 +107,8 @@ def decode(
     number, and the first that differs from its guess ends what is kept: equal tokens, but for the rounding of a pass
     with several columns, which may move a number across the border between two tokens.
     """
-    return _Decoding(model, prompts, sampling, most_rows, device, uniform, finished, support, drafts).run()
+    decoding = _Decoding(model, prompts, sampling, most_rows, device, uniform, finished, support, drafts)
+    return decoding.run(again=again)
 
 
 class _Decoding:
@@ -144,14 +147,14 @@ class _Decoding:
             self.ended: list[tuple[int, list[int]]] = []
 
     @torch.no_grad()
-    def run(self) -> Decoded:
+    def run(self, *, again: bool) -> Decoded:
         """Step until no row is left."""
         while self.waiting or self.flying:
             full = False
             try:
                 self._step()
             except RuntimeError as error:
-                if not is_out_of_memory(error) or len(self.flying) < 2:
+                if not again or not is_out_of_memory(error) or len(self.flying) < 2:
                     raise
                 full = True
             if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass

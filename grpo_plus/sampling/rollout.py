@@ -45,7 +45,8 @@ class Rollout:
     run out. ``report`` is told what each generation cost, ``drawn`` of each whole completion. ``asked`` means that
     somebody wanted it: a refusal is then a warning. ``stock`` says why the model's own ``generate`` drew last; None
     where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
-    With ``draft`` tokens are guessed, from all completions so far.
+    With ``draft`` tokens are guessed, from all completions so far. ``alone`` tells whether passes are this process's
+    own, so that one that ran out of memory may be made again.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Rollout:
         *,
         asked: bool = True,
         draft: bool = False,
+        alone: bool = True,
     ) -> None:
+        self._alone = alone
         self._level = logging.WARNING if asked else logging.INFO
         self.most_rows = most_rows
         self._drawn = drawn
@@ -121,6 +124,7 @@ class Rollout:
             finished=finished,
             support=noted,
             drafts=drafts,
+            again=self._alone,
         )
         if noted is not None:
             self.supports = noted.rows([len(row) for row in decoded.completions])

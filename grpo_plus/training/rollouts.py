@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +12,7 @@ from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.unread import rollout_func_problems
 from grpo_plus.sampling.decode import Decoded
+from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Drawn, Rollout
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.retry import Retry
@@ -38,6 +39,7 @@ class Rollouts(Hook):
         self._lists: MutableMapping[str, list[float]] = {}
         self._rollout: Rollout | None = None
         self._guesses: Mapping[str, Any] = {}
+        self._in_step = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """Fields that a ``rollout_func`` takes the place of."""
@@ -46,16 +48,24 @@ class Rollouts(Hook):
     def after_loading(self, host: Host) -> None:
         """Leave sharded parameters to TRL, and a ``rollout_func`` to itself."""
         super().after_loading(host)
+        elsewhere = _trl.other_samplers(vars(host.args)) or host.rollout_func is not None
+        self._in_step = _trl.is_fsdp2(host) and not elsewhere
         if self._recipe.rollout != "auto" or host.rollout_func is not None:
             return
-        if not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
-            draft, asked = self._recipe.rollout_draft == "auto", host.args.rollout is not None
-            self._rollout = Rollout(self._recipe.rollout_rows, self._report, self._drawn, asked=asked, draft=draft)
+        if _trl.is_fsdp2(host) or not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
+            self._rollout = Rollout(
+                self._recipe.rollout_rows,
+                self._report,
+                self._drawn,
+                asked=host.args.rollout is not None,
+                draft=self._recipe.rollout_draft == "auto",
+                alone=not self._in_step,
+            )
         elif host.accelerator.is_main_process:
             logger.log(
                 logging.INFO if host.args.rollout is None else logging.WARNING,  # nobody asked for a default
-                "rollout is 'auto', but the parameters are sharded (FSDP or DeepSpeed): TRL draws the completions, all "
-                "rows at once.",
+                "rollout is 'auto', but the parameters are sharded (FSDP1 or DeepSpeed): TRL draws the completions, "
+                "all rows at once.",
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -118,15 +128,19 @@ class Rollouts(Hook):
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Draw leaner; an out-of-memory error says why there were no smaller parts."""
-        with self._retry.ending("completions were drawn", self._whole):
-            if self._rollout is None:
-                yield
-                return
-            # Asked for now: the model's mode tells the lists apart, and while it samples it is in another one.
-            self._lists = _trl.metrics_of(self.host)
-            with self._rollout.applied(self.host.accelerator.unwrap_model(self.host.model_wrapped)):
-                yield
+        """Draw leaner; an out-of-memory error says why there were no smaller parts.
+
+        Under FSDP2 ranks stay in step, whoever draws: neither TRL nor transformers keeps them so.
+        """
+        model = self.host.accelerator.unwrap_model(self.host.model_wrapped)
+        with self._retry.ending("completions were drawn", self._whole), ExitStack() as around:
+            if self._in_step:
+                around.enter_context(in_step(model, self.host.accelerator.device))
+            if self._rollout is not None:
+                # Asked for now: the model's mode tells the lists apart, and while it samples it is in another one.
+                self._lists = _trl.metrics_of(self.host)
+                around.enter_context(self._rollout.applied(model))
+            yield
 
     def _whole(self) -> str:
         """Why completions cannot be drawn in smaller parts than they were, and what to do; a sentence."""
@@ -139,6 +153,8 @@ class Rollouts(Hook):
             )
         if self._rollout.stock is not None:
             return f"The model's own generate drew all rows at once ({self._rollout.stock}), and {again}."
+        if self._in_step:
+            return "A pass that all ranks take part in cannot be made again: set rollout_rows, or lower it."
         return "Not even one completion at a time fits."
 
     def _report(self, cost: Decoded) -> None:

@@ -7,6 +7,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
+from peft import LoraConfig
 from torch.distributed.tensor import DTensor
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
@@ -72,14 +73,14 @@ class Fixed(GRPOPlusTrainer):
         return found, None
 
 
-def build(model, folder, *, lora=False, dead=(), kind=Fixed, further=None, **settings):
-    from peft import LoraConfig
+def adapter():
+    return LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
 
-    torch.manual_seed(3)
-    adapter = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False) if lora else None
+
+def build(model, folder, *, lora=False, dead=(), kind=Fixed, further=None, **settings):
     args = config(folder, **settings)
     torch.manual_seed(3)  # adapters of all begin alike
-    return kind(model, reward, args, rows(dead), peft_config=adapter, **(further or {}))
+    return kind(model, reward, args, rows(dead), peft_config=adapter() if lora else None, **(further or {}))
 
 
 def sharded(trainer):

@@ -1,0 +1,72 @@
+"""Completions drawn from sharded weights, and once more from a whole copy of them, by the same random numbers."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from fixed import adapter, build, sharded, weights
+from peft import get_peft_model
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from grpo_plus import GRPOPlusTrainer
+
+CASES = {
+    "lean": {"rollout": "auto", "rollout_draft": "none"},
+    "lean, LoRA, few rows": {"rollout": "auto", "rollout_draft": "none", "rollout_rows": 3, "lora": True},
+    "lean, guesses": {"rollout": "auto", "repeats": True},
+    "generate": {"rollout": "stock"},
+    "generate, LoRA": {"rollout": "stock", "lora": True},
+    "lean, bf16": {"rollout": "auto", "rollout_draft": "none", "bf16": True},
+}
+SHORT = 5
+
+
+class Twice(GRPOPlusTrainer):
+    """Draws each batch twice: from its sharded model, and from a whole one. The second rank's may not be as long."""
+
+    def _generate_single_turn(self, prompt_ids, *arguments, **keywords):
+        if self.accelerator.process_index:
+            self.generation_config.max_new_tokens = SHORT
+        before = torch.get_rng_state()
+        found, further = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
+        self.lengths.append(max(map(len, found)))
+        if self.whole is not None:
+            missing = self.whole.load_state_dict(weights(self.model), strict=False)
+            assert missing.missing_keys in ([], ["lm_head.weight"], ["base_model.model.lm_head.weight"]), missing
+            assert not missing.unexpected_keys
+            torch.set_rng_state(before)
+            alike = self.rollouts._in_step, self.model_wrapped
+            self.rollouts._in_step, self.model_wrapped = False, self.whole
+            again, _ = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
+            self.rollouts._in_step, self.model_wrapped = alike
+            self.equal.append(again == found)
+        return found, further
+
+
+def copy_of(path, lora):
+    """A model of the same shape; whatever its weights are, they are replaced."""
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+    return (get_peft_model(model, adapter()) if lora else model).eval()
+
+
+def main(folder, model, repeating):
+    torch.set_num_threads(1)
+    found = {}
+    for name, case in CASES.items():
+        settings = dict(case)
+        path = repeating if settings.pop("repeats", False) else model
+        trainer = build(path, Path(folder, "out", name), kind=Twice, max_completion_length=24, **settings)
+        trainer.lengths, trainer.equal = [], []
+        trainer.whole = None if case.get("bf16") else copy_of(path, case.get("lora", False))
+        trainer.train()
+        sharded(trainer)
+        rank = trainer.accelerator.process_index
+        entry = trainer.state.log_history[-2]
+        found[name] = {"lengths": trainer.lengths, "equal": trainer.equal, "stock": trainer.rollouts.stock}
+        found[name]["log"] = {key: value for key, value in entry.items() if key.startswith("rollout/")}
+    Path(folder, f"rank {rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,30 @@
+"""Ranks that draw for different times stay in step under FSDP2, and draw what whole weights would."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory, tiny_model, repeating_model, ranks):
+    folder = tmp_path_factory.mktemp("drawing")
+    with ranks("drawing.py", folder, tiny_model, repeating_model, log=folder / "log", seconds=150):
+        pass
+    return [json.loads((folder / f"rank {rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", ["lean", "lean, LoRA, few rows", "lean, guesses", "generate", "generate, LoRA"])
+def test_completions_are_those_of_whole_weights_however_long_the_other_rank_draws(drawn, name):
+    for found, most in zip(drawn, (24, 5), strict=True):
+        assert found[name]["lengths"] == [most] * 3
+        assert found[name]["equal"] == [True] * 3
+
+
+def test_our_decode_draws_in_every_precision_and_stock_leaves_it_to_generate(drawn):
+    for found in drawn:
+        assert {case["stock"] for case in found.values()} == {None}
+        lean = {name for name, case in found.items() if "rollout/row_steps" in case["log"]}
+        assert lean == {"lean", "lean, LoRA, few rows", "lean, guesses", "lean, bf16"}
+    assert drawn[0]["lean, guesses"]["log"]["rollout/tokens_per_pass"] > 1.1
