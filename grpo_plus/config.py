@@ -49,7 +49,8 @@ class GRPOPlusConfig(GRPOConfig):
         advantage_kwargs: its keywords.
         objective: name or reference of the objective; None runs TRL's own loss, set by `loss_type` and friends.
         objective_kwargs: its keywords and pieces.
-        verifiers: verifiers by name, or mappings with the keys name, label, weight, kwargs, columns, timeout, on_error.
+        verifiers: verifiers by name, or mappings with the keys name, label, weight, kwargs, columns, timeout, on_error,
+            isolation.
         eval_verifiers: verifiers, in the form of `verifiers`, that only look at evaluations: their scores are logged as
             ``eval_rewards/<label>/mean``, their weighted sum as ``eval_score``; they reward nothing.
         verifier_column: dataset column that names the verifier of each row.

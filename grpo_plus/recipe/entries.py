@@ -8,7 +8,7 @@ from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, unknown
 from grpo_verifiers.verdict import LARGEST
 
-KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error")
+KEYS = ("name", "label", "weight", "kwargs", "columns", "timeout", "on_error", "isolation")
 
 
 def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from grpo_plus.objectives import Objective
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
-    from grpo_verifiers.base.traits import OnError
+    from grpo_verifiers.base.traits import Isolation, OnError
 
 
 class Chosen(NamedTuple):
@@ -48,6 +48,7 @@ class Entry:
     columns: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     on_error: "OnError | None" = None
+    isolation: "Isolation | None" = None
 
     def build(self, plugins: Sequence[str] = ()) -> "Verifier":
         """The verifier itself; its workers import the plug-ins first."""
@@ -59,6 +60,7 @@ class Entry:
             columns=dict(self.columns),
             timeout=self.timeout,
             on_error=self.on_error,
+            isolation=self.isolation,
             plugins=plugins,
             **self.kwargs,
         )

@@ -6,7 +6,7 @@ import yaml
 from grpo_plus.recipe.entries import read_entries
 
 
-@pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name"])
+@pytest.mark.parametrize("key", ["timeout", "label", "columns", "on_error", "weight", "name", "isolation"])
 def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
     entries, problems = read_entries([{"name": "math", "kwargs": {key: 1}}])
     assert entries == []
@@ -15,8 +15,8 @@ def test_a_key_of_the_entry_inside_its_kwargs_is_named(key):
     ]
 
 
-def test_isolation_is_an_option_like_any_other():
-    (entry,), problems = read_entries([{"name": "exact", "kwargs": {"isolation": "process"}}])
+def test_isolation_is_a_key_of_the_entry():
+    (entry,), problems = read_entries([yaml.safe_load("{name: exact, isolation: process}")])
     assert problems == []
     assert entry.build().describe()["isolation"] == "process"
 

@@ -67,7 +67,7 @@ class FunctionVerifier(Verifier):
 
     @property
     def isolation(self) -> Isolation:
-        """Run in a worker process or in the trainer."""
+        """Run in a worker process, in the trainer, or on a Ray cluster."""
         if self.settings.isolation is not None:
             return self.settings.isolation
         if self.settings.home == "inline" and self._timeout_needs_process():
@@ -184,24 +184,45 @@ class FunctionVerifier(Verifier):
         skip = {form.first, *form.reserved, *form.extras, *form.logs, *unset}
         problems = self.settings.problems(what)
         problems += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
-        own = [*self.traits.declared_problems(self.fn, self._only_options()), *self._column_problems()]
+        here = self.isolation != "ray"
+        own = [*self.traits.declared_problems(self.fn, self._only_options(), here=here), *self._column_problems()]
         if self.isolation == "inline" and self._timeout_needs_process():
             own.append(
                 f"timeout is {self.settings.timeout!r}, but isolation is 'inline': only a worker process can be "
                 "stopped. Leave one of them out."
             )
-        if self.isolation == "process" and form.extras:
+        if self.isolation != "inline" and form.extras:
             own.append(
                 f"it asks for {form.extras[0]!r}, which exists in the trainer's process only; choose "
                 "isolation='inline'."
             )
+        own += self._place_problems()
         problems += [f"{what}: {problem}" for problem in own]
-        if self.isolation == "process" and not problems:
+        if self.isolation != "inline" and not problems:
             try:
                 self.spec  # noqa: B018 - raises unless the function can travel
             except VerifierError as error:
                 problems.append(f"{what}: {error}")
         return problems
+
+    def _place_problems(self) -> Iterator[str]:
+        """Problems with where it is to run."""
+        if self.isolation != "inline" and self.settings.builtin and self.form.is_async:
+            if not self.traits.boxes:
+                yield (
+                    f"isolation is {self.isolation!r}, but it only waits for a server, and workers of built-in checks "
+                    "have no network: leave isolation out."
+                )
+            elif self.isolation == "process":
+                yield (
+                    "isolation is 'process', but its programs run in boxes of their own already: leave isolation out, "
+                    "or choose 'ray' for boxes on other machines."
+                )
+        if self.isolation == "ray":
+            from grpo_verifiers.exec.ray_runner import missing_ray
+
+            if missing := missing_ray():
+                yield missing
 
     def _column_problems(self) -> Iterator[str]:
         form = self.form
@@ -292,7 +313,15 @@ class FunctionVerifier(Verifier):
         memory = self.settings.memory
         cap = default_memory() if memory is None else int(memory * (1 << 30)) or None
         settings = self.settings
-        return make_spec(self.fn, confined=settings.builtin, memory=cap, env=settings.env, plugins=settings.plugins)
+        return make_spec(
+            self.fn,
+            confined=settings.builtin,
+            memory=cap,
+            env=settings.env,
+            plugins=settings.plugins,
+            boxes=settings.max_concurrency if self.traits.boxes else 0,
+            elsewhere=self.isolation == "ray",
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         from grpo_verifiers.exec.spec import by_value, make_spec
@@ -308,7 +337,7 @@ class FunctionVerifier(Verifier):
         if self._runs_in_workers():
             from grpo_verifiers.exec.runner import shared_runner
 
-            shared_runner().warm(self.spec)
+            shared_runner(self.isolation).warm(self.spec)
 
     def start(
         self,
@@ -383,7 +412,7 @@ class FunctionVerifier(Verifier):
 
     def _runs_in_workers(self) -> bool:
         # A check that uses a verifier runs in a worker already: the same deadline holds for both.
-        return self.isolation == "process" and MARK not in os.environ
+        return self.isolation != "inline" and MARK not in os.environ
 
     @functools.cached_property
     def _place(self) -> "Place":
@@ -402,6 +431,7 @@ class FunctionVerifier(Verifier):
                 first=self.form.first,
                 pure=self.traits.pure,
                 fast=self.traits.fast,
+                isolation=self.isolation,
             )
         if self.form.is_async and self.isolation == "inline":
             return EventLoop(self.fn, self.timeout or 0.0, self.settings.max_concurrency)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.base import Pending, Verifier
-from grpo_verifiers.base.traits import Isolation, OnError, Settings, Traits, traits_of
+from grpo_verifiers.base.traits import Home, Isolation, OnError, Settings, Traits, traits_of
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem
 from grpo_verifiers.exec.form import form_of
@@ -99,7 +99,7 @@ def verifier(
     *,
     timeout: float | None = None,
     isolation: Isolation | None = None,
-    home: Isolation | None = None,
+    home: Home | None = None,
     on_error: OnError | None = None,
     max_concurrency: int = 32,
     memory: float | None = None,
@@ -133,7 +133,8 @@ def verifier(
         name: its name in configs.
         timeout: seconds that one call may take.
         isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the
-            trainer, for functions that are quick and cannot hang (the default for async functions).
+            trainer, for functions that are quick and cannot hang (the default for async functions); ``"ray"``: in a
+            worker as of ``"process"``, on a node of a Ray cluster.
         home: like ``isolation``, but a timeout that a user sets moves an inline check to a worker.
         on_error: what it means that the function raises, or returns what is no verdict: ``"zero"`` scores the
             completion 0, ``"null"`` leaves it out, ``"raise"`` stops the run. Unset: zero, and the run stops where it
@@ -215,7 +216,7 @@ def get_verifier(
         columns: parameter to dataset column, where they differ.
         timeout: seconds that one call may take.
         on_error: what a failure means: ``"zero"``, ``"null"`` or ``"raise"``.
-        isolation: ``"process"`` or ``"inline"``.
+        isolation: ``"process"``, ``"inline"`` or ``"ray"``.
         plugins: modules that its workers import first, as `load_plugins` returns them.
         **kwargs: options of the function; one that names a column parameter takes the column's place.
 

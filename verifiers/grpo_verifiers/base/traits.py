@@ -10,7 +10,8 @@ from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import short, unknown
 from grpo_verifiers.options import Range, fits, has_type, hints_of, value_problems
 
-Isolation = Literal["process", "inline"]
+Home = Literal["process", "inline"]
+Isolation = Literal["process", "inline", "ray"]
 OnError = Literal["null", "zero", "raise"]
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -27,7 +28,8 @@ class Settings:
 
     Attributes:
         timeout: seconds from an item's start; None for the default of its kind (none for plain inline functions).
-        isolation: in a worker process that can be killed, or in the trainer; None: processes, but for async functions.
+        isolation: in a worker process that can be killed, in the trainer, or in a worker process on a node of a Ray
+            cluster; None: processes, but for async functions.
         on_error: for a check that raises, or returns no verdict: ``"zero"`` scores the completion
             0, ``"null"`` leaves it out, ``"raise"`` stops the run. None: zero, but a check that does nothing else stops
             the run, too.
@@ -47,7 +49,7 @@ class Settings:
     max_concurrency: Annotated[int, Range(1)] = 32
     memory: Annotated[float, Range(0, 1 << 20, open_high=True, told="GiB (0: no cap)")] | None = None
     env: tuple[str, ...] = ()
-    home: Isolation | None = None
+    home: Home | None = None
     builtin: bool = False
     raw: bool = False
     by_prompt: bool = False
@@ -99,6 +101,9 @@ class Traits(Settings):
         gold_sample: rows that are looked at when training starts; None: all.
         stated: takes a completion and options and returns the answer that it states, as a gold answer would be
             written, or None. With it samples can vote (maj@k).
+        boxes: an async check that runs programs in boxes of its own and only waits for them: with ``isolation="ray"``
+            it waits on the nodes, where the boxes then are. Its ``option_problems`` takes ``here``, too: whether the
+            boxes are to be on this machine.
     """
 
     _: KW_ONLY
@@ -111,14 +116,17 @@ class Traits(Settings):
     gold_columns: tuple[str, ...] = ()
     gold_sample: Annotated[int, Range(1)] | None = None
     stated: Callable[..., str | None] | None = None
+    boxes: bool = False
 
     @property
     def settings(self) -> Settings:
         """The settings alone."""
         return Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
 
-    def more_problems(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+    def more_problems(self, fn: Callable[..., Any], given: Mapping[str, Any], *, here: bool = True) -> list[str]:
         """Problems that the check itself finds, with the defaults filled in; none while an option has a wrong type.
+
+        ``here``: it runs on this machine.
 
         Raises:
             VerifierError: the check cannot work here (a package is missing, say).
@@ -131,12 +139,14 @@ class Traits(Settings):
             value is not inspect.Parameter.empty and has_type(value, hints.get(name, Any))
             for name, value in options.items()
         )
-        return self.option_problems(**options) if all(typed) else []
+        if not all(typed):
+            return []
+        return self.option_problems(**options, here=here) if self.boxes else self.option_problems(**options)
 
-    def declared_problems(self, fn: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
+    def declared_problems(self, fn: Callable[..., Any], given: Mapping[str, Any], *, here: bool = True) -> list[str]:
         """The problems that the check itself finds with its options, errors of this package included."""
         try:
-            problems: Any = self.more_problems(fn, given)
+            problems: Any = self.more_problems(fn, given, here=here)
         except VerifierError as error:
             return [str(error)]
         except Exception as error:  # noqa: BLE001 - of a plug-in: one more problem, in words

@@ -28,10 +28,12 @@ _RUNS = 20
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
 
 
-def _option_problems(*, language: str, level: Level, highest: Level, piston: str | None, **_: Any) -> list[str]:
+def _option_problems(
+    *, language: str, level: Level, highest: Level, piston: str | None, here: bool, **_: Any
+) -> list[str]:
     words = ", ".join(map(repr, available()))
     unknown = [] if language in available() else [f"language is {language!r}, expected one of {words}."]
-    return unknown + level_problems(level, highest, here=piston is None)
+    return unknown + level_problems(level, highest, here=here and piston is None)
 
 
 # Programs run in boxes of their own, each with its own time limit; here only their answers are compared.
@@ -44,6 +46,7 @@ def _option_problems(*, language: str, level: Level, highest: Level, piston: str
     trials=trials,
     gold_columns=("solution",),
     gold_sample=12,
+    boxes=True,
 )
 async def code(
     completion: str,

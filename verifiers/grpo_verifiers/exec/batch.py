@@ -1,13 +1,22 @@
 """Calls that are submitted to workers together, and their outcomes."""
 
 import os
+import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.spec import CheckSpec
+
+Call = tuple[Any, Mapping[str, Any], int | None]
+
+
+def pack(call: Call) -> bytes:
+    """The arguments of one call as bytes; raises whatever pickle raises for what cannot leave this process."""
+    return pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 @dataclass(eq=False)
@@ -41,6 +50,16 @@ class Batch:
         self._done = threading.Event()
         if not payloads:
             self._done.set()
+
+    @classmethod
+    def of(
+        cls, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None
+    ) -> Self:
+        """A batch of calls as they are, or as ``pack`` makes them, with the numbers of results that they owe."""
+        payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
+        if rows is None:
+            rows = [None if isinstance(call, bytes) else call[2] for call in calls]
+        return cls(spec, payloads, rows, timeout)
 
     def put(self, index: int, outcome: Outcome) -> None:
         """Record an outcome; the scheduler's side."""

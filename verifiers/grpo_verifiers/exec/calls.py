@@ -1,4 +1,4 @@
-"""The three places where checks run: this thread, an event loop, worker processes."""
+"""The places where checks run: this thread, an event loop, worker processes here or on the nodes of a Ray cluster."""
 
 import contextlib
 import hashlib
@@ -17,6 +17,7 @@ from grpo_verifiers.exec.wire import from_rows, to_rows
 from grpo_verifiers.verdict import Ahead, Status, Verdict
 
 if TYPE_CHECKING:
+    from grpo_verifiers.exec.ray_runner import RayRunner
     from grpo_verifiers.exec.runner import Runner
 
 Call = tuple[Any, dict[str, Any], int | None]
@@ -104,7 +105,9 @@ class EventLoop:
 class Submitted:
     """One call under way in a worker."""
 
-    def __init__(self, runner: "Runner", spec: CheckSpec, payload: bytes, timeout: float, rows: int | None) -> None:
+    def __init__(
+        self, runner: "Runner | RayRunner", spec: CheckSpec, payload: bytes, timeout: float, rows: int | None
+    ) -> None:
         self._runner = runner
         self._batch = runner.submit(spec, [payload], timeout, [rows])
 
@@ -123,7 +126,10 @@ class Submitted:
 
 
 class Workers:
-    """Runs a check in worker processes. Equal calls of a pure check are sent once, and recent answers are kept."""
+    """Runs a check in worker processes, of this machine or of others.
+
+    Equal calls of a pure check are sent once, and recent answers are kept.
+    """
 
     def __init__(
         self,
@@ -134,14 +140,15 @@ class Workers:
         first: str,
         pure: bool = False,
         fast: Callable[..., Any] | None = None,
+        isolation: str = "process",
     ) -> None:
         """Start nothing yet; ``timeout`` is in seconds, for one call.
 
         ``first`` is the parameter that takes the completion. ``fast`` answers some calls in this process, or names
-        shorter arguments for a worker.
+        shorter arguments for a worker. ``isolation`` is ``"process"`` or ``"ray"``.
         """
         self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
-        self._pure, self._fast = pure, fast
+        self._pure, self._fast, self._isolation = pure, fast, isolation
         self._known: dict[bytes, Verdict] = {}
         self._begun = Begun()
 
@@ -176,7 +183,7 @@ class Workers:
             from grpo_verifiers.exec.runner import shared_runner
 
             sizes = [calls[indices[0]][2] for key, indices in asking.items() if key not in ahead]
-            batch = shared_runner().submit(self._spec, payloads, self._timeout, sizes)
+            batch = shared_runner(self._isolation).submit(self._spec, payloads, self._timeout, sizes)
 
         def collect() -> list[Outcome]:
             later = iter(batch.wait() if batch else ())
@@ -200,7 +207,9 @@ class Workers:
             return
         from grpo_verifiers.exec.runner import shared_runner
 
-        self._begun.add(question, Submitted(shared_runner(), self._spec, payload, self._timeout, call[2]))
+        self._begun.add(
+            question, Submitted(shared_runner(self._isolation), self._spec, payload, self._timeout, call[2])
+        )
 
     def forget(self) -> Ahead:
         """Cancel what nobody asked for; workers that are at it are replaced."""

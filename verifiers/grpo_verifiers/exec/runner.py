@@ -6,24 +6,24 @@ behind.
 
 import atexit
 import os
-import pickle
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
-from grpo_verifiers.exec.batch import Batch
+from grpo_verifiers.exec.batch import Batch, Call, pack
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers.exec.spec import CheckSpec, make_spec
 
-__all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "shared_runner"]
+if TYPE_CHECKING:
+    from grpo_verifiers.exec.ray_runner import RayRunner
+
+__all__ = ["Batch", "CheckSpec", "Outcome", "Runner", "close_shared_runners", "make_spec", "pack", "shared_runner"]
 
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
 DEFAULT_MEMORY = 2 << 30
-
-Call = tuple[Any, Mapping[str, Any], int | None]
 
 
 def worker_count() -> int:
@@ -65,7 +65,7 @@ class Runner:
             raise ValueError(f"workers is {workers!r}, expected a whole number of at least 1, or None.")
         self.workers = workers if workers is not None else worker_count()
         self._scheduler: Scheduler | None = None
-        self._closed = False
+        self.closed = False
         self._lock = threading.Lock()
         self._owner = os.getpid()
 
@@ -81,11 +81,8 @@ class Runner:
         A call is the first argument, the keyword arguments, and for a batch function the number of results it owes
         (None for one that judges a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
         """
-        payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
-        if rows is None:
-            rows = [None if isinstance(call, bytes) else call[2] for call in calls]
-        batch = Batch(spec, payloads, rows, timeout)
-        if payloads:
+        batch = Batch.of(spec, calls, timeout, rows)
+        if batch.payloads:
             self._running().submit(_kind(spec), batch)
         return batch
 
@@ -111,7 +108,7 @@ class Runner:
     def close(self) -> None:
         """Kill all workers and everything they started; open items get an outcome that says so. Safe to repeat."""
         with self._lock:
-            scheduler, self._scheduler, self._closed = self._scheduler, None, True
+            scheduler, self._scheduler, self.closed = self._scheduler, None, True
         if scheduler is not None and self._owner == os.getpid():
             scheduler.close()
 
@@ -125,7 +122,7 @@ class Runner:
 
     def _running(self) -> Scheduler:
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("this Runner is closed: make a new one, or use shared_runner().")
             if self._owner != os.getpid():
                 raise RuntimeError("this Runner belongs to the process that forked this one: make a new one here.")
@@ -133,36 +130,41 @@ class Runner:
                 self._scheduler = Scheduler(self.workers)
             return self._scheduler
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """In a forked child: close the connections to the parent's workers."""
         if self._scheduler is not None:
             self._scheduler.abandon()
-
-
-def pack(call: Call) -> bytes:
-    """The arguments of one call as bytes; raises whatever pickle raises for what cannot leave this process."""
-    return pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _kind(spec: CheckSpec) -> WorkerKind:
     return WorkerKind(spec.confined, spec.memory, spec.env)
 
 
-_shared: list[Runner] = []
+_shared: "dict[str, Runner | RayRunner]" = {}
 _shared_lock = threading.Lock()
 
 
-def shared_runner() -> Runner:
-    """The runner that all verifiers of this process use; made on first use, kept from step to step."""
+def shared_runner(isolation: str = "process") -> "Runner | RayRunner":
+    """The runner that all verifiers of this process use; made on first use, kept from step to step.
+
+    With ``"ray"`` the one whose workers are on the nodes of a Ray cluster.
+    """
     with _shared_lock:
-        if not _shared or _shared[0]._closed:  # noqa: SLF001 - same module
-            _shared[:] = [Runner()]
-        return _shared[0]
+        if isolation not in _shared or _shared[isolation].closed:
+            if isolation == "ray":
+                from grpo_verifiers.exec.ray_runner import RayRunner
+
+                _shared[isolation] = RayRunner()
+            else:
+                _shared[isolation] = Runner()
+        return _shared[isolation]
 
 
 def close_shared_runners() -> None:
     """Close what ``shared_runner`` made; the next use makes a new one. Runs by itself when Python exits."""
     with _shared_lock:
-        runners, _shared[:] = list(_shared), []
+        runners = list(_shared.values())
+        _shared.clear()
     for runner in runners:
         runner.close()
 
@@ -171,8 +173,8 @@ def _after_fork() -> None:
     """A forked child has no scheduler thread: forget the parent's workers, and hold none of their connections open."""
     global _shared_lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
     _shared_lock = threading.Lock()
-    for runner in _shared:
-        runner._abandon()  # noqa: SLF001 - same module
+    for runner in _shared.values():
+        runner.abandon()
     _shared.clear()
 
 

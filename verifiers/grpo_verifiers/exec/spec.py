@@ -9,7 +9,9 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import site
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +38,8 @@ class CheckSpec:
         confined: whether the worker gives up network, writable files and privileges (built-ins only).
         memory: address space of one worker in bytes; None leaves it unlimited.
         env: names of environment variables that reach the worker although they look like secrets.
+        boxes: calls at a time of an async check that waits for boxes of its own, and runs beside them instead of in a
+            worker; 0 for any other.
     """
 
     target: str = ""
@@ -44,12 +48,18 @@ class CheckSpec:
     confined: bool = False
     memory: int | None = None
     env: tuple[str, ...] = ()
+    boxes: int = 0
 
     @functools.cached_property
     def key(self) -> str:
         """The function's key in a worker's table."""
         text = "\0".join((self.target, *self.plugins)).encode() + b"\0" + self.payload
         return hashlib.sha256(text).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """The key of the function together with how it runs."""
+        return f"{self.key} {self.confined} {self.memory} {self.boxes} {' '.join(self.env)}"
 
     def load(self) -> Callable[..., Any]:
         """Import or rebuild the function; runs in a worker, or where a pickled verifier is loaded."""
@@ -110,8 +120,8 @@ def _same(one: str, other: str) -> bool:
     return one == other or (Path(one).exists() and Path(other).exists() and os.path.samefile(one, other))  # noqa: PTH121
 
 
-def by_value(fn: Any) -> bytes:
-    """The function as bytes that a process without its script or notebook can load.
+def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
+    """The function as bytes that a process without its script or notebook can load, and without the modules ``along``.
 
     Raises:
         VerifierError: it holds something that no other process can have (a lock, a socket, an open file), or too much.
@@ -120,10 +130,12 @@ def by_value(fn: Any) -> bytes:
 
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     # Plug-in files and modules of made-up names do not exist in a worker: what a closure takes from them goes along.
-    register = module is not None and module.__name__ != "__main__" and not _importable(module)
+    registered = list(along)
+    if module is not None and module.__name__ != "__main__" and not _importable(module) and module not in registered:
+        registered.append(module)
     with _by_value:
-        if register:
-            cloudpickle.register_pickle_by_value(module)
+        for each in registered:
+            cloudpickle.register_pickle_by_value(each)
         try:
             payload: bytes = cloudpickle.dumps(fn)
         except Exception as error:
@@ -133,8 +145,8 @@ def by_value(fn: Any) -> bytes:
                 'the function, or choose isolation="inline".'
             ) from error
         finally:
-            if register:
-                cloudpickle.unregister_pickle_by_value(module)
+            for each in registered:
+                cloudpickle.unregister_pickle_by_value(each)
     if len(payload) > MAX_PAYLOAD:
         raise VerifierError(
             f"the function {_name(fn)} drags {len(payload) >> 20} MiB along (at most {MAX_PAYLOAD >> 20}): a closure "
@@ -150,11 +162,45 @@ def make_spec(
     memory: int | None = None,
     env: Sequence[str] = (),
     plugins: Sequence[str] = (),
+    boxes: int = 0,
+    elsewhere: bool = False,
 ) -> CheckSpec:
-    """Describe ``fn`` for a worker."""
+    """Describe ``fn`` for a worker.
+
+    A worker ``elsewhere``, on a machine that has the installed packages and nothing else, gets what is not installed by
+    value: the function with the modules of its own package or folder.
+    """
     target = reference_to(fn)
-    payload = b"" if target else by_value(fn)
-    return CheckSpec(target or "", payload, tuple(plugins), confined, memory, tuple(env))
+    if elsewhere:
+        plugins = [name for name in plugins if _installed(sys.modules.get(name))]
+        if not _installed(sys.modules.get(getattr(fn, "__module__", None) or "")):
+            target = None
+    payload = b"" if target else by_value(fn, along=_neighbours(fn) if elsewhere else ())
+    return CheckSpec(target or "", payload, tuple(plugins), confined, memory, tuple(env), boxes)
+
+
+def _installed(module: ModuleType | None) -> bool:
+    """True if every machine with the same packages has this module."""
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        return module is not None and module.__name__ in sys.builtin_module_names
+    here = Path(file).resolve()
+    homes = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    homes |= {*site.getsitepackages(), site.getusersitepackages(), str(Path(__file__).parents[1])}
+    return any(here.is_relative_to(Path(home).resolve()) for home in homes)
+
+
+def _neighbours(fn: Any) -> list[ModuleType]:
+    """Modules that a function's own may import and that are not installed: of its package, or beside its file."""
+    own = sys.modules.get(getattr(fn, "__module__", None) or "")
+    if own is None or not getattr(own, "__file__", None) or own.__name__ == "__main__":
+        return []
+    top, folder = own.__name__.partition(".")[0], Path(own.__file__ or "").resolve().parent
+    if "." in own.__name__ or hasattr(own, "__path__"):
+        return [sys.modules[top]] if top in sys.modules else [own]
+    files = [(each, getattr(each, "__file__", None)) for each in list(sys.modules.values())]
+    found = [each for each, file in files if file and Path(file).resolve().parent == folder and not _installed(each)]
+    return [each for each in found if each.__name__ != "__main__" and sys.modules.get(each.__name__) is each]
 
 
 def _name(fn: Any) -> str:

@@ -145,7 +145,13 @@ def _row(value: Any) -> list[Any]:
             ) from error
     else:
         raise TypeError(f"returned {_shown(value)}, expected {_STATUSES}")
-    return [made.score, made.status.value, made.detail, [[step.start, step.end, step.score] for step in made.steps]]
+    return row_of(made)
+
+
+def row_of(verdict: Verdict) -> list[Any]:
+    """A verdict as a row for the wire."""
+    steps = [[step.start, step.end, step.score] for step in verdict.steps]
+    return [verdict.score, verdict.status.value, verdict.detail, steps]
 
 
 def _story(error: Exception) -> str:

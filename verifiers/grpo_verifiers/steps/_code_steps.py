@@ -85,12 +85,18 @@ class _Case:
         return self.budget.bounded(self.limits)
 
 
-def _option_problems(*, level: Level, highest: Level, **_: Any) -> list[str]:
-    return level_problems(level, highest)
+def _option_problems(*, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
+    return level_problems(level, highest, here=here)
 
 
 @Traits(
-    isolation="inline", timeout=3600.0, max_concurrency=4096, pure=True, steps=True, option_problems=_option_problems
+    isolation="inline",
+    timeout=3600.0,
+    max_concurrency=4096,
+    pure=True,
+    steps=True,
+    option_problems=_option_problems,
+    boxes=True,
 )
 async def code_steps(
     completion: str,

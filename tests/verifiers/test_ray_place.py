@@ -1,0 +1,199 @@
+"""`isolation: ray` as far as it needs no Ray: what is refused, what travels, and what is read of what comes back."""
+
+import json
+import math
+import os
+import sys
+import types
+
+import pytest
+
+from grpo_verifiers import get_verifier
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.ray_station import Station
+from grpo_verifiers.exec.relay import pack_outcome, unpack_outcome
+from grpo_verifiers.exec.runner import pack
+from grpo_verifiers.exec.spec import make_spec
+from grpo_verifiers.exec.wire import MAX_REPLY, WireError
+from grpo_verifiers.redaction import remember
+from grpo_verifiers.verdict import Step, Verdict
+
+
+def check(completion, answer=None):
+    if completion == "raise":
+        raise ValueError("not this one")
+    return float(completion)
+
+
+async def later(completion):
+    return float(completion)
+
+
+def with_trainer(completion, trainer_state):
+    return 1.0
+
+
+@pytest.fixture
+def ray_there(monkeypatch):
+    """Ray as far as looking for it goes: it is neither imported nor asked."""
+    found = types.ModuleType("ray")
+    found.__spec__ = types.SimpleNamespace(name="ray")
+    monkeypatch.setitem(sys.modules, "ray", found)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def problem(what, **settings):
+    with pytest.raises(KeywordError) as raised:
+        get_verifier(what, isolation=settings.pop("isolation", "ray"), **settings)
+    return str(raised.value)
+
+
+def test_without_the_package_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert problem(check) == (
+        "verifier 'check': isolation is 'ray', which needs the package ray: pip install 'grpo-plus[ray]'."
+    )
+
+
+def test_what_cannot_run_there_is_refused_in_words(ray_there, monkeypatch):
+    lock = __import__("threading").Lock()
+    assert "only waits for a server" in problem("judge", model="m", base_url="http://localhost:1/v1", rubric="r")
+    assert "asks for 'trainer_state'" in problem(with_trainer)
+    assert "cannot be sent to a worker process" in problem(lambda completion: lock)
+    assert "boxes of their own already" in problem("code", isolation="process")
+    assert "There is: inline, process, ray." in problem(check, isolation="cloud")
+    monkeypatch.setenv("RAY_ADDRESS", "ray://host:10001")
+    assert "Ray's client is not supported" in problem(check)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ACTORS", "0"), ("ACTORS", "many"), ("CPUS", "-1"), ("CPUS", "0.5"), ("PATIENCE", "0"), ("PATIENCE", "nan")],
+)
+def test_a_setting_that_is_none_is_named_when_the_config_is_built(ray_there, monkeypatch, name, value):
+    monkeypatch.setenv(f"GRPO_VERIFIERS_RAY_{name}", value)
+    assert f"GRPO_VERIFIERS_RAY_{name} is {value!r}, expected" in problem(check)
+
+
+def test_functions_of_every_form_are_let_in_and_ray_is_not_imported(ray_there):
+    for what in (check, later, lambda completions: [1.0] * len(completions), "math", "regex", "code", "code_steps"):
+        made = get_verifier(what, isolation="ray", **({"pattern": "a"} if what == "regex" else {}))
+        assert made.isolation == "ray"
+    assert not hasattr(sys.modules["ray"], "init")
+    assert get_verifier("code", isolation="ray").spec.boxes == 4096
+    assert get_verifier("math", isolation="ray").spec.confined
+
+
+def test_boxes_of_other_machines_need_no_box_of_this_one(ray_there, monkeypatch):
+    from grpo_verifiers.code import levels
+
+    monkeypatch.setattr(levels, "probe", lambda: levels.Findings("none", {}))
+    assert "the highest that works here is 'none'" in problem("code", isolation="inline", level="full")
+    assert get_verifier("code", isolation="ray", level="full").check() == []
+    assert "highest ('process') is below level ('full')" in problem("code", level="full", highest="process")
+
+
+def test_what_is_not_installed_travels_by_value(tmp_path):
+    from grpo_verifiers.math import math as built_in
+
+    assert make_spec(check).target
+    here = make_spec(check, elsewhere=True, plugins=(str(tmp_path / "mine.py"), "json"))
+    assert (here.target, here.plugins) == ("", ("json",))
+    assert here.load()("2") == 2.0
+    assert make_spec(built_in, elsewhere=True, confined=True).target == "grpo_verifiers.math:math"
+    assert make_spec(json.dumps, elsewhere=True).target == "json:dumps"
+
+
+def test_specs_that_differ_in_how_they_run_are_told_apart():
+    specs = [
+        make_spec(check),
+        make_spec(check, confined=True),
+        make_spec(check, memory=1),
+        make_spec(check, env=("A",)),
+    ]
+    specs.append(make_spec(check, boxes=1))
+    assert len({spec.identity for spec in specs}) == 5
+
+
+def read(body, rows=None):
+    return unpack_outcome(json.loads(body), rows)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "rows"),
+    [
+        (Outcome("value", [Verdict(0.5, detail="ü", steps=(Step(0, 4, 1.0), Step(4, 9, None)))], seconds=1.5), None),
+        (Outcome("value", [Verdict(None), Refused("TypeError: no"), Verdict(-3.0)], seconds=0.0), 3),
+        (Outcome("timeout", message="killed after 2 s", seconds=2.0), None),
+        (Outcome("raised", message="ValueError: x", trace="Traceback\n  x", seconds=0.1), None),
+        (Outcome("broken", message="no", seconds=0.0), 4),
+    ],
+)
+def test_an_outcome_is_the_same_after_its_journey(outcome, rows):
+    assert read(pack_outcome(outcome), rows) == outcome
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"s": -1, "v": [[1.0, "correct", "", []]]},
+        {"s": True, "v": [[1.0, "correct", "", []]]},
+        {"s": math.inf, "v": [[1.0, "correct", "", []]]},
+        {"s": 0.0},
+        {"s": 0.0, "v": []},
+        {"s": 0.0, "v": [[1.0, "correct", "", []]] * 2},
+        {"s": 0.0, "v": [[1e400, "correct", "", []]]},
+        {"s": 0.0, "v": [[1.0, "fine", "", []]]},
+        {"s": 0.0, "k": "value"},
+        {"s": 0.0, "k": ["raised"]},
+        {"s": 0.0, "k": "paid", "w": "", "t": ""},
+    ],
+)
+def test_what_no_station_sends_is_no_outcome(reply):
+    with pytest.raises(WireError):
+        unpack_outcome(reply, None)
+
+
+def test_words_from_elsewhere_are_bounded_and_without_the_trainers_secrets():
+    remember("sk-journey-0123456789abcdefghij")
+    told = {"s": 0.0, "k": "raised", "w": "key sk-journey-0123456789abcdefghij " * 1000, "t": "t" * 10**6}
+    outcome = unpack_outcome(told, None)
+    assert "sk-journey" not in outcome.message
+    assert len(outcome.message) <= 2000
+    assert len(outcome.trace) <= 4100
+
+
+def test_a_result_that_is_too_large_is_an_error_of_its_own():
+    steps = tuple(Step(place, place + 1, 0.123456789) for place in range(10_000))
+    outcome = read(pack_outcome(Outcome("value", [Verdict(1.0, detail="x" * 2000, steps=steps)] * 40)), 40)
+    assert outcome.kind == "raised"
+    assert "too large" in outcome.message
+
+
+def test_a_station_answers_in_bytes_whatever_happens(monkeypatch):
+    monkeypatch.setenv("GRPO_VERIFIERS_WORKERS", "1")
+    station = Station(1)
+    try:
+        import pickle
+
+        spec = pickle.dumps(make_spec(check, elsewhere=True))
+        replies = [
+            station.hello(),
+            station.warm("k", spec),
+            station.warm("bad", b"no pickle"),
+            station.cancel(77),
+            good := station.run(1, "k", spec, pack(("2", {}, None)), 10.0, None),
+            raised := station.run(2, "k", spec, pack(("raise", {}, None)), 10.0, None),
+            broken := station.run(3, "other", b"no pickle", b"", 10.0, None),
+            unread := station.run(4, "k", spec, b"no pickle", 10.0, None),
+        ]
+    finally:
+        station._runner.close()
+    assert all(type(reply) is bytes and len(reply) <= MAX_REPLY for reply in replies)
+    assert read(good).verdicts == [Verdict(2.0)]
+    assert read(raised).message == "ValueError: not this one"
+    assert read(broken).kind == "broken"
+    assert read(unread).kind == "raised"
+    assert json.loads(station.hello())["pid"] == os.getpid()

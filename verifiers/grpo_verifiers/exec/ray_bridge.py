@@ -1,0 +1,350 @@
+"""The process that speaks Ray for one training process: ``python -m grpo_verifiers.exec.ray_bridge``.
+
+A process of its own, for three reasons. Ray unpickles what actors return, and the trainer unpickles nothing of the
+kind: it reads JSON from here. Ray ends a process that loses its cluster, and that must not be the trainer. And Ray's
+threads and signal handlers stay out of it. This is the only file that imports ray.
+
+It spreads actors over the nodes, keeps each supplied with calls, and runs the calls of a lost one again elsewhere.
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import json
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.ray_station import Station, code_digest
+from grpo_verifiers.exec.relay import pack_outcome
+from grpo_verifiers.exec.wire import MAX_REPLY, pack_reply, read_call
+from grpo_verifiers.sandbox import confine
+
+BEAT_SECONDS = 1.0
+"""How often the trainer is told that this process is well."""
+RECOUNT_SECONDS = 15.0
+"""How often the size of the cluster is looked at."""
+PER_WORKER = 2
+"""Calls that an actor holds for each of its workers: the next is there when one has ended."""
+MOST_WORKERS = 8
+"""Workers of one actor, unless set: small actors spread better, large ones share what a process costs."""
+MOST_DEATHS, MOST_MOVES = 2, 4
+"""Actors whose process a call may lose, and nodes, before it is blamed for that."""
+MOST_STARTS = 3
+"""Starts in a row that may fail while no actor lives."""
+SPARE = 900.0
+"""Seconds beyond its deadlines after which an actor with an open call counts as lost."""
+_SLIVER = 0.001
+
+
+@dataclass(eq=False)
+class _Call:
+    number: int
+    key: str
+    payload: bytes
+    timeout: float
+    rows: int | None
+    deaths: int = 0
+    moves: int = 0
+    deadline: float = 0.0
+
+
+@dataclass(eq=False)
+class _Actor:
+    handle: Any
+    ready: bool = False
+    node: str = ""
+    calls: dict[int, _Call] = field(default_factory=dict)
+
+
+class ClusterError(Exception):
+    """There is no cluster, or it gives no actor."""
+
+
+class Bridge:
+    """The actors of one training process."""
+
+    def __init__(self, sock: socket.socket, settings: Mapping[str, Any]) -> None:
+        """Connect to the cluster.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        self._sock = sock
+        self._settings = settings
+        self._ray = _connected(settings)
+        self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._actors: list[_Actor] = []
+        self._queue: collections.deque[_Call] = collections.deque()
+        self._specs: dict[str, tuple[Any, Any]] = {}
+        self._cpus, self._wanted = 1.0, 1
+        self._recounted = -RECOUNT_SECONDS
+        self._failures, self._retry_at = 0, 0.0
+        self._last_failure = ""
+        self._alive_at = time.monotonic()
+        self._warned: set[str] = set()
+
+    @property
+    def workers(self) -> int:
+        """Worker processes of one actor."""
+        return max(1, int(self._cpus))
+
+    def run(self) -> None:
+        """Serve until the trainer goes away.
+
+        Raises:
+            ClusterError: no actor runs any more, and none can be had.
+        """
+        threading.Thread(target=self._read, name="trainer", daemon=True).start()
+        self._say({"ready": {"nodes": sum(bool(node["Alive"]) for node in self._ray.nodes())}})
+        ticked = -BEAT_SECONDS
+        while True:
+            with contextlib.suppress(queue.Empty):
+                kind, *about = self._events.get(timeout=BEAT_SECONDS / 2)
+                if kind == "end":
+                    return
+                getattr(self, f"_on_{kind}")(*about)
+            if time.monotonic() - ticked >= BEAT_SECONDS / 2:
+                ticked = time.monotonic()
+                self._tick(ticked)
+            self._dispatch()
+
+    # -- the trainer's side
+
+    def _read(self) -> None:
+        while (message := read_call(self._sock)) is not None:
+            (kind, number, key, extra), payload = message
+            self._events.put((kind, number, key, extra, payload))
+        self._events.put(("end",))
+
+    def _say(self, fields: dict[str, Any]) -> None:
+        self._sock.sendall(pack_reply({"s": 0.0, **fields}))
+
+    def _on_spec(self, _: int, key: str, extra: Any, payload: bytes) -> None:
+        del extra
+        if key not in self._specs:
+            self._specs[key] = key, self._ray.put(payload)
+            for actor in self._actors:
+                if actor.ready:
+                    self._warm(actor, key)
+
+    def _on_run(self, number: int, key: str, extra: tuple[float, int | None], payload: bytes) -> None:
+        self._queue.append(_Call(number, key, payload, *extra))
+
+    def _on_cancel(self, number: int, *_: Any) -> None:
+        self._queue = collections.deque(call for call in self._queue if call.number != number)
+        for actor in self._actors:
+            if number in actor.calls:
+                actor.handle.cancel.remote(number)
+
+    def _answer(self, call: _Call, body: bytes) -> None:
+        self._sock.sendall(pack_reply({**json.loads(body), "id": call.number}))
+
+    def _fail(self, call: _Call, outcome: Outcome) -> None:
+        self._answer(call, pack_outcome(outcome))
+
+    # -- the cluster's side
+
+    def _tick(self, now: float) -> None:
+        self._say({"beat": len(self._actors)})
+        if now - self._recounted >= RECOUNT_SECONDS:
+            self._recounted = now
+            self._recount()
+        for actor in list(self._actors):
+            if any(now >= call.deadline for call in actor.calls.values()):
+                self._lose(actor, "it did not answer in time", blame=True)
+        while len(self._actors) < self._wanted and now >= self._retry_at:
+            self._start()
+        if any(actor.ready for actor in self._actors) or not (self._queue or self._specs):
+            self._alive_at = now
+        elif now - self._alive_at > self._settings["patience"]:
+            raise ClusterError(self._shortage())
+
+    def _recount(self) -> None:
+        """How many actors of how many CPUs are this process's share of the cluster."""
+        resource, ranks = self._settings["resource"], max(1, self._settings["ranks"])
+        offers = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        sizes = [each.get("CPU", 0.0) for each in offers if not resource or each.get(resource, 0)]
+        sizes = [size for size in sizes if size > 0]
+        share = sum(sizes) / ranks
+        if not self._actors:  # actors of one size: it stays
+            cpus = self._settings["cpus"] or min([MOST_WORKERS, *sizes, share])
+            self._cpus = float(int(cpus)) if cpus >= 1 else max(0.01, int(cpus * 100) / 100)
+        self._wanted = self._settings["actors"] or max(1, int(share / self._cpus + 1e-6))
+
+    @functools.cached_property
+    def _station(self) -> Any:
+        resource = self._settings["resource"]
+        return self._ray.remote(
+            num_cpus=self._cpus,
+            resources={resource: _SLIVER} if resource else None,
+            max_concurrency=PER_WORKER * self.workers + 4,
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )(Station)
+
+    def _start(self) -> None:
+        actor = _Actor(self._station.remote(self.workers))
+        self._actors.append(actor)
+        self._ask(actor, "greeted", actor.handle.hello.remote())
+
+    def _ask(self, actor: _Actor, event: str, reference: Any, *about: Any) -> None:
+        """Have an event made of a reply, once it is there."""
+
+        def put(reply: concurrent.futures.Future[Any]) -> None:
+            error = reply.exception()
+            self._events.put((event, actor, *about, error, None if error else reply.result()))
+
+        reference.future().add_done_callback(put)
+
+    def _on_greeted(self, actor: _Actor, error: BaseException | None, reply: Any) -> None:
+        if actor not in self._actors:
+            return
+        if error is not None or not _is_reply(reply):
+            self._lose(actor, _story(error) if error else "it answered what is no reply")
+            return
+        about = json.loads(reply)
+        if about["digest"] != code_digest():
+            raise ClusterError(
+                f"node {about['node']!r} has another grpo_verifiers than the trainer (Python {about['python']}): "
+                "install the same version of grpo-plus on every node."
+            )
+        actor.ready, actor.node = True, str(about["node"])
+        self._failures = 0
+        for key in self._specs:
+            self._warm(actor, key)
+
+    def _warm(self, actor: _Actor, key: str) -> None:
+        actor.handle.warm.remote(*self._specs[key])
+
+    def _dispatch(self) -> None:
+        now = time.monotonic()
+        while self._queue and (actor := self._free(self._queue[0])) is not None:
+            call = self._queue.popleft()
+            actor.calls[call.number] = call
+            call.deadline = now + 4 * call.timeout + SPARE
+            key, spec = self._specs[call.key]
+            reply = actor.handle.run.remote(call.number, key, spec, call.payload, call.timeout, call.rows)
+            self._ask(actor, "ran", reply, call)
+
+    def _free(self, call: _Call) -> _Actor | None:
+        """The actor with the fewest calls, where it takes one more; one without any for a call that has lost one."""
+        most = 1 if call.deaths else PER_WORKER * self.workers
+        able = [
+            actor
+            for actor in self._actors
+            if actor.ready and len(actor.calls) < most and not any(each.deaths for each in actor.calls.values())
+        ]
+        return min(able, key=lambda actor: len(actor.calls), default=None)
+
+    def _on_ran(self, actor: _Actor, call: _Call, error: BaseException | None, reply: Any) -> None:
+        if actor not in self._actors:  # lost: its calls are elsewhere
+            return
+        if error is None and _is_reply(reply):
+            del actor.calls[call.number]
+            self._answer(call, reply)
+        elif isinstance(error, self._ray.exceptions.RayTaskError):
+            del actor.calls[call.number]
+            self._fail(call, Outcome("broken", message=f"an actor could not be asked: {_story(error)}"))
+        elif error is None:
+            self._lose(actor, "it answered what is no reply", blame=True)
+        else:
+            # Ray knows of a node that ends, or cannot reach it; what is left is the actor's own process.
+            died = isinstance(error, self._ray.exceptions.ActorDiedError) and "node has died" not in str(error)
+            self._lose(actor, _story(error), blame=died)
+
+    def _lose(self, actor: _Actor, why: str, *, blame: bool = False) -> None:
+        """Go on without an actor: its calls run again elsewhere, a new one starts after a pause."""
+        self._actors.remove(actor)
+        with contextlib.suppress(Exception):
+            self._ray.kill(actor.handle)
+        self._last_failure = why
+        self._failures = 1 if actor.ready else self._failures + 1
+        self._retry_at = time.monotonic() + min(30.0, 0.5 * 2 ** min(self._failures, 8))
+        for call in reversed(actor.calls.values()):
+            call.deaths, call.moves = call.deaths + blame, call.moves + (not blame)
+            if call.deaths >= MOST_DEATHS or call.moves >= MOST_MOVES:
+                lost = f"{call.deaths + call.moves} actors were lost"
+                self._fail(call, Outcome("died", message=f"{lost}: {why}"))
+            else:
+                self._queue.appendleft(call)
+        if actor.ready:
+            self._say({"note": f"an actor on node {actor.node!r} was lost, {len(actor.calls)} calls with it: {why}"})
+        elif self._failures >= MOST_STARTS and not any(each.ready for each in self._actors):
+            raise ClusterError(f"no actor could be started: {why}")
+
+    def _shortage(self) -> str:
+        """Why no actor has run for so long."""
+        told = f"no actor has run for {self._settings['patience']:g} s"
+        asked = f"{self._cpus:g} CPUs" + (
+            f" and the resource {self._settings['resource']!r}" * bool(self._settings["resource"])
+        )
+        with contextlib.suppress(Exception):
+            ask = concurrent.futures.ThreadPoolExecutor(1)
+            there, free = (
+                ask.submit(look).result(5).get("CPU", 0)
+                for look in (self._ray.cluster_resources, self._ray.available_resources)
+            )
+            told += f" (each asks for {asked} of one node; the cluster has {there:g} CPUs, {free:g} of them free)"
+        return told + (f": {self._last_failure}" if self._last_failure else ".")
+
+
+def _is_reply(value: Any) -> bool:
+    return type(value) is bytes and len(value) <= MAX_REPLY
+
+
+def _story(error: BaseException | None) -> str:
+    """The lines of Ray's error that say something, in one."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return f"{type(error).__name__}: {' '.join(filter(None, lines))}"[-1500:]
+
+
+def _connected(settings: Mapping[str, Any]) -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterError(f"the package ray cannot be imported ({error}): pip install 'grpo-plus[ray]'") from error
+    address = os.environ.get("RAY_ADDRESS") or "auto"
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():  # Ray itself would try for minutes
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise ClusterError(f"no Ray cluster answers at {address} (RAY_ADDRESS): {error}") from error
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(max(1, int(settings["patience"]))))
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}; RAY_ADDRESS is {os.environ.get('RAY_ADDRESS')!r}"
+        raise ClusterError(f"no Ray cluster answers ({told})") from error
+    return ray
+
+
+def main(fd: int, parent: int) -> None:
+    """Serve the trainer at the other end of a socket."""
+    confine.die_with(parent)
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    boot = read_call(sock)
+    if boot is None:
+        return
+    try:
+        Bridge(sock, boot[0][3]).run()
+    except ClusterError as error:
+        with contextlib.suppress(OSError):
+            sock.sendall(pack_reply({"s": 0.0, "gone": str(error)[:3000]}))
+    with contextlib.suppress(Exception):
+        sys.modules["ray"].shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

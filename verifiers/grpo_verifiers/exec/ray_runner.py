@@ -1,0 +1,418 @@
+"""Calls that run on the nodes of a Ray cluster, as the trainer sees them.
+
+The trainer starts one child (`ray_bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
+outcome, in order: a child that dies is started again, and a cluster that stays away fails what waits.
+"""
+
+import collections
+import contextlib
+import os
+import pickle
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.errors.messages import readable
+from grpo_verifiers.exec.batch import Batch, Call
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.relay import unpack_outcome
+from grpo_verifiers.exec.spec import CheckSpec
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.redaction import get_logger, redact_text
+from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
+
+ACTORS_VARIABLE = "GRPO_VERIFIERS_RAY_ACTORS"
+CPUS_VARIABLE = "GRPO_VERIFIERS_RAY_CPUS"
+RESOURCE_VARIABLE = "GRPO_VERIFIERS_RAY_RESOURCE"
+PATIENCE_VARIABLE = "GRPO_VERIFIERS_RAY_PATIENCE"
+DEFAULT_PATIENCE = 120.0
+CLOSING_SECONDS = 5.0
+KEPT_SPECS = 8
+"""Checks that were warmed up and are loaded by a new child, too."""
+_PACKAGES = str(Path(__file__).resolve().parents[2])
+
+_log = get_logger("grpo_verifiers")
+
+
+@dataclass(frozen=True)
+class RaySettings:
+    """The share of the cluster that one training process takes.
+
+    Attributes:
+        actors: actors of this process; None: its share of the CPUs.
+        cpus: CPUs of an actor, and its worker processes; None: up to 8.
+        resource: a resource that its nodes must offer; empty: none.
+        patience: seconds that calls wait for a cluster without a running actor.
+    """
+
+    actors: int | None = None
+    cpus: int | None = None
+    resource: str = ""
+    patience: float = DEFAULT_PATIENCE
+
+
+def ray_settings() -> RaySettings:
+    """The settings in the environment.
+
+    Raises:
+        KeywordError: one of them has a wrong value.
+    """
+    return RaySettings(
+        _whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), os.environ.get(RESOURCE_VARIABLE, ""), _patience()
+    )
+
+
+def _whole(name: str) -> int | None:
+    wish = os.environ.get(name)
+    if wish is None:
+        return None
+    if not wish.isdecimal() or not 1 <= int(wish) <= 100_000:
+        raise KeywordError(f"{name} is {wish!r}, expected a whole number of at least 1.")
+    return int(wish)
+
+
+def _patience() -> float:
+    wish = os.environ.get(PATIENCE_VARIABLE)
+    if wish is None:
+        return DEFAULT_PATIENCE
+    with contextlib.suppress(ValueError):
+        if 1 <= float(wish) <= 86_400:
+            return float(wish)
+    raise KeywordError(f"{PATIENCE_VARIABLE} is {wish!r}, expected seconds from 1 to 86400.")
+
+
+class _Link:
+    """The child that speaks Ray."""
+
+    def __init__(self, settings: RaySettings) -> None:
+        self.replies = ReplyBuffer()
+        self.out: collections.deque[memoryview] = collections.deque()
+        self.ready = False
+        self.heard = time.monotonic()
+        self.specs: set[str] = set()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        self.sock, theirs = socket_pair()
+        self.sock.setblocking(False)
+        path = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH", ""))))
+        try:
+            self.process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-m", "grpo_verifiers.exec.ray_bridge", str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            self.sock.close()
+            self._log.close()
+            raise
+        finally:
+            theirs.close()
+        ranks = os.environ.get("WORLD_SIZE", "1")
+        told = {**vars(settings), "ranks": int(ranks) if ranks.isdecimal() else 1}
+        self.send(("boot", 0, "", told))
+
+    def send(self, head: tuple[Any, ...], payload: bytes = b"") -> None:
+        """Queue a message."""
+        self.out.append(memoryview(pack_call(head, payload)))
+
+    def flush(self) -> None:
+        """Send what the child takes now; OSError where it is gone."""
+        with contextlib.suppress(BlockingIOError):
+            while self.out:
+                rest = self.out[0][self.sock.send(self.out[0]) :]
+                self.out[0] = rest
+                if not rest:
+                    self.out.popleft()
+
+    def end(self, grace: float = 0.0) -> str:
+        """End it; what it has printed last."""
+        self.sock.close()
+        end_process(self.process, grace)
+        with self._log:
+            self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, self._log.tell() - 2000))
+            return readable(self._log.read().decode("utf-8", "replace").strip(), 2000)
+
+    def forget(self) -> None:
+        """In a forked child: let go of it without touching it."""
+        self.sock.close()
+        self._log.close()
+        disown(self.process)
+
+
+class RayRunner:
+    """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed."""
+
+    def __init__(self) -> None:
+        """Read the settings from the environment."""
+        self.settings = ray_settings()
+        self.closed = False
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._inbox: collections.deque[tuple[str, Any]] = collections.deque()
+        self._bell, self._ringer = socket_pair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        # the thread's own
+        self._link: _Link | None = None
+        self._specs: dict[str, CheckSpec] = {}
+        self._open: dict[int, tuple[Batch, int]] = {}
+        self._number = 0
+        self._needed = self._was_ready = False
+        self._lost_at = self._retry_at = 0.0
+        self._losses = 0
+
+    # -- called from any thread
+
+    def submit(
+        self,
+        spec: CheckSpec,
+        calls: Sequence[Call | bytes],
+        timeout: float,
+        rows: Sequence[int | None] | None = None,
+    ) -> Batch:
+        """Hand over calls without waiting, as `Runner.submit`."""
+        batch = Batch.of(spec, calls, timeout, rows)
+        self._put("batch", batch)
+        return batch
+
+    def cancel(self, batch: Batch) -> None:
+        """Give up what is left of a batch, without waiting."""
+        if not batch.done():
+            self._put("cancel", batch)
+
+    def warm(self, spec: CheckSpec) -> None:
+        """Connect to the cluster, start actors and have them load a check, without waiting."""
+        self._put("warm", spec)
+
+    def pids(self) -> list[int]:
+        """The process id of the child that speaks Ray, while it lives."""
+        link = self._link
+        return [link.process.pid] if link is not None else []
+
+    def close(self) -> None:
+        """End the child, and with it this process's actors; open calls get an outcome that says so. Safe to repeat."""
+        with self._lock:
+            self.closed, thread = True, self._thread
+        if thread is not None and self._owner == os.getpid():
+            self._ring()
+            thread.join(30)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's connection."""
+        if self._link is not None:
+            self._link.forget()
+
+    def _put(self, kind: str, about: Any) -> None:
+        with self._lock:
+            if self.closed:
+                raise RuntimeError("this RayRunner is closed: make a new one, or use shared_runner('ray').")
+            if self._owner != os.getpid():
+                raise RuntimeError("this RayRunner belongs to the process that forked this one: make a new one here.")
+            self._inbox.append((kind, about))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._main, name="grpo-verifiers-ray", daemon=True)
+                self._thread.start()
+        self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody listens
+            self._ringer.send(b"!")
+
+    # -- the thread
+
+    def _main(self) -> None:
+        reason = "the runner was closed"
+        try:
+            while True:
+                self._take()
+                if self.closed:
+                    break
+                self._keep_link()
+                for key, events in self._selector.select(0.5 if self._link or self._needed else None):
+                    if key.fileobj is not self._bell:
+                        self._event(events)
+        except BaseException as error:  # whatever it is, nobody may wait for ever
+            reason = f"the runner's thread failed: {type(error).__name__}: {error}"
+            raise
+        finally:
+            with self._lock:
+                self.closed = True
+            with contextlib.suppress(Exception):
+                self._drop_link(CLOSING_SECONDS)
+            self._take()
+            self._fail_all(reason)
+            self._selector.close()
+            self._bell.close()
+            self._ringer.close()
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._bell.recv(4096):
+                pass
+        while self._inbox:
+            kind, about = self._inbox.popleft()
+            self._needed = True
+            if kind == "warm":
+                self._specs[about.identity] = about
+                while len(self._specs) > KEPT_SPECS:
+                    del self._specs[next(iter(self._specs))]
+                self._send_spec(about)
+            elif kind == "batch":
+                for index in range(len(about.payloads)):
+                    self._number += 1
+                    self._open[self._number] = about, index
+                    self._send(self._number)
+            else:
+                self._cancel(about)
+
+    def _cancel(self, batch: Batch) -> None:
+        for number in [number for number, (each, _) in self._open.items() if each is batch]:
+            del self._open[number]
+            if self._link is not None and self._link.ready:
+                self._link.send(("cancel", number, "", None))
+        for index in range(len(batch.payloads)):
+            batch.put(index, Outcome("broken", message="it was cancelled"))
+
+    def _send_spec(self, spec: CheckSpec) -> None:
+        link = self._link
+        if link is not None and link.ready and spec.identity not in link.specs:
+            link.specs.add(spec.identity)
+            link.send(("spec", 0, spec.identity, None), pickle.dumps(spec))
+
+    def _send(self, number: int) -> None:
+        if self._link is not None and self._link.ready:
+            batch, index = self._open[number]
+            self._send_spec(batch.spec)
+            extra = batch.timeout, batch.rows[index]
+            self._link.send(("run", number, batch.spec.identity, extra), batch.payloads[index])
+
+    def _keep_link(self) -> None:
+        """Start the child where there is none; send what waits; lose one that says nothing any more."""
+        now = time.monotonic()
+        if self._link is None:
+            if self._needed and now >= self._retry_at:
+                try:
+                    self._link = _Link(self.settings)
+                except Exception as error:  # noqa: BLE001 - no memory, no descriptors: all mean no child
+                    self._lost(f"the process that speaks Ray cannot be started: {type(error).__name__}: {error}")
+                    return
+                self._selector.register(self._link.sock, selectors.EVENT_READ)
+            return
+        if now - self._link.heard > self.settings.patience:
+            self._lost(f"nothing was heard of the process that speaks Ray for {self.settings.patience:g} s")
+            return
+        try:
+            self._link.flush()
+        except OSError:
+            self._lost("the process that speaks Ray ended")
+            return
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._link.out else 0)
+        self._selector.modify(self._link.sock, wanted)
+
+    def _event(self, events: int) -> None:
+        link = self._link
+        if link is None or not events & selectors.EVENT_READ:
+            return
+        try:
+            data = link.sock.recv(1 << 18)
+            replies = link.replies.feed(data)
+            for reply in replies:
+                link.heard = time.monotonic()
+                self._reply(link, reply)
+                if self._link is not link:
+                    return
+        except BlockingIOError:
+            return
+        except (OSError, WireError) as error:
+            self._lost(f"the process that speaks Ray {error}")
+            return
+        if not data:
+            self._lost("the process that speaks Ray ended")
+
+    def _reply(self, link: _Link, reply: Mapping[str, Any]) -> None:
+        if "id" in reply:
+            if (asked := self._open.get(reply["id"])) is not None:  # else it was cancelled
+                batch, index = asked
+                outcome = unpack_outcome(reply, batch.rows[index])
+                del self._open[reply["id"]]
+                batch.put(index, outcome)
+                self._losses = 0
+        elif "ready" in reply:
+            link.ready = self._was_ready = True
+            for spec in self._specs.values():
+                self._send_spec(spec)
+            for number in self._open:
+                self._send(number)
+        elif "note" in reply:
+            _log.warning("verifiers on Ray: %s", readable(redact_text(str(reply["note"])), 2000))
+        elif "gone" in reply:
+            self._lost(redact_text(str(reply["gone"])), final=link.ready or not self._was_ready)
+
+    def _lost(self, why: str, *, final: bool = False) -> None:
+        """Start the child anew after a pause, or, where the cluster stays away, fail all that waits."""
+        now = time.monotonic()
+        printed = self._drop_link()
+        if not self._losses:
+            self._lost_at = now
+        self._losses += 1
+        self._retry_at = now + min(10.0, 0.5 * 2 ** min(self._losses, 5))
+        if final or not self._open or now - self._lost_at >= self.settings.patience:
+            self._needed, self._losses = False, 0
+            told = _advice(why) + (f" It printed: {printed}" if printed and not final else "")
+            if not self._open:
+                _log.warning("verifiers on Ray: %s", readable(told, 3000))
+            self._fail_all(told)
+        else:
+            _log.warning("verifiers on Ray: the cluster was lost, trying again: %s", readable(why, 500))
+
+    def _drop_link(self, grace: float = 0.0) -> str:
+        link, self._link = self._link, None
+        if link is None:
+            return ""
+        self._selector.unregister(link.sock)
+        return link.end(grace)
+
+    def _fail_all(self, reason: str) -> None:
+        waiting, self._open = list(self._open.values()), {}
+        for batch, index in waiting:
+            batch.put(index, Outcome("broken", message=reason))
+
+
+def _advice(why: str) -> str:
+    return (
+        f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Start one (ray start --head) and set "
+        "RAY_ADDRESS, or choose isolation: process."
+    )
+
+
+def missing_ray() -> str:
+    """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
+    import importlib.util
+
+    if importlib.util.find_spec("ray") is None:
+        return "isolation is 'ray', which needs the package ray: pip install 'grpo-plus[ray]'."
+    if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
+        return (
+            f"isolation is 'ray', and RAY_ADDRESS is {os.environ['RAY_ADDRESS']!r}: Ray's client is not supported; "
+            "join the cluster (ray start --address=HOST:6379 --num-cpus=0) and set RAY_ADDRESS to HOST:6379."
+        )
+    try:
+        ray_settings()
+    except KeywordError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,110 @@
+"""A Ray actor on a node: a runner with its worker processes there, and boxes. It needs no Ray itself.
+
+It stands where the trainer stands on one machine: it hands calls to workers without looking into them, and reads
+nothing but their JSON. It returns bytes and raises nothing, so that no pickled object goes back.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import pickle
+import platform
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.exec.ahead import Ongoing
+from grpo_verifiers.exec.calls import Submitted
+from grpo_verifiers.exec.failure import error_fields
+from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.relay import pack_outcome
+from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
+from grpo_verifiers.exec.spec import CheckSpec
+
+MOST_SPECS = 64
+"""Checks that a station remembers."""
+
+
+@functools.cache
+def code_digest() -> str:
+    """A digest of this package's files: stations and trainer must judge by the same code."""
+    package = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class Station:
+    """Runs calls on its node, several at a time."""
+
+    def __init__(self, workers: int) -> None:
+        """Start nothing yet; so many worker processes, and programs in boxes, at a time."""
+        os.environ[WORKERS_VARIABLE] = str(workers)  # the pool of boxes reads it
+        self._runner = Runner(workers)
+        self._specs: dict[str, CheckSpec] = {}
+        self._places: dict[str, Any] = {}
+        self._open: dict[int, Ongoing] = {}
+
+    def hello(self) -> bytes:
+        """Its node and its code."""
+        about = {
+            "node": platform.node(),
+            "digest": code_digest(),
+            "python": platform.python_version(),
+            "pid": os.getpid(),
+        }
+        return json.dumps(about).encode()
+
+    def warm(self, key: str, spec: bytes) -> bytes:
+        """Have its workers load a check."""
+        try:
+            known = self._spec(key, spec)
+            if not known.boxes:
+                self._runner.warm(known)
+        except Exception:  # noqa: BLE001 - the first call says what is wrong
+            return b"{}"
+        return b"{}"
+
+    def run(  # noqa: PLR0917 - Ray's calls are by position
+        self, number: int, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None
+    ) -> bytes:
+        """The outcome of one call, packed."""
+        try:
+            asked = self._start(self._spec(key, spec), key, payload, timeout, rows)
+            self._open[number] = asked
+            try:
+                (outcome,) = asked.wait()
+            finally:
+                del self._open[number]
+            return pack_outcome(outcome)
+        except BaseException as error:  # noqa: BLE001 - nothing pickled may go back
+            told = error_fields(error)
+            message = f"the actor on {platform.node()} cannot run it: {told['type']}: {told['message']}"
+            return pack_outcome(Outcome("broken", message=message, trace=told["trace"]))
+
+    def cancel(self, number: int) -> bytes:
+        """Give up an open call."""
+        if (asked := self._open.get(number)) is not None:
+            asked.cancel()
+        return b"{}"
+
+    def _spec(self, key: str, spec: bytes) -> CheckSpec:
+        if key not in self._specs:
+            while len(self._specs) >= MOST_SPECS:
+                oldest = next(iter(self._specs))
+                self._specs.pop(oldest, None)
+                self._places.pop(oldest, None)
+            self._specs[key] = pickle.loads(spec)  # noqa: S301 - from the trainer
+        return self._specs[key]
+
+    def _start(self, spec: CheckSpec, key: str, payload: bytes, timeout: float, rows: int | None) -> Ongoing:
+        if not spec.boxes:
+            return Submitted(self._runner, spec, payload, timeout, rows)
+        from grpo_verifiers.exec.aio import AsyncBatch, Gate
+
+        if key not in self._places:  # its code is ours, and waits for referees: programs run in boxes below these
+            self._places[key] = (spec.load(), Gate(spec.boxes))
+        fn, gate = self._places[key]
+        call = pickle.loads(payload)  # noqa: S301 - from the trainer
+        return AsyncBatch(fn, [call], timeout, gate)
