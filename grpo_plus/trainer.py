@@ -119,7 +119,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
-        self.guard, self.serving = Guard(), Serving(recipe)
+        self.guard, self.serving = Guard(), Serving(recipe, lambda: self.saving)
         drawing = [self.inner, self.selecting, self.drawing, Drift()]
         scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
         references = [AdapterReference(), ModelReference()]
@@ -212,6 +212,7 @@ class GRPOPlusTrainer(GRPOTrainer):
     ) -> None:
         norm, rate = self.place.measured(grad_norm, learning_rate)
         super()._maybe_log_save_evaluate(tr_loss, norm, *further, learning_rate=rate, **keywords)
+        self.serving.between_steps()
 
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         with self.settings.loading_optimizer():

@@ -97,6 +97,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.cli._unsaved import finish, lost
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
+    from grpo_plus.sampling.vllm_http import ServerError
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import VerifierError
@@ -132,6 +133,9 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError) as error:
         # A verifier that only fails, a column missing from a stream, or an unusable result of a part.
         raise UserError(str(error)) from error
+    except ServerError as error:
+        goes_on = f" Go on with:\n  {again}" * (trainer.state.global_step > 0)
+        raise UserError(f"{error}{goes_on}") from error
     except Exception as error:
         problem = failed_write(error, folder)
         if problem is None:

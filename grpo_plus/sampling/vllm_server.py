@@ -143,6 +143,14 @@ class VllmServer:
         ids = [list(prompt) for prompt in prompts]
         return ids, [tokens for tokens, _ in mine], [[[logp] for logp in logps] for _, logps in mine], None
 
+    def meet(self) -> None:
+        """See that the server is there and the right one; for the process that talks to it.
+
+        Raises:
+            ServerError: it is not.
+        """
+        self._meet(None)
+
     def close(self) -> None:
         """Take what the run put there out of the server and off the disk."""
         if self._accelerator.is_main_process:

@@ -11,6 +11,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.checkpoints import folder as checkpoints
 from grpo_plus.checkpoints.disk import FailedWrite, failed_write
+from grpo_plus.memory.undo import Undo, random_state
 from grpo_plus.training import state
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -42,6 +43,8 @@ class Saving:
         self._push = False
         self._best: tuple[float | None, int | None] = (None, None)  # metric and step, as of the last one written
         self._spared: dict[str, int] = {}  # numbers of the last failures, by what was not written
+        self._noted: tuple[int, Sequence[Hook], Undo] | None = None  # the last whole step, its hooks, its random state
+        self._as_of: Sequence[Hook] | None = None
 
     @property
     def args(self) -> Any:
@@ -109,6 +112,31 @@ class Saving:
             logger.warning("%s, the best checkpoint so far, is gone.", at.best_model_checkpoint)
             at.best_model_checkpoint = None
 
+    def note(self) -> None:
+        """Remember what a checkpoint between two steps holds besides weights, for `keep`."""
+        devices = {parameter.device for parameter in self._host.model.parameters()}
+        frozen = [state.Frozen(hook) for hook in self._hooks]
+        self._noted = self._host.state.global_step, frozen, random_state(devices)
+
+    def keep(self) -> Path:
+        """Save a checkpoint of the last whole step, from within one that cannot be finished; gives its folder.
+
+        Before the next optimizer step the weights are still those; the rest was noted. In an evaluation, which follows
+        a step, all is as it was. Every process takes part.
+        """
+        folder = _trl.checkpoint_folder(self._host, None)
+        whole = _trl.from_main(lambda: checkpoints.last_checkpoint(folder.parent, hashes=False) == folder)
+        if whole:
+            return folder
+        try:
+            if self._noted is not None and self._noted[0] == self._host.state.global_step:
+                _, self._as_of, restore = self._noted
+                restore()
+            _trl.save_checkpoint(self._host)
+        finally:
+            self._as_of = None
+        return folder
+
     def save_model(self, folder: Path) -> FailedWrite | None:
         """Save the trained model into a folder; gives the reason where it could not be written.
 
@@ -137,7 +165,7 @@ class Saving:
         if problem := self._agreed():  # before any process writes into the folder
             return problem
         with self.holding():
-            state.save(self._hooks, folder, rank=args.process_index, write=args.should_save)
+            state.save(self._as_of or self._hooks, folder, rank=args.process_index, write=args.should_save)
         with self.holding():
             rest()
         if problem := self._agreed():

@@ -1,8 +1,9 @@
 """A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from grpo_plus.sampling.vllm_push import Push, Weights
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, warn_of_raw
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
 from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.saving import Saving
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
 
@@ -33,7 +35,10 @@ class Serving(Hook):
         server: stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, saving: Callable[[], Saving]) -> None:
+        """``saving`` gives what keeps the run where its server is lost."""
+        self._saving = saving
+        self._began = 0
         self.server: VllmServer | None = None
         self._asked = recipe.vllm_sync
         self._client: Client | None = None
@@ -103,16 +108,75 @@ class Serving(Hook):
         if host.args.vllm_importance_sampling_correction and host.accelerator.is_main_process:
             warn_of_raw(self._client, sampling)
         model = _trl.plain_model(host, host.model)
+        divided = host.is_fsdp_enabled or host.is_deepspeed_enabled
         self.server = VllmServer(
             self._client,
             self._push,
-            weights=Weights(lambda: _trl.unwrapped(host)),
+            weights=Weights(lambda: _trl.unwrapped(host), partial(_trl.whole_tensors, host) if divided else None),
             accelerator=host.accelerator,
             folder=Path(host.args.output_dir) / self._push.folder,
             sampling=sampling,
             name=_name(model),
+            inspect=self._inspect,
+            vocabulary=getattr(model.get_input_embeddings(), "num_embeddings", None),
         )
+        try:
+            _trl.from_main(self.server.meet)
+        except ServerError as error:
+            raise ConfigError([str(error)]) from error
         _trl.draw_from(host, self.server)
+
+    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Note the step that the run begins at."""
+        self._began = state.global_step
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Where the server is lost for good, save a checkpoint before the run ends.
+
+        Raises:
+            ServerError: says so.
+        """
+        try:
+            yield
+        except ServerError as error:
+            raise ServerError(f"{error} {self._kept()}") from error
+
+    def between_steps(self) -> None:
+        """Called after each step and what follows it: the server may be lost before the next one ends."""
+        if self.server is not None:
+            self._saving().note()
+
+    def _kept(self) -> str:
+        """Save a checkpoint of the last whole step; gives the sentence about it."""
+        step, saving = self.host.state.global_step, self._saving()
+        if step == self._began:
+            return "No step was trained by then."
+        folder = saving.keep()
+        if saving.failed is not None:
+            return f"The checkpoint of step {step} could not be written: {saving.failed}."
+        return f"The run is saved up to step {step}, in {folder}."
+
+    def _inspect(self, base: Mapping[str, Any]) -> None:
+        """See that a server has room for the completions, and the vocabulary of the model.
+
+        Raises:
+            ServerError: it does not.
+        """
+        assert self._client is not None
+        url, room, needed = self._client.url, base.get("max_model_len"), self.host.max_completion_length
+        if isinstance(room, int) and needed is not None and room <= needed:
+            raise ServerError(
+                f"the vLLM server at {url} has room for {room} tokens, prompt and completion together, but "
+                f"max_completion_length is {needed}: start it with a larger --max-model-len."
+            )
+        theirs = self._client.tokens(str(base.get("id")), PROBE)
+        ours = _trl.token_ids(self.host, PROBE)
+        if theirs is not None and theirs != ours:
+            raise ServerError(
+                f"the vLLM server at {url} has another vocabulary than the model: {PROBE!r} is {theirs[:8]}… there and "
+                f"{ours[:8]}… here. Start it with the model's own folder, or with its --tokenizer."
+            )
 
     def close(self) -> None:
         """Leave nothing of the run on the server."""

@@ -1,5 +1,6 @@
 """The state of hooks in checkpoints: a JSON file and safetensors beside it, refused where they do not fit."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,35 @@ _READ = (1, VERSION)
 
 class StateError(ConfigError):
     """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
+
+
+_LARGE = 1 << 20
+"""Values from which on a tensor is not copied: weights and generation batches change at the end of a step only."""
+
+
+class Frozen(Hook):
+    """A hook's state as it was; what changes in the hook later is not in it."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.name, self.state_version, self.rank_local = hook.name, hook.state_version, hook.rank_local
+        self._identity, self._state = hook.identity, copy.deepcopy(hook.state_dict())
+        self._tensors = {
+            name: tensor if tensor.numel() >= _LARGE else tensor.detach().clone()
+            for name, tensor in hook.tensors().items()
+        }
+
+    @property
+    def identity(self) -> str:
+        """That of the hook."""
+        return self._identity
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as it was."""
+        return self._state
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors as they were."""
+        return self._tensors
 
 
 def tensor_file(hook: Hook, rank: int) -> str:

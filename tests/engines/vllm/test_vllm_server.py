@@ -1,0 +1,177 @@
+"""Completions from a real vLLM server: adapters alone and whole weights by file, compared with the trainer's own.
+
+Every step's log-probabilities from the server are compared with those that the trained model gives to the same tokens.
+"""
+
+import threading
+
+import pytest
+from transformers import TrainerCallback
+
+from grpo_plus.sampling.vllm_http import ServerError
+from grpo_plus.sampling.vllm_server import VllmServer
+from grpo_verifiers.errors import ConfigError
+
+pytestmark = [pytest.mark.engine("vllm"), pytest.mark.slow]
+
+GAP = "sampling/sampling_logp_difference/max"
+
+
+def logged(run, name):
+    return [entry[name] for entry in run.state.log_history if name in entry]
+
+
+def learnt(run):
+    """The mean reward of the last two steps over that of the first two."""
+    rewards = logged(run, "reward")
+    return (sum(rewards[-2:]) - sum(rewards[:2])) / 2
+
+
+class At(TrainerCallback):
+    """Calls something at the end of a step."""
+
+    def __init__(self, step, do):
+        self.step, self.do = step, do
+
+    def on_step_end(self, _args, state, _control, **_):
+        if state.global_step == self.step:
+            self.do()
+
+
+class TestAdapters:
+    def test_on_a_plain_base_every_step_draws_from_its_own_weights_and_learns(self, server, make, exact, tmp_path):
+        run = make(server.url, lora=True)
+        run.train()
+        exact(run)
+        assert learnt(run) > 0.15
+        assert server.adapters() == []
+        assert not (tmp_path / "out/vllm_adapter").exists()
+
+    def test_without_the_update_the_gap_shows(self, server, make, monkeypatch):
+        monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
+        run = make(server.url, lora=True, max_steps=4)
+        run.train()
+        gaps = logged(run, GAP)
+        assert gaps[0] < 1e-4
+        assert min(gaps[1:]) > 1e-2
+
+    def test_on_a_base_in_4_bits_whose_server_holds_the_same_numbers(self, dequantised_server, make, exact):
+        run = make(dequantised_server.url, four=True, optim="adamw_torch")
+        run.train()
+        exact(run)
+        assert learnt(run) > 0.15
+
+    def test_a_server_with_another_base_is_off_by_the_rounding_and_the_correction_sees_it(self, server, make):
+        run = make(server.url, four=True, optim="adamw_torch", max_steps=2)
+        run.train()
+        assert min(logged(run, GAP)) > 1e-3
+
+    def test_two_runs_share_a_server_without_taking_each_others_weights(self, server, make, exact):
+        first, second = make(server.url, "one", lora=True, max_steps=4), make(server.url, "two", lora=True, max_steps=4)
+        seen = []
+        # The second run trains as a whole while the first stands between two steps, with its adapter on the server.
+        first.add_callback(
+            At(2, lambda: (seen.append(server.adapters()), second.train(), seen.append(server.adapters())))
+        )
+        second.add_callback(At(2, lambda: seen.append(server.adapters())))
+        first.train()
+        exact(first, 4)
+        exact(second, 4)
+        assert [len(names) for names in seen] == [1, 2, 1]
+        assert seen[0] == seen[2]
+
+
+class TestFiles:
+    def test_every_step_draws_from_its_own_weights_and_learns(self, server, make, exact, tmp_path):
+        run = make(server.url)
+        folders = []
+        run.add_callback(
+            At(3, lambda: folders.extend(sorted(path.name for path in (tmp_path / "out/vllm_weights").iterdir())))
+        )
+        run.train()
+        exact(run)
+        assert learnt(run) > 0.1
+        assert len(folders) == 1  # of one version, and none half written
+        assert folders[0].endswith("-3")
+        assert not (tmp_path / "out/vllm_weights").exists()
+
+    def test_without_the_update_the_gap_shows(self, server, make, monkeypatch):
+        monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
+        run = make(server.url, max_steps=3)
+        run.train()
+        gaps = logged(run, GAP)
+        assert gaps[0] < 1e-4
+        assert min(gaps[1:]) > 1e-2
+
+    def test_a_server_that_is_killed_and_started_again_is_handed_the_weights_again(self, server, make, exact, caplog):
+        run = make(server.url, max_steps=5, learning_rate=2e-3)
+
+        def restart():
+            server.kill()
+            threading.Thread(target=server.start, kwargs={"patience": None}).start()
+
+        run.add_callback(At(2, restart))  # training goes on at once, and finds nobody there
+        run.train()
+        exact(run, 5)
+        assert "Waiting for it, 120 s at most" in caplog.text
+
+    def test_somebody_who_writes_to_the_server_between_two_steps_is_noticed(self, server, make, exact, caplog):
+        run = make(server.url, max_steps=4, learning_rate=2e-3)
+        draw = VllmServer._complete
+        others = iter([False, False, True, False, False])
+
+        def complete(self, prompts):
+            found = draw(self, prompts)
+            if next(others):  # while it draws
+                server.as_at_the_start()
+            return found
+
+        run.add_callback(At(1, server.as_at_the_start))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(VllmServer, "_complete", complete)
+            run.train()
+        exact(run, 4)
+        assert caplog.text.count("They are handed over again") == 1
+
+
+class TestLost:
+    def test_a_server_that_is_gone_ends_the_run_with_a_checkpoint_that_goes_on(self, server, make, exact, tmp_path):
+        run = make(server.url, lora=True, max_steps=5, vllm_server_timeout=1.0)
+        run.add_callback(At(3, server.kill))
+        with pytest.raises(ServerError) as caught:
+            run.train()
+        text = str(caught.value)
+        assert "cannot be reached any more" in text
+        assert f"no vLLM server answers at {server.url} within 1 s" in text
+        assert "The command is: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve" in text
+        assert f"The run is saved up to step 3, in {tmp_path / 'out/checkpoint-3'}" in text
+        server.start()
+        again = make(server.url, lora=True, max_steps=5)
+        again.train(resume_from_checkpoint="last")
+        assert again.state.global_step == 5
+        exact(again, 5)
+        before = [entry for entry in run.state.log_history if "reward" in entry]
+        assert [entry for entry in again.state.log_history if "reward" in entry][:3] == before
+
+
+class TestAnotherServer:
+    def refusal(self, make, *arguments, **keywords):
+        with pytest.raises(ConfigError) as caught:
+            make(*arguments, **keywords)
+        return str(caught.value)
+
+    def test_another_vocabulary_under_the_name_of_the_model(self, server, make):
+        text = self.refusal(make, server.url, model=server.stranger, lora=True)
+        assert "has another vocabulary than the model" in text
+        assert "--tokenizer" in text
+
+    def test_no_room_for_the_completions(self, server, make):
+        text = self.refusal(make, server.url, max_completion_length=256)
+        assert "has room for 256 tokens" in text
+        assert "--max-model-len" in text
+
+    def test_a_token_that_the_model_does_not_know(self, server, make):
+        run = make(server.url, max_steps=1)
+        run.serving.server._vocabulary = 20
+        with pytest.raises(ServerError, match=r"drew the token \d+, but .* knows 20 tokens"):
+            run.train()
