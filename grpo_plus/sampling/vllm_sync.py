@@ -21,6 +21,7 @@ class Means(NamedTuple):
         accelerator: training runs on a device that NCCL or its like knows.
         vllm: vLLM is installed beside the trainer, which TRL's own path needs.
         takes_adapters: the server takes adapters; None where nobody asked it yet.
+        servable: vLLM serves adapters of this kind.
     """
 
     quantised: bool = False
@@ -28,6 +29,12 @@ class Means(NamedTuple):
     accelerator: bool = False
     vllm: bool = False
     takes_adapters: bool | None = None
+    servable: bool = True
+
+    @property
+    def doubtful(self) -> bool:
+        """The server has to be asked whether it takes adapters: weights could go on TRL's own path as well."""
+        return self.adapters and self.servable and not self.quantised and self.accelerator and self.vllm
 
 
 def choose(asked: str | None, means: Means) -> Way:
@@ -38,6 +45,8 @@ def choose(asked: str | None, means: Means) -> Way:
     if means.quantised:
         return Way("adapter", "the base is quantised, and a merge into it would be lost in the rounding")
     if means.adapters:
+        if group and not means.servable:
+            return Way("nccl", "the adapters are of a kind that vLLM cannot serve: TRL merges them")
         if means.takes_adapters is not False or not group:
             unknown = " (nccl if the server turns out not to)" * (means.takes_adapters is None and group)
             return Way("adapter", f"adapters are trained, and the server takes them{unknown}")

@@ -50,8 +50,9 @@ class Serving(Hook):
         if not _served(args):
             return []
         request = _request(setup)
-        found: list[Problem] = [*sync_problems(self._asked, _means(setup, request))]
-        way = choose(self._asked, _means(setup, request)).name
+        means = _means(setup, request)
+        found: list[Problem] = [*sync_problems(self._asked, means)]
+        way = choose(self._asked, means).name
         if way == "adapter" and request.adapter is not None:
             found += adapter_problems(request.adapter)
         weighs = args.vllm_importance_sampling_correction and not args.vllm_importance_sampling_mode.startswith("token")
@@ -77,7 +78,7 @@ class Serving(Hook):
         name = _name(setup.model)
         try:
             client = Client(url, patience=args.vllm_server_timeout)
-            if self._asked is None and means.adapters and not means.quantised and means.accelerator and means.vllm:
+            if self._asked is None and means.doubtful:
                 means = means._replace(takes_adapters=_trl.from_main(lambda: _takes_adapters(client)))
             way = choose(self._asked, means)
             if way.name == "nccl":
@@ -200,6 +201,7 @@ def _means(setup: Setup, request: Any) -> Means:
         adapters=request.adapters,
         accelerator=setup.args.device.type != "cpu",
         vllm=importlib.util.find_spec("vllm") is not None,
+        servable=not adapter_problems(request.adapter),
     )
 
 
