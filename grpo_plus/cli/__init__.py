@@ -13,6 +13,7 @@ from types import TracebackType
 
 from grpo_plus import __version__
 from grpo_plus.cli._parent import end_with_parent
+from grpo_plus.cli._ranks import own
 from grpo_verifiers.errors.frames import exits_caught, place, plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
@@ -34,6 +35,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     end_with_parent()
+    own()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage())
@@ -54,19 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with exits_caught():
             code: int = command.run(rest)
     except UserError as error:
-        print(redact_text(f"{plugin_traceback(error)}grpo-plus {name}: {error}"), file=sys.stderr)
-        return 2
+        return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {error}", 2)
     except KeyboardInterrupt as error:
         where = place(error)
-        print(f"grpo-plus {name}: interrupted{where and f' in {where}'}", file=sys.stderr)
-        return 130
+        return _failed(f"grpo-plus {name}: interrupted{where and f' in {where}'}", 130)
     except BaseException as error:  # a plug-in may raise anything
-        told = _fault(error)
-        if not told:
-            sys.excepthook = _redacted_traceback
-            raise
-        print(redact_text(f"{plugin_traceback(error)}grpo-plus {name}: {told}"), file=sys.stderr)
-        return 2
+        if told := _fault(error):
+            return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {told}", 2)
+        if own().failed(redact_text("".join(traceback.format_exception(error))), 1, error):
+            return 1
+        sys.excepthook = _redacted_traceback
+        raise
+    own().done()
+    return code
+
+
+def _failed(text: str, code: int) -> int:
+    """Say why the command ends, which the launcher does for a rank; gives the exit code."""
+    if not own().failed(redact_text(text), code):
+        print(redact_text(text), file=sys.stderr)
     return code
 
 

@@ -1,6 +1,7 @@
 """Start several processes through ``accelerate launch``: each runs the train command without launch arguments."""
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -10,8 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.cli import UserError
+from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli._ranks import FOLDER, report
+from grpo_plus.cli._watch import Watch
 from grpo_verifiers.files import temporary_folder
+from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -21,44 +27,92 @@ _MISTAKE = 2
 
 
 def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
-    """Start the ranks, and return their exit code."""
+    """Start the ranks, and return their exit code; the message of the one that failed first is printed last."""
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     from grpo_plus.checkpoints.disk import UNSAVED
     from grpo_plus.cli._arguments import LAUNCHED
+    from grpo_plus.cli.train import plain_command
 
-    os.environ.update(naming_us({LAUNCHED: "1"}))
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
     chosen = launch_command_parser().parse_args(given)
     # Torch's launcher kills the ranks 30 seconds after a signal it handles: too early for a step and a checkpoint.
     chosen.signals_to_handle = "SIGHUP,SIGQUIT"
     if (parsed.processes or 1) > 1:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
-    with _passed_on() as heard, _logs(chosen):
+    resume = f"Resume from the last checkpoint with:\n  {plain_command(arguments)} --resume_from_checkpoint last"
+    failure: BaseException | None = None
+    codes: dict[int, int] = {}
+    with _passed_on() as heard, _watched(chosen) as watch:
+        os.environ.update(naming_us({LAUNCHED: "1", **({FOLDER: str(watch.folder)} if watch else {})}))
         try:
             launch_command(chosen)
         except SignalException as error:
             heard.append(int(error.sigval))
-        except (subprocess.CalledProcessError, ChildFailedError, SystemExit) as error:
-            failure = error.get_first_failure()[1] if isinstance(error, ChildFailedError) else error
-            for code in (UNSAVED, _MISTAKE):
-                if code in (getattr(failure, "exitcode", None), getattr(failure, "returncode", None)):
-                    return code
-            if not heard:
-                raise
-    return 128 + heard[0] if heard else 0
+        except ChildFailedError as error:
+            failure, codes = error, {rank: each.exitcode for rank, each in error.failures.items()}
+        except (subprocess.CalledProcessError, SystemExit) as error:
+            found = error.returncode if isinstance(error, subprocess.CalledProcessError) else error.code
+            failure, codes = error, {0: found} if isinstance(found, int) else {}
+        except RuntimeError as error:  # of torch's store
+            if watch and (missing := watch.missing(error)):
+                raise UserError(missing) from error
+            failure = error
+        if heard:
+            return 128 + heard[0]
+        fault = watch and watch.verdict(codes)
+        if watch and fault:
+            print(redact_text(report(fault, watch.others(fault), resume)), file=sys.stderr, flush=True)
+            return fault.code
+        known = next((code for code in (UNSAVED, _MISTAKE) if code in codes.values()), None)
+        if known is None and watch and codes and codes.keys() <= watch.done():
+            known = next((code for code in codes.values() if code > 0), None)
+    if failure is not None and known is None:
+        raise failure
+    return known or 0
 
 
 @contextlib.contextmanager
-def _logs(chosen: Any) -> Iterator[None]:
-    """Give the launcher a folder that goes with it; its own one stays, even where nothing is to be logged."""
-    if chosen.log_dir is not None or str(chosen.tee) != "0":
-        yield
-        return
-    with temporary_folder() as chosen.log_dir:
-        yield
+def _watched(chosen: Any) -> Iterator["Watch | None"]:
+    """A watch over the ranks, unless torch is to restart those that fail (``--max_restarts``).
+
+    Its folder goes with the launcher; torch's own one would stay, so it is put there, too.
+    """
+    setting = _settings(chosen)
+    with temporary_folder() as folder:
+        if chosen.log_dir is None and str(chosen.tee) == "0":
+            chosen.log_dir = folder
+        if int(setting("max_restarts") or 0) > 0:
+            yield None
+            return
+        ranks = Path(folder, "ranks")
+        ranks.mkdir()
+        # It names every signal that it sends, and the failure that is told here.
+        logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+        with contextlib.ExitStack() as stack:
+            talk = None
+            if (machines := int(setting("num_machines") or 1)) > 1:
+                host, port = str(setting("main_process_ip")), int(setting("main_process_port") or 29500)
+                talk = stack.enter_context(Machines(host, port, int(setting("machine_rank") or 0), machines))
+            yield stack.enter_context(Watch(ranks, talk))
+
+
+def _settings(chosen: Any) -> Callable[[str], Any]:
+    """Launch arguments by name; what the command line does not set stands in accelerate's config file."""
+    from accelerate.commands.config.config_args import default_config_file
+
+    from grpo_plus.recipe.options import read_yaml
+
+    path = chosen.config_file or (default_config_file if os.path.isfile(default_config_file) else None)  # noqa: PTH113
+    file = read_yaml(Path(path)) if path else {}
+
+    def setting(name: str) -> Any:
+        given = getattr(chosen, name, None)
+        return file.get(name) if given is None else given
+
+    return setting
 
 
 @contextlib.contextmanager

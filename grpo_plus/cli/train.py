@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._ranks import own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
@@ -109,6 +110,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         stopped=getattr(trainer.recorder, "interrupted", None),
         before_exit=display and display.abandon,
         leads=_is_main(),
+        lost=own().dead,
     )
     trainer.add_callback(interruption)
     _tell(*check_space(trainer))
@@ -377,6 +379,7 @@ def _leave_gloo(trainer: "GRPOPlusTrainer", code: int) -> None:
     if not distributed.is_initialized() or distributed.get_backend() != "gloo":
         return
     trainer.accelerator.wait_for_everyone()
+    own().done()
     atexit._run_exitfuncs()  # noqa: SLF001 - trackers and worker processes shut down there
     sys.stdout.flush()
     sys.stderr.flush()
