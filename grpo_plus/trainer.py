@@ -24,6 +24,7 @@ from grpo_plus.record.recorder import Recorder
 from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
+from grpo_plus.training.agreement import Agreement, on_all_machines
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.colocate import Colocate
 from grpo_plus.training.drawing import Drawing
@@ -126,7 +127,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard, self.serving]
         updating += [Colocate(), self.update or StockShares()]
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
-        self.hooks += [hook for hook in (self.settings, *drawing, *scoring, *updating, *going_on) if hook is not None]
+        self.hooks += [
+            hook
+            for hook in (Agreement(recipe), self.settings, *drawing, *scoring, *updating, *going_on)
+            if hook is not None
+        ]
 
     @property
     def estimator(self) -> Chosen | None:
@@ -151,6 +156,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
         Raises:
             CheckpointError: the checkpoint is torn, or none is whole.
+            ConfigError: the processes were started with different data or models, or one lacks the checkpoint.
             StateError: its state does not fit the run.
         """
         if isinstance(self.args, GRPOPlusConfig):
@@ -159,6 +165,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         with self.hooks.training():
             checkpoint = self._checkpoint(resume_from_checkpoint)
             if checkpoint is not None:
+                on_all_machines(checkpoint)
                 rank, processes = self.accelerator.process_index, self.accelerator.num_processes
                 state.load(self.hooks, checkpoint, rank=rank, processes=processes)
             return super().train(checkpoint and str(checkpoint), *arguments, **keywords)

@@ -26,15 +26,17 @@ _MISTAKE = 2
 """Exit code of a rank that has said what is wrong with its config."""
 
 
-def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
-    """Start the ranks, and return their exit code; the message of the one that failed first is printed last."""
+def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
+    """Start the ranks, and return their exit code; the message of the one that failed first is printed last.
+
+    ``command`` is the whole command, as it may be printed.
+    """
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     from grpo_plus.checkpoints.disk import UNSAVED
     from grpo_plus.cli._arguments import LAUNCHED
-    from grpo_plus.cli.train import plain_command
 
     given = [*parsed.launch, "--module", "grpo_plus.cli", "train", *arguments]
     chosen = launch_command_parser().parse_args(given)
@@ -42,7 +44,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str]) -> int:
     chosen.signals_to_handle = "SIGHUP,SIGQUIT"
     if (parsed.processes or 1) > 1:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
-    resume = f"Resume from the last checkpoint with:\n  {plain_command(arguments)} --resume_from_checkpoint last"
+    resume = f"Resume from the last checkpoint with:\n  {command} --resume_from_checkpoint last"
     failure: BaseException | None = None
     codes: dict[int, int] = {}
     with _passed_on() as heard, _watched(chosen) as watch:

@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     if parsed.launch and not is_rank():
         from grpo_plus.cli._launch import launch
 
-        return launch(parsed, arguments)
+        return launch(parsed, arguments, plain_command(arguments))
     return _train(parsed, arguments)
 
 
@@ -101,7 +101,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.sampling.vllm_http import ServerError
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.state import StateError
-    from grpo_verifiers.errors import VerifierError
+    from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
@@ -132,8 +132,15 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                 with trainer.saving.sparing("the model card"):
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
             unsaved = finish(trainer, model, again, stopped=stopped)
-    except (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError) as error:
-        # A verifier that only fails, a column missing from a stream, or an unusable result of a part.
+    except (
+        VerifierError,
+        EstimatorOutputError,
+        ObjectiveOutputError,
+        StepTooLargeError,
+        StateError,
+        ConfigError,
+    ) as error:
+        # A verifier that only fails, a column missing from a stream, an unusable result, machines that differ.
         raise UserError(str(error)) from error
     except ServerError as error:
         goes_on = f" Go on with:\n  {again}" * (trainer.state.global_step > 0)

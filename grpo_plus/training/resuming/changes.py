@@ -8,6 +8,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.training.agreement import check
 from grpo_plus.training.hooks import Hook, Misfit, Setup
 from grpo_plus.training.resuming.made_of import (
     adapters_of,
@@ -86,7 +87,10 @@ class Settings(Hook):
     def training(self) -> Iterator[None]:
         """Look at everything; the main process's view is that of all."""
         self.changed, self._compared = {}, False
-        self._now = _trl.gather_objects([self._made_of()])[0]
+        made = self._made_of()
+        if self.host.accelerator.num_processes > 1:
+            check(_alike(made))
+        self._now = _trl.gather_objects([made])[0]
         with _trl.silent_comparison(lambda: self._compared):
             yield
 
@@ -154,6 +158,13 @@ class Settings(Hook):
         text = [*title, *lines, *follows, *fresh]
         if text and self.host.accelerator.is_main_process:
             logger.warning("note: %s", "\n".join(text))
+
+
+def _alike(made: Mapping[str, Any]) -> dict[str, Any]:
+    """What every process of a run has to have; of sharded weights each may hold its own part."""
+    apart = ("name",) if made["sharding"] is None else ("name", "weights")
+    model = {key: value for key, value in made["model"].items() if key not in apart}
+    return {key: made[key] for key in ("data", "eval_data", "rewards", "adapters")} | {"model": model}
 
 
 def compare(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

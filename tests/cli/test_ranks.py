@@ -1,0 +1,113 @@
+"""What ranks of one machine tell their launcher, and whose message it prints last."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from grpo_plus.cli import _ranks
+from grpo_plus.cli._ranks import Fault, Own, cause, report
+
+RANK = """
+import sys, time
+from grpo_plus.cli import _ranks
+own = _ranks.own()
+if "fault" in sys.argv:
+    own.failed("it broke", 3)
+if "done" in sys.argv:
+    own.done()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """Starts a process that is a rank, and leaves a handle for killing it."""
+    started = []
+
+    def rank(number, *words):
+        environment = {**os.environ, _ranks.FOLDER: str(tmp_path), "RANK": str(number), "WORLD_SIZE": "3"}
+        process = subprocess.Popen([sys.executable, "-c", RANK, *words], env=environment, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield rank
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_killed_rank_is_dead_and_one_that_said_so_is_done(rank, tmp_path):
+    processes = [rank(0), rank(1), rank(2, "done")]
+    assert _ranks.dead(tmp_path) == []
+    assert _ranks.started(tmp_path) == {number: process.pid for number, process in enumerate(processes)}
+    processes[1].kill()
+    processes[2].kill()
+    for process in processes[1:]:
+        process.wait()
+    assert _ranks.dead(tmp_path) == [1]
+    own = Own(tmp_path, rank=1, ranks=3)
+    assert own.dead() == []  # the others
+    assert Own(tmp_path, rank=0, ranks=3).dead() == [1]
+
+
+def test_a_rank_that_fails_after_another_was_killed_only_follows(rank, tmp_path):
+    rank(1, "fault")
+    (first,) = _ranks.faults(tmp_path)
+    assert (first.text, first.code, first.follows) == ("it broke", 3, False)
+    process = rank(0)
+    process.kill()
+    process.wait()
+    rank(2, "fault")
+    assert [fault.follows for fault in _ranks.faults(tmp_path)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "follows"),
+    [
+        (RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:46818"), True),
+        (RuntimeError("NCCL communicator was aborted on rank 0"), True),
+        (ConnectionResetError("connection reset by peer"), True),
+        (RuntimeError("size of tensor a must match"), False),
+        (ValueError("gloo is a word in this message"), False),
+    ],
+)
+def test_errors_of_a_lost_connection_follow_others(error, follows, tmp_path):
+    Own(tmp_path, rank=0, ranks=2).failed(str(error), 1, error)
+    assert [fault.follows for fault in _ranks.faults(tmp_path)] == [follows]
+
+
+def test_the_cause_is_what_follows_nothing():
+    lost = Fault("rank 0", "RuntimeError: Connection closed by peer", follows=True)
+    bad, killed = Fault("rank 1", "Traceback\nValueError: bad"), Fault("rank 2", "was killed", sudden=True)
+    assert cause([lost, bad], [killed]) is bad
+    assert cause([lost], [killed]) is killed
+    assert cause([lost], []) is lost
+    assert cause([], []) is None
+
+
+def test_the_message_of_the_first_is_last_and_the_others_have_a_line_each():
+    lost = Fault("rank 0", "Traceback\n  many lines\nRuntimeError: Connection closed by peer", follows=True)
+    killed = Fault("rank 1", "the process was killed (SIGKILL).", sudden=True)
+    text = report(killed, [lost], "Resume with:\n  this")
+    assert text.splitlines() == [
+        "The others ended after it:",
+        "  rank 0: RuntimeError: Connection closed by peer",
+        "rank 1: the process was killed (SIGKILL).",
+        "Resume with:",
+        "  this",
+    ]
+    mistake = [Fault(f"rank {number}", "grpo-plus train: a mistake", 2) for number in range(3)]
+    assert report(mistake[0], mistake[1:], "Resume") == "grpo-plus train: a mistake"
+
+
+def test_without_a_launcher_nothing_is_told(monkeypatch):
+    monkeypatch.delenv(_ranks.FOLDER, raising=False)
+    own = Own.announced()
+    assert own.failed("text", 1) is False
+    assert own.dead() == []
+    own.done()

@@ -1,0 +1,260 @@
+"""Several machines, started as the README says: the same run as on one, and a clear end where a rank or machine dies."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.engines.two_machines import EXAMPLES, TwoMachines
+from tests.waiting import comes
+
+pytestmark = pytest.mark.slow
+
+REWARDS = """
+import os, signal, time
+
+calls = 0
+
+def digits(completions, **_):
+    global calls
+    calls += 1
+    if os.environ.get("DIES") and calls == 2 and os.environ["RANK"] == os.environ["WHO"]:
+        if os.environ["DIES"] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if os.environ["DIES"] == "raise":
+            raise ValueError("this batch is bad")
+        open(os.environ["TOLD"], "w").close()
+        time.sleep(600)
+    return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
+"""
+CONFIG = """
+model_name_or_path: {model}
+output_dir: {folder}/out
+dataset_name: ./data.jsonl
+reward_funcs: [./rewards.py:digits]
+advantage: zscore
+max_steps: 4
+num_generations: 4
+per_device_train_batch_size: 4
+max_completion_length: 8
+learning_rate: 1e-3
+logging_steps: 1
+save_steps: 2
+report_to: none
+use_cpu: true
+bf16: false
+disable_tqdm: true
+gradient_checkpointing: false
+"""
+A_MINUTE = 60
+
+
+@pytest.fixture(scope="module")
+def machines(port, clean_environment, end_tree):
+    found = TwoMachines(port, clean_environment, end_tree)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def place(tmp_path, tiny_model, machines):
+    """A folder with config, data and rewards, and logs for two machines."""
+    rows = [{"prompt": f"{number}+1="} for number in range(16)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "config.yaml").write_text(CONFIG.format(model=tiny_model, folder=tmp_path))
+    (tmp_path / "out").mkdir()
+    yield tmp_path
+    machines.clear()
+
+
+@pytest.fixture
+def logs(place):
+    return [place / f"log{number}" for number in range(2)]
+
+
+@pytest.fixture
+def one_machine(place, clean_environment, end_tree):
+    """Runs two ranks on this machine; gives exit code and output."""
+    processes = []
+
+    def one_machine(*flags, seconds=150, environment=()):
+        launch = ["--accelerate_config", EXAMPLES / "accelerate" / "ddp_cpu.yaml", "--main_process_port", "0"]
+        words = [sys.executable, "-m", "grpo_plus.cli", "train", place / "config.yaml", *launch, *flags]
+        variables = {**clean_environment, "CUDA_VISIBLE_DEVICES": "", **dict(environment)}
+        with (place / "log").open("w") as log:
+            process = subprocess.Popen(
+                [str(word) for word in words], cwd=place, env=variables, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        processes.append(process)
+        return process.wait(seconds), (place / "log").read_text()
+
+    yield one_machine
+    for process in processes:
+        end_tree(process)
+
+
+def losses(folder):
+    state = json.loads((folder / "trainer_state.json").read_text())
+    return [
+        (row["step"], row["loss"], row["grad_norm"], row["reward"]) for row in state["log_history"] if "loss" in row
+    ]
+
+
+def same_weights(one, two):
+    one, two = load_file(one / "model.safetensors"), load_file(two / "model.safetensors")
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def last_lines(text, count=3):
+    return "\n".join(text.strip().splitlines()[-count:])
+
+
+def test_two_machines_train_and_resume_as_two_ranks_of_one_machine_do(place, logs, machines, one_machine):
+    config = place / "config.yaml"
+    codes, texts = machines.run(config, logs=logs)
+    assert codes == [0, 0], texts
+    assert [text.count("The model is in") for text in texts] == [1, 0]
+    assert not any("does not share" in text for text in texts)
+    code, text = one_machine("--output_dir", place / "alone")
+    assert code == 0, text
+    assert len(losses(place / "alone" / "checkpoint-4")) == 4
+    assert losses(place / "out" / "checkpoint-4") == losses(place / "alone" / "checkpoint-4")
+    assert same_weights(place / "out", place / "alone")
+
+    # Killed after the second step: the same command goes on, on both machines, and ends as the unbroken run.
+    shutil.move(place / "out" / "checkpoint-4", place / "unbroken")
+    codes, texts = machines.run(config, "--resume_from_checkpoint", "auto", logs=logs)
+    assert codes == [0, 0], texts
+    assert "Resuming from" in texts[0]
+    assert "checkpoint-2" in texts[0]
+    assert losses(place / "out" / "checkpoint-4") == losses(place / "unbroken")
+    assert same_weights(place / "out" / "checkpoint-4", place / "unbroken")
+
+
+def test_machines_with_other_settings_or_other_data_end_with_what_differs(place, logs, machines):
+    config = place / "config.yaml"
+    codes, texts = machines.run(config, logs=logs, each=(("--beta", "0.1"), ("--max_steps", "5")))
+    assert codes == [2, 2]
+    for text in texts:
+        assert "were not started alike" in last_lines(text)
+        assert re.search(r"^  max_steps: 4 on rank 0 \(.+\), 5 on rank 1 \(.+\)$", last_lines(text), re.MULTILINE)
+        assert re.search(r"^  beta: 0\.1 on rank 0 \(.+\), 0\.0 on rank 1 \(.+\)$", last_lines(text), re.MULTILINE)
+        assert "Traceback" not in text
+    rows = (place / "data.jsonl").read_text().splitlines()
+    (place / "other.jsonl").write_text("\n".join(['{"prompt": "other"}', *rows[1:]]) + "\n")
+    codes, texts = machines.run(config, logs=logs, each=((), ("--dataset_name", "./other.jsonl")))
+    assert codes == [2, 2]
+    assert all(re.search(r"^  data\.digest: ", last_lines(text), re.MULTILINE) for text in texts), texts
+
+
+def test_machines_that_share_no_folder_never_start_anew_without_a_word(place, logs, machines):
+    """They see one path, and each its own folder there."""
+    if not machines.apart:
+        pytest.skip("needs namespaces, which this user may not make")
+    config, out = place / "config.yaml", place / "out"
+    owns = [place / "own0", place / "own1"]
+    for own in owns:
+        own.mkdir()
+    private = [(own, out) for own in owns]
+    codes, texts = machines.run(config, "--max_steps", "2", logs=logs, private=private)
+    assert codes == [0, 0], texts
+    assert "machine 1 does not share output_dir" in texts[0]
+    assert (owns[0] / "checkpoint-2" / "model.safetensors").is_file()
+    assert not (owns[1] / "checkpoint-2" / "model.safetensors").exists()
+    assert not list(out.iterdir())
+
+    resume = ("--resume_from_checkpoint", "auto", "--max_steps", "3")
+    codes, texts = machines.run(config, *resume, logs=logs, private=private)
+    assert codes == [2, 2]
+    for text in texts:
+        assert "checkpoint-2 is not whole on every machine" in last_lines(text)
+        assert "rank 1 (" in last_lines(text)
+        assert "Copy the checkpoint of machine 0 there, to the same path" in last_lines(text)
+    shutil.copytree(owns[0] / "checkpoint-2", owns[1] / "checkpoint-2", dirs_exist_ok=True)
+    codes, texts = machines.run(config, *resume, logs=logs, private=private)
+    assert codes == [0, 0], texts
+    assert "Resuming from" in texts[0]
+    assert [step for step, *_ in losses(owns[0] / "checkpoint-3")] == [1, 2, 3]
+
+
+def test_checkpoints_on_each_machine_are_refused(monkeypatch, tmp_path):
+    """Transformers writes the weights on the first machine alone."""
+    from types import SimpleNamespace
+
+    from grpo_plus.training.agreement import Agreement
+
+    setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True))
+    assert Agreement(None).problems(setup) == []
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert "save_on_each_node: true" in Agreement(None).problems(setup)[0]
+    assert Agreement(None).problems(SimpleNamespace(args=SimpleNamespace(save_on_each_node=False))) == []
+
+
+def test_a_machine_that_never_comes_is_named_in_time(place, logs, machines):
+    process = machines.start(0, place / "config.yaml", "--rdzv_conf", "timeout=5", log=logs[0], port=machines._port())
+    assert process.wait(A_MINUTE) == 2
+    text = logs[0].read_text()
+    assert "grpo-plus train: the 2 machines of this run have not found each other in " in last_lines(text, 1)
+    assert "this one is machine 0" in text
+    assert "--machine_rank (0 to 1)" in text
+    assert "Traceback" not in text
+
+
+def test_a_rank_that_fails_ends_the_other_with_its_message_last(one_machine):
+    code, text = one_machine(environment={"DIES": "raise", "WHO": "1"})
+    assert code == 2
+    assert "rank 1 of 2 (on " in text
+    assert "ValueError: this batch is bad" in last_lines(text, 1)
+    assert "ChildFailedError" not in text
+    assert text.count("Traceback") == 1
+
+
+def test_a_rank_that_waits_for_a_dead_one_is_ended(place, one_machine):
+    """Rank 0 hangs where no signal is heard, as in a collective of a backend that does not notice."""
+    (place / "rewards.py").write_text(
+        REWARDS.replace("    return [sum", "    if os.environ['RANK'] == '0' and calls == 2: hang()\n    return [sum")
+        + "\ndef hang():\n    import ctypes\n    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+        "    ctypes.CDLL(None).sleep(600)\n"
+    )
+    code, text = one_machine(environment={"DIES": "kill", "WHO": "1"}, seconds=150)
+    assert code == 1
+    assert re.search(r"rank 1 of 2 \(on .+\): the process was killed \(SIGKILL\)", last_lines(text))
+    assert last_lines(text, 1).endswith("--resume_from_checkpoint last")
+    assert "ChildFailedError" not in text
+
+
+def test_a_rank_that_is_killed_ends_both_machines_with_its_message_last(place, logs, machines):
+    codes, texts = machines.run(place / "config.yaml", logs=logs, environment={"DIES": "kill", "WHO": "1"})
+    for number, text in enumerate(texts):
+        assert re.search(r"rank 1 of 2 \(on .+\): the process was killed \(SIGKILL\)", last_lines(text))
+        assert f"--machine_rank {number}" in last_lines(text, 1)
+        assert "Traceback" not in text
+    assert codes == [1, 1]
+
+
+def test_a_machine_that_is_gone_ends_the_other_within_a_minute(place, logs, machines):
+    """Nothing closes a connection over a cable that was pulled: both wait in a collective."""
+    if not machines.apart:
+        pytest.skip("needs namespaces, which this user may not make")
+    told = place / "told"
+    environment = {"DIES": "sleep", "WHO": "1", "TOLD": str(told)}
+    processes = machines.both(place / "config.yaml", logs=logs, environment=environment)
+    assert comes(told.exists, 150), [log.read_text() for log in logs]
+    machines.cut()
+    try:
+        assert [process.wait(A_MINUTE) for process in processes] == [1, 1]
+    finally:
+        machines.mend()
+    for number, log in enumerate(logs):
+        text = log.read_text()
+        assert f"machine {1 - number} of 2 (" in last_lines(text)
+        assert "no sign of life" in last_lines(text)
+        assert last_lines(text, 1).endswith("--resume_from_checkpoint last")
