@@ -1068,6 +1068,17 @@ def _gathered(parameter: Any) -> Any:
     return GatheredParameters([parameter])
 
 
+def zero_stage(host: Host) -> int | None:
+    """The stage of DeepSpeed ZeRO that the run is under; None without DeepSpeed."""
+    plugin = getattr(host.accelerator.state, "deepspeed_plugin", None) if host.is_deepspeed_enabled else None
+    return None if plugin is None else int(plugin.zero_stage)
+
+
+def gathers_to_draw(host: Host) -> bool:
+    """TRL holds the whole model in every process while completions are drawn, though ZeRO-3 has taken it apart."""
+    return bool(host.args.ds3_gather_for_generation)
+
+
 def adapters_of(host: Host) -> dict[str, Any]:
     """The configs of the model's PEFT adapters by name; empty when it has none."""
     return getattr(unwrapped(host), "peft_config", None) or {}

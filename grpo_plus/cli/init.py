@@ -33,7 +33,7 @@ class Recipe:
 
 
 _CARD = "math on a card of {} GB: {}, 4-bit base, LoRA"
-_ACCELERATE = ("ddp", "ddp_cpu", "fsdp2", "zero2")
+_ACCELERATE = ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")
 
 RECIPES = {
     "quickstart": Recipe(
@@ -56,7 +56,7 @@ RECIPES = {
         "pip install -e {folder}estimator_package && grpo-plus train {folder}{first}",
     ),
     "accelerate": Recipe(
-        "several GPUs, several machines: DDP, FSDP2, DeepSpeed ZeRO-2",
+        "several GPUs, several machines: DDP, FSDP2, DeepSpeed ZeRO-2 and 3",
         tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
         "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
     ),

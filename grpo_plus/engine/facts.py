@@ -13,7 +13,8 @@ LAYOUTS = ("auto", "packed", "trimmed", "stock")
 """Values of the config's ``engine``."""
 
 SINGLE, REPLICATED, SHARDED = "single", "replicated", "sharded"
-"""Kinds of runs: one process, one copy of the model per process (DDP), and FSDP2; `None` stands for any other."""
+"""Kinds of runs: one process; a copy of the weights in every process (DDP, ZeRO-1 and 2); weights in pieces (FSDP2,
+ZeRO-3). `None` stands for any other."""
 
 _OWN_PASSES = {"SHADOW", "XLORA"}
 """PEFT's types of adapters that run layers over a row beside the model's."""
@@ -126,7 +127,17 @@ def _kind_of_run(host: Host) -> str | None:
         return None
     if accelerator.distributed_type == DistributedType.FSDP:
         return SHARDED if getattr(accelerator, "is_fsdp2", False) else None
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        return _kind_under_deepspeed(host)
     if accelerator.distributed_type == DistributedType.NO:
         return SINGLE
     replicated = {DistributedType.MULTI_GPU, DistributedType.MULTI_CPU, DistributedType.MULTI_XPU}
     return REPLICATED if accelerator.distributed_type in replicated else None
+
+
+def _kind_under_deepspeed(host: Host) -> str | None:
+    """By the stage of ZeRO, also where there is one process: DeepSpeed's hooks on gradients are there all the same."""
+    config = host.accelerator.state.deepspeed_plugin.deepspeed_config
+    if config.get("tensor_parallel", {}).get("autotp_size", 0) > 1:
+        return None
+    return SHARDED if _trl.zero_stage(host) == 3 else REPLICATED

@@ -71,6 +71,12 @@ def _deepspeed(config: Any) -> bool:
     return bool(config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
 
 
+def _in_pieces(config: Any) -> bool:
+    """ZeRO-3, and no process has the whole model while completions are drawn."""
+    stage = getattr(getattr(config, "deepspeed_plugin", None), "zero_stage", 0)
+    return _deepspeed(config) and stage == 3 and not config.ds3_gather_for_generation
+
+
 def _fsdp(config: Any) -> bool:
     return bool(config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
@@ -262,19 +268,14 @@ NOTES: tuple[Unread, ...] = (
     # ours, where something else is known only while it runs
     Unread(
         "rollout rollout_rows rollout_draft",
-        lambda c: _deepspeed(c) or _fsdp1(c),
-        "the parameters are sharded (FSDP1 or DeepSpeed), so TRL draws the completions, all rows at once",
+        lambda c: _fsdp1(c) or _in_pieces(c),
+        "the parameters are sharded (FSDP1, or ZeRO-3 without ds3_gather_for_generation), so TRL draws the "
+        "completions, all rows at once",
     ),
 )
 """Rows that make a note."""
 
 PROBLEMS: tuple[Unread, ...] = (
-    Unread(
-        "engine engine_tokens_per_pass",
-        lambda c: c.engine != "stock" and _deepspeed(c),
-        "under DeepSpeed every pass is TRL's own",
-        "leave it unset, or use DDP or FSDP",
-    ),
     Unread(
         "engine engine_tokens_per_pass",
         lambda c: c.engine != "stock" and c.neftune_noise_alpha is not None,
@@ -283,7 +284,7 @@ PROBLEMS: tuple[Unread, ...] = (
     ),
     Unread(
         "engine_tokens_per_pass",
-        lambda c: process_count() > 1 or _fsdp(c),
+        lambda c: process_count() > 1 or _fsdp(c) or _deepspeed(c),
         "it works on a single device only, where no other process waits for a pass",
         "leave it unset, or train in one process",
     ),

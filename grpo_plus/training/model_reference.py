@@ -1,15 +1,18 @@
 """The reference policy of a full model in checkpoints, once `sync_ref_model` has moved it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
+from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.training.hooks import Hook
+from grpo_plus.training.pieces import on_disk, piece, release
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -18,8 +21,8 @@ logger = get_logger(__name__)
 class ModelReference(Hook):
     """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
 
-    A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP has sharded is
-    kept rank by rank.
+    A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP or ZeRO-3 has
+    sharded is kept rank by rank.
     """
 
     name = "reference_model"
@@ -27,7 +30,7 @@ class ModelReference(Hook):
     def __init__(self) -> None:
         self.refreshed = 0
         self._active = False
-        self._apart = False  # DeepSpeed ZeRO-3 holds the weights where nobody finds them
+        self._away = False
 
     def after_loading(self, host: Host) -> None:
         """Look for a second model, and at how it is held."""
@@ -35,13 +38,13 @@ class ModelReference(Hook):
         if host.ref_model is None or not host.args.sync_ref_model:
             return
         self._active = True
-        self.rank_local = host.is_fsdp_enabled
-        self._apart = any(hasattr(weight, "ds_id") for weight in host.ref_model.parameters())
-        if self._apart and host.accelerator.is_main_process:
+        self.rank_local = host.is_fsdp_enabled or _trl.zero_stage(host) == 3
+        self._away = any(on_disk(weight) for weight in host.ref_model.parameters())
+        if self._away and host.accelerator.is_main_process:
             logger.warning(
-                "sync_ref_model: DeepSpeed ZeRO-3 has taken the reference model apart, so checkpoints cannot hold it. "
-                "A resumed run starts with the reference as it was loaded, until the next refresh; FSDP, ZeRO-2 and "
-                "LoRA keep it."
+                "sync_ref_model: DeepSpeed ZeRO-3 keeps the reference model on a disk (offload_param: nvme), so "
+                "checkpoints cannot hold it. A resumed run starts with the reference as it was loaded, until the next "
+                "refresh; offload_param_device cpu and none keep it."
             )
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
@@ -52,13 +55,15 @@ class ModelReference(Hook):
 
     def _weights(self) -> dict[str, Tensor]:
         """The weights of the reference by name, this rank's part where they are sharded."""
+        return {name: piece(weight) for name, weight in self._named()}
+
+    def _named(self) -> Iterator[tuple[str, Parameter]]:
         assert self.host.ref_model is not None
-        named = self.host.ref_model.named_parameters()
-        return {name: weight.to_local() if hasattr(weight, "to_local") else weight.data for name, weight in named}
+        return self.host.ref_model.named_parameters()
 
     @property
     def _kept(self) -> bool:
-        return self._active and self.refreshed > 0 and not self._apart and not self.host.args.save_only_model
+        return self._active and self.refreshed > 0 and not self._away and not self.host.args.save_only_model
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights, where they have moved."""
@@ -75,6 +80,8 @@ class ModelReference(Hook):
             if told != expected:
                 raise ValueError(f"{name} is {told[0]} of {told[1]}, expected {expected[0]} of {expected[1]}")
             weight.copy_(tensors[name])
+        for _, whole in self._named():
+            release(whole)
 
     def state_dict(self) -> dict[str, Any]:
         """The step of the last refresh, where there is any; are the weights beside it?"""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import PeftConfig
+from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
@@ -16,6 +17,7 @@ from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.recipe.parts import refresh_problems
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.pieces import whole
 from grpo_verifiers.errors import raise_all
 
 NAME = "ref"
@@ -24,7 +26,7 @@ NAME = "ref"
 _OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
 
 
-def adapter_problems(model: Any, args: Any, *, sharded: bool) -> list[str]:
+def adapter_problems(model: Any, args: Any) -> list[str]:
     """Why the reference of this adapter cannot be refreshed; empty when it can."""
     problems = []
     kind = str(getattr(model.peft_config.get("default"), "peft_type", "missing")).rpartition(".")[2]
@@ -38,19 +40,15 @@ def adapter_problems(model: Any, args: Any, *, sharded: bool) -> list[str]:
             f"ref_model_mixup_alpha is {args.ref_model_mixup_alpha:g}: with LoRA it must be 1.0. An adapter's weight "
             "is a product of two factors, and mixing factors is not mixing policies."
         )
-    if sharded:
-        problems.append(
-            "sync_ref_model with LoRA copies adapter weights, which DeepSpeed ZeRO-3 has taken apart: use DDP, FSDP "
-            "or ZeRO-2, or remove sync_ref_model."
-        )
     return problems
 
 
 class AdapterReference(Hook):
     """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
-    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. ``refreshed`` is
-    the optimizer step after which it was last made equal to the policy.
+    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. DeepSpeed loads
+    nothing that is not trained: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer step
+    after which it was last made equal to the policy.
     """
 
     name = "reference"
@@ -86,9 +84,7 @@ class AdapterReference(Hook):
             return
         self._active = True
         model = _trl.unwrapped(host)
-        plugin = getattr(host.accelerator.state, "deepspeed_plugin", None)
-        sharded = plugin is not None and plugin.zero_stage == 3
-        raise_all(refresh_problems(host.args) + adapter_problems(model, host.args, sharded=sharded))
+        raise_all(refresh_problems(host.args) + adapter_problems(model, host.args))
         if NAME not in model.peft_config:
             config = copy.deepcopy(model.peft_config["default"])
             config.init_lora_weights = True  # other ways to start an adapter change the base weights
@@ -99,13 +95,38 @@ class AdapterReference(Hook):
     @torch.no_grad()
     def refresh(self) -> None:
         """π_ref ← π_θ."""
-        weights = dict(_trl.unwrapped(self.host).named_parameters())
-        for name, weight in weights.items():
-            if _OF_DEFAULT.search(name):
-                copied = weights[_OF_DEFAULT.sub(f".{NAME}", name)]
+        pairs = self._pairs()
+        sources, copies = zip(*pairs.values(), strict=True)
+        with whole(sources), whole(copies, change=True):
+            for weight, copied in pairs.values():
                 copied.copy_(weight)
-                copied.requires_grad_(requires_grad=False)
+        for copied in copies:
+            copied.requires_grad_(requires_grad=False)
         self.refreshed = int(self.host.state.global_step)
+
+    def _pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
+        weights = dict(_trl.unwrapped(self.host).named_parameters())
+        names = {name: _OF_DEFAULT.sub(f".{NAME}", name) for name in weights if _OF_DEFAULT.search(name)}
+        return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The copy, under DeepSpeed; all ranks gather it."""
+        if not (self._active and self.host.is_deepspeed_enabled) or self.host.args.save_only_model:
+            return {}
+        copies = {name: copied for name, (_, copied) in self._pairs().items()}
+        with whole(copies.values()):
+            return {name: copied.detach().cpu().clone() for name, copied in copies.items()}
+
+    @torch.no_grad()
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with this copy."""
+        copies = {name: copied for name, (_, copied) in self._pairs().items()}
+        if copies.keys() != tensors.keys():
+            raise ValueError("it is that of another adapter")
+        with whole(copies.values(), change=True):
+            for name, copied in copies.items():
+                copied.copy_(tensors[name])
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Refresh when it is time."""

@@ -46,13 +46,14 @@ class Rollouts(Hook):
         return rollout_func_problems(setup.args) if setup.further.get("rollout_func") is not None else []
 
     def after_loading(self, host: Host) -> None:
-        """Leave sharded parameters to TRL, and a ``rollout_func`` to itself."""
+        """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself."""
         super().after_loading(host)
         elsewhere = _trl.other_samplers(vars(host.args)) or host.rollout_func is not None
         self._in_step = _trl.is_fsdp2(host) and not elsewhere
         if self._recipe.rollout != "auto" or host.rollout_func is not None:
             return
-        if _trl.is_fsdp2(host) or not (host.is_fsdp_enabled or host.is_deepspeed_enabled):
+        fsdp1 = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
+        if not (fsdp1 or (_trl.zero_stage(host) == 3 and not _trl.gathers_to_draw(host))):
             self._rollout = Rollout(
                 self._recipe.rollout_rows,
                 self._report,
@@ -64,8 +65,8 @@ class Rollouts(Hook):
         elif host.accelerator.is_main_process:
             logger.log(
                 logging.INFO if host.args.rollout is None else logging.WARNING,  # nobody asked for a default
-                "rollout is 'auto', but the parameters are sharded (FSDP1 or DeepSpeed): TRL draws the completions, "
-                "all rows at once.",
+                "rollout is 'auto', but the parameters are sharded (FSDP1, or ZeRO-3 without "
+                "ds3_gather_for_generation): TRL draws the completions, all rows at once.",
             )
 
     def state_dict(self) -> dict[str, Any]:

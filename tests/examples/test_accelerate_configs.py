@@ -6,16 +6,16 @@ import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 
-NAMES = ("ddp", "ddp_cpu", "fsdp2", "zero2")
-OF_TRL = {"ddp": "multi_gpu", "fsdp2": "fsdp2", "zero2": "zero2"}
+NAMES = ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")
+OF_TRL = {"ddp": "multi_gpu", "fsdp2": "fsdp2", "zero2": "zero2", "zero3": "zero3"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_accelerates_own_loader_takes_it(examples, name):
     """It raises on keys that it does not know."""
     found = load_config_from_file(str(examples / "accelerate" / f"{name}.yaml"))
-    kinds = {"ddp": "MULTI_GPU", "ddp_cpu": "MULTI_CPU", "fsdp2": "FSDP", "zero2": "DEEPSPEED"}
-    assert found.distributed_type == kinds[name]
+    kinds = {"ddp": "MULTI_GPU", "ddp_cpu": "MULTI_CPU", "fsdp2": "FSDP"}
+    assert found.distributed_type == kinds.get(name, "DEEPSPEED")
     assert found.num_machines == 1
     assert found.num_processes == (2 if name == "ddp_cpu" else 8)
 
@@ -92,7 +92,7 @@ def test_fsdp_without_accelerators_is_said(examples, capsys, monkeypatch):
     from grpo_plus.cli._launch import _spread_over_cpu
 
     monkeypatch.setenv("ACCELERATE_USE_CPU", "false")
-    for name, said in (("fsdp2", True), ("ddp_cpu", False), ("zero2", False)):
+    for name, said in (("fsdp2", True), ("ddp_cpu", False), ("zero2", False), ("zero3", False)):
         given = ["--config_file", str(examples / "accelerate" / f"{name}.yaml"), "script"]
         _spread_over_cpu(launch_command_parser().parse_args(given), use_cpu=True)
         assert ("plain DDP" in capsys.readouterr().err) == said

@@ -366,10 +366,12 @@ class TestFallback:
     @pytest.mark.parametrize(("asked", "level"), [("auto", logging.WARNING), (None, logging.INFO)])
     def test_sharded_parameters_are_said_to_be_drawn_from_elsewhere(self, caplog, asked, level):
         caplog.set_level(logging.INFO)
-        there = SimpleNamespace(is_main_process=True)
+        plugin = SimpleNamespace(zero_stage=3)
+        there = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=plugin))
         facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None}
+        args = SimpleNamespace(rollout=asked, ds3_gather_for_generation=False)
         drawn = Rollouts(Recipe(rollout="auto"), retry=None)
-        drawn.after_loading(SimpleNamespace(accelerator=there, args=SimpleNamespace(rollout=asked), **facts))
+        drawn.after_loading(SimpleNamespace(accelerator=there, args=args, **facts))
         assert drawn.most_rows is None
         (record,) = caplog.records
         assert record.levelno == level

@@ -1,6 +1,7 @@
 """No option is silently ignored: what nobody reads is said, and where it is an option of ours, refused."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -245,16 +246,24 @@ def test_an_option_of_ours_that_nobody_would_read_is_refused(tmp_path, settings,
     assert reason in str(refusal.value)
 
 
-@pytest.mark.parametrize("asked", [{"engine": "packed"}, {"engine_tokens_per_pass": 64}], ids=str)
-def test_the_engine_under_deepspeed_is_refused(tmp_path, asked):
-    config = made(tmp_path, **asked)
+def test_under_deepspeed_a_bound_on_passes_is_refused_and_a_layout_is_not(tmp_path):
+    config = made(tmp_path, engine="packed", engine_tokens_per_pass=64)
     assert unread_problems(config) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
     (problem,) = unread_problems(config)
-    assert "under DeepSpeed every pass is TRL's own" in problem
-    config.rollout = "auto"
-    (note,) = said(config, "rollout")
-    assert "the parameters are sharded" in note
+    assert problem.startswith("engine_tokens_per_pass")
+    assert "it works on a single device only" in problem
+
+
+@pytest.mark.parametrize(("stage", "gathers", "drawn"), [(2, False, True), (3, True, True), (3, False, False)])
+def test_our_rollouts_are_unread_only_where_no_process_has_the_whole_model(tmp_path, stage, gathers, drawn):
+    config = made(tmp_path, rollout="auto", ds3_gather_for_generation=gathers)
+    config.deepspeed, config.deepspeed_plugin = (
+        {"zero_optimization": {"stage": stage}},
+        SimpleNamespace(zero_stage=stage),
+    )
+    notes = said(config, "rollout")
+    assert notes == [] if drawn else "the parameters are sharded" in notes[0]
 
 
 def test_what_nobody_would_read_comes_in_the_one_report(tmp_path):

@@ -11,6 +11,7 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.qlora.model import bits_of, method_of
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.training.pieces import piece
 from grpo_plus.training.verification import evenly
 from grpo_verifiers.redaction import redact
 
@@ -178,7 +179,7 @@ def _size(tensor: Any) -> int:
 
 def _values(tensor: Tensor) -> str:
     """The first values of a tensor, as far as they are on this process."""
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local = piece(tensor)
     return "" if local.is_meta else str(local.detach().flatten()[:_MOST_VALUES].float().cpu().tolist())
 
 

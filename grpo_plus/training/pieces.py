@@ -1,0 +1,44 @@
+"""Weights that FSDP or ZeRO-3 has taken apart: this process's piece of one, and all of them whole for a moment."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor
+
+
+def whole(weights: Iterable[Tensor], *, change: bool = False) -> AbstractContextManager[Any]:
+    """Inside the block every process has the weights whole that ZeRO-3 has taken apart; others are left alone.
+
+    Every process enters it. With ``change`` those of the main process are what all have afterwards.
+    """
+    apart = [weight for weight in weights if hasattr(weight, "ds_id")]
+    if not apart:
+        return nullcontext()
+    import deepspeed
+
+    gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters(
+        apart, modifier_rank=0 if change else None
+    )
+    return gathered
+
+
+def piece(weight: Tensor) -> Tensor:
+    """The part of a weight that this process keeps; all of it where nothing is taken apart."""
+    if hasattr(weight, "to_local"):
+        local: Tensor = weight.to_local()
+        return local
+    of_deepspeed: Tensor | None = getattr(weight, "ds_tensor", None)
+    return weight.data if of_deepspeed is None else of_deepspeed
+
+
+def release(weight: Any) -> None:
+    """Forget what DeepSpeed has gathered of a weight whose pieces were changed, so that it gathers them anew."""
+    if hasattr(weight, "ds_id"):
+        weight.partition()
+
+
+def on_disk(weight: Tensor) -> bool:
+    """DeepSpeed keeps this process's piece of a weight on a disk (``offload_param`` to nvme)."""
+    location = getattr(getattr(weight, "ds_tensor", None), "final_location", None)
+    return getattr(location, "value", location) == "nvme"

@@ -1,0 +1,50 @@
+"""Two ranks under DeepSpeed as accelerate makes them from the example for ZeRO, on a CPU."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+ACCELERATE = HERE.parents[2] / "examples/accelerate"
+RANK = HERE.parents[1] / "rank.py"
+ON_A_CPU = {"num_processes": 2, "mixed_precision": "no"}
+ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # ninja, which compiles what DeepSpeed asks for
+}
+
+
+@pytest.fixture(scope="session")
+def zero(tmp_path_factory):
+    """The example of a stage with two processes and without bf16."""
+
+    def zero(stage, **changes):
+        path = tmp_path_factory.mktemp("accelerate") / f"zero{stage}.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load((ACCELERATE / path.name).read_text()) | ON_A_CPU | changes))
+        return path
+
+    return zero
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, tiny_model, beside, port, zero):
+    """The folders with what one process and two ranks gave, all of which was trained beforehand."""
+    from cases import alone, under_zero
+
+    folder = tmp_path_factory.mktemp("trained")
+    single, ranks = folder / "single", folder / "ranks"
+    single.mkdir()
+    ranks.mkdir()
+    script = [HERE / "train.py"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", zero(2)]
+    launch += ["--main_process_port", port(), RANK, *script]
+    with beside([sys.executable, *script, single, tiny_model, json.dumps(alone())], folder / "log of 1", 300):
+        pass
+    given = [ranks, tiny_model, json.dumps(under_zero())]
+    with beside([*launch, *given], folder / "log of 2", 600, environment=ENVIRONMENT):
+        pass
+    return single, ranks

@@ -1,0 +1,165 @@
+"""Two ranks under ZeRO train as one process on TRL's own path does, and draw as two ranks under DDP."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cases import CASES, RESUMED
+
+pytestmark = [pytest.mark.engine("deepspeed"), pytest.mark.slow, pytest.mark.timeout(900)]
+
+STAGES = [*((1, name) for name in ("full", "adam", "dead")), *((stage, name) for stage in (2, 3) for name in CASES)]
+STAGES += [(2, "four")]
+
+
+def read(folder, name):
+    found = json.loads((folder / f"{name}.json").read_text())
+    assert "error" not in found, found["error"]
+    return found
+
+
+def refused(folder, name):
+    return json.loads((folder / f"{name}.json").read_text())["error"]
+
+
+def weights(folder, name):
+    (path,) = (folder / name).glob("*model.safetensors")
+    return load_file(path)
+
+
+def off(mine, other):
+    assert mine.keys() == other.keys()
+    return max(float((mine[key].float() - other[key].float()).abs().max()) for key in mine)
+
+
+def alike(mine, other, *names, rel=2e-6, least=2e-6):
+    assert len(mine["logs"]) == len(other["logs"]) >= 3
+    for entry, truth in zip(mine["logs"], other["logs"], strict=True):
+        for name in names:
+            assert (name in entry) == (name in truth), (name, entry["step"])
+        for name in filter(truth.__contains__, names):
+            assert entry[name] == pytest.approx(truth[name], rel=rel, abs=least), (name, entry["step"])
+
+
+@pytest.mark.parametrize(("stage", "name"), STAGES)
+def test_two_ranks_log_and_end_with_what_one_process_does(trained, stage, name):
+    single, ranks = trained
+    truth, mine = read(single, name), read(ranks, f"{name}_{stage}")
+    alike(mine, truth, "loss", "grad_norm", "learning_rate", "reward")
+    assert off(weights(ranks, f"{name}_{stage}"), weights(single, name)) < 1e-6
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_it_was_deepspeed_and_the_engine_that_trained(trained, stage):
+    """Else all of the above would hold of TRL's path beside itself."""
+    _, ranks = trained
+    mine = read(ranks, f"full_{stage}")
+    assert mine["wrapper"] == "DeepSpeedEngine"
+    assert mine["kind"] == ("sharded" if stage == 3 else "replicated")
+    assert (mine["in_pieces"] > 0) == (stage == 3)
+    assert [engine["engine/layout"] for engine in mine["engine"]] == [2.0, 2.0]
+    assert min(engine["engine/tokens_saved"] for engine in mine["engine"]) > 0.3
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_rank_whose_rows_are_all_dead_runs_none_of_them(trained, stage):
+    _, ranks = trained
+    mine, other = read(ranks, f"dead_{stage}")["engine"]
+    assert mine["engine/rows_skipped"] < 1
+    assert other["engine/rows_skipped"] == 1
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_references_move_and_are_found_again_in_checkpoints(trained, stage):
+    """The second refresh, after four steps, is not yet there while the third and the fourth are made."""
+    single, ranks = trained
+    for name in ("reference", "lora_reference"):
+        assert read(ranks, f"{name}_{stage}")["reference"] == 4
+        kls = [entry["kl"] for entry in read(ranks, f"{name}_{stage}")["logs"]]
+        assert kls[2] < kls[1] / 2
+        assert kls == pytest.approx([entry["kl"] for entry in read(single, name)["logs"]], rel=0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"), [(stage, name) for stage in (1, 2, 3) for name in RESUMED if stage > 1 or name == "adam"]
+)
+def test_a_resumed_run_ends_as_the_whole_one(trained, stage, name):
+    _, ranks = trained
+    whole, resumed = read(ranks, f"{name}_{stage}"), read(ranks, f"{name}_{stage}_resumed")
+    assert [len(batches) for batches in resumed["drawn"]] == [2, 2]  # two of four steps
+    assert resumed["drawn"] == [batches[2:] for batches in whole["drawn"]]
+    alike(resumed, whole, "loss", "grad_norm", "learning_rate", rel=0, least=0)
+    assert off(weights(ranks, f"{name}_{stage}_resumed"), weights(ranks, f"{name}_{stage}")) == 0
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [(1, "drawn"), (2, "drawn"), (3, "drawn"), (3, "drawn_lora"), (3, "drawn_top_p")],
+)
+def test_our_rollouts_draw_what_they_draw_under_ddp(trained, stage, name):
+    _, ranks = trained
+    truth, mine = read(ranks, f"{name}_ddp"), read(ranks, f"{name}_{stage}")
+    assert mine["lean"]
+    assert mine["stock_drew"] is None
+    assert sum("rollout/row_steps" in entry for entry in mine["logs"]) == (2 if "top_p" in name else 3)
+    assert mine["drawn"] == truth["drawn"]
+    assert mine["drawn"][0] != mine["drawn"][1]
+    alike(mine, truth, "loss", "grad_norm", "rollout/row_steps")
+    assert off(weights(ranks, f"{name}_{stage}"), weights(ranks, f"{name}_ddp")) < 1e-6
+    assert [entry["eval_reward"] for entry in mine["evaluations"]] == [
+        entry["eval_reward"] for entry in truth["evaluations"]
+    ]
+    assert len(mine["evaluations"]) == (3 if name == "drawn" else 0)
+
+
+def test_weights_that_stay_in_pieces_are_left_to_trl_to_draw_from(trained):
+    _, ranks = trained
+    mine = read(ranks, "drawn_in_pieces")
+    assert not mine["lean"]
+    assert not any("rollout/row_steps" in entry for entry in mine["logs"])
+    assert len(mine["logs"]) == 3
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_rows_may_be_trimmed_in_place_of_packed(trained, stage):
+    single, ranks = trained
+    mine = read(ranks, f"trimmed_{stage}")
+    assert {engine["engine/layout"] for engine in mine["engine"]} == {1.0}
+    alike(mine, read(single, "full"), "loss", "grad_norm")
+    assert off(weights(ranks, f"trimmed_{stage}"), weights(single, "full")) < 1e-6
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_an_optimizer_in_cpu_memory_trains_as_well(trained, stage):
+    """DeepSpeed then puts an Adam of its own in the place of torch's, which rounds otherwise."""
+    single, ranks = trained
+    alike(read(ranks, f"offloaded_{stage}"), read(single, "offloaded"), "loss", "grad_norm", rel=1e-4, least=1e-5)
+    assert off(weights(ranks, f"offloaded_{stage}"), weights(single, "offloaded")) < 2e-5
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("adapted", ["", "lora_"])
+def test_under_bf16_the_engine_trains_as_trl_does(trained, stage, adapted):
+    """DeepSpeed holds the weights in bf16 and gives log-probabilities in it: rounding is all that differs."""
+    _, ranks = trained
+    truth, mine = (read(ranks, f"half_{adapted}{kind}_{stage}") for kind in ("stock", "packed"))
+    assert mine["dtype"] == "torch.bfloat16"
+    assert {one["engine/layout"] for one in mine["engine"]} == {2.0}
+    alike(mine, truth, "loss", "grad_norm", rel=2e-2, least=2e-3)
+    ended = [weights(ranks, f"half_{adapted}{kind}_{stage}") for kind in ("stock", "packed")]
+    assert torch.cat([(ended[0][key] - ended[1][key]).float().flatten() for key in ended[0]]).abs().mean() < 5e-4
+
+
+def test_a_4_bit_base_under_zero3_is_refused(trained):
+    assert "ZeRO-3 cannot shard a 4-bit base" in refused(trained[1], "four_3")
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_bound_on_the_tokens_of_a_pass_is_refused(trained, stage):
+    assert "it works on a single device only" in refused(trained[1], f"bound_{stage}")
