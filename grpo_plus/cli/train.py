@@ -116,7 +116,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     _tell(*check_space(trainer))
     try:
         if trainer.measure:
-            _tell(trainer.measure.take("before", resumes=choice.checkpoint is not None))
+            trainer.measure.before(_tell, resumes=choice.checkpoint is not None)
         with interruption.listening():
             try:
                 trainer.train(resume_from_checkpoint=choice)

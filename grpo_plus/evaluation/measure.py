@@ -6,10 +6,12 @@ Both times use the same seeds, so only training makes a difference. Every proces
 samples are stored in ``output_dir/measure``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
+
+from transformers import TrainerCallback
 
 from grpo_plus import _trl
 from grpo_plus.evaluation.results import Evaluation, Results, Sample, gain
@@ -18,6 +20,7 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.evaluation.tables import percent, results_table
 from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.run import Run
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.options import Matches, Range
@@ -73,10 +76,10 @@ class Measure:
         problems = []
         if not trainer.verification.live:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
-        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
             problems.append(
-                "measure needs the whole model in every process, and FSDP and DeepSpeed do not keep it there: remove "
-                "it, and use grpo-plus eval on the trained model."
+                "measure cannot draw from a model that FSDP1 holds in pieces: set fsdp_version: 2, or remove measure "
+                "and use grpo-plus eval on the trained model."
             )
         if not hasattr(rows, "__len__") or len(rows) == 0:
             problems.append("measure needs rows that can be counted, and at least one: its split is a stream or empty.")
@@ -84,7 +87,18 @@ class Measure:
             raise ConfigError(problems)
         limit = settings.get("limit")
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
+        self._in_pieces = _trl.in_pieces(trainer)
         self.found: dict[str, Evaluation] = {}
+
+    def before(self, tell: Callable[[str], None], *, resumes: bool) -> None:
+        """Measure before training and ``tell`` the result: now, or where the weights go to all ranks first, after that.
+
+        If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
+        """
+        if not self._in_pieces:
+            tell(self.take("before", resumes=resumes))
+            return
+        self._trainer.add_callback(_AtStart(lambda: tell(self.take("before", resumes=resumes))))
 
     def take(self, when: str, *, resumes: bool = False) -> str:
         """Measure now, and return a line with the result.
@@ -102,25 +116,31 @@ class Measure:
         )
         verifiers = [live.verifier for live in trainer.verification.live]
         rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        sampler = Sampler(
-            trainer.accelerator.unwrap_model(trainer.model),
-            trainer.processing_class,
-            drawing,
-            template_keywords=args.chat_template_kwargs,
-            draft=args.rollout_draft == "auto",
-        )
+        model, device = trainer.accelerator.unwrap_model(trainer.model_wrapped), trainer.accelerator.device
         store: Store | None = None
         if rank == 0:
             with _unharmed():
                 store = self._store(when, drawing, resumes=resumes)
         done = self._shared(store.done if store else [])
+        pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
+        if resumes and self._in_pieces and len(done) < len(self._rows) * self._n:
+            return "Accuracy before training is not known: the run that was to measure it ended before that."
         judged: list[Sample] = []
-        with trainer.guard.sampling():
+        with trainer.guard.sampling(), in_step(model, device) if self._in_pieces else nullcontext():
+            sampler = Sampler(
+                model,
+                trainer.processing_class,
+                drawing,
+                template_keywords=args.chat_template_kwargs,
+                draft=args.rollout_draft == "auto",
+                device=device if self._in_pieces else None,
+                alone=not self._in_pieces,
+            )
             for samples in draw(
                 sampler,
                 self._rows,
                 verifiers,
-                pairs=pairs_of(range(rank, len(self._rows), world), self._n, done),
+                pairs=pairs,
                 seed=int(self._settings.get("seed", 0)),
                 batch=int(self._settings.get("batch", BATCH)),
                 verifier_column=trainer.verification.column,
@@ -193,6 +213,18 @@ class Measure:
     def _shared(self, done: Sequence[Sample]) -> set[tuple[int, int]]:
         """The samples of the first process, broadcast to all."""
         return {tuple(pair) for pair in _trl.gather_objects([(sample.row, sample.sample) for sample in done])}
+
+
+class _AtStart(TrainerCallback):
+    """Calls once when training begins: the weights are on all ranks, and none has changed."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
 
 
 @contextmanager

@@ -48,6 +48,9 @@ def in_step(model: Any, device: torch.device) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+        for module in model.modules():
+            if isinstance(module, FSDPModule):  # some keep what they gathered until a backward pass
+                module.reshard()
 
 
 @contextmanager
@@ -74,14 +77,9 @@ def _around(model: Any, plain: Any, device: torch.device) -> Iterator[None]:
         yield
         return
     _read_a_token(model, device)  # FSDP2 takes the first module that it sees for the whole
-    if not isinstance(model, FSDPModule):
-        yield
-        return
-    model.unshard()
-    try:
-        yield
-    finally:
-        model.reshard()
+    if isinstance(model, FSDPModule):
+        model.unshard()
+    yield
 
 
 class _Agreement:

@@ -23,6 +23,21 @@ def whole(weights: Iterable[Tensor], *, change: bool = False) -> AbstractContext
     return gathered
 
 
+def gathered(weight: Tensor) -> Tensor:
+    """A weight whole that FSDP2 has taken apart; every process calls it. Any other as it is."""
+    full: Tensor = weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+    return full
+
+
+def spread_like(given: Tensor, weight: Tensor) -> Tensor:
+    """A whole tensor in pieces over the processes, where FSDP2 has a weight so; every process calls it."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    if not isinstance(weight, DTensor):
+        return given
+    return distribute_tensor(given.to(weight.device), weight.device_mesh, weight.placements)
+
+
 def piece(weight: Tensor) -> Tensor:
     """The part of a weight that this process keeps; all of it where nothing is taken apart."""
     if hasattr(weight, "to_local"):

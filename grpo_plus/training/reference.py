@@ -17,7 +17,7 @@ from grpo_plus.checkpoints.folder import trainer_state
 from grpo_plus.recipe.parts import refresh_problems
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Hook, Setup
-from grpo_plus.training.pieces import whole
+from grpo_plus.training.pieces import gathered, spread_like, whole
 from grpo_verifiers.errors import raise_all
 
 NAME = "ref"
@@ -46,9 +46,9 @@ def adapter_problems(model: Any, args: Any) -> list[str]:
 class AdapterReference(Hook):
     """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
-    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. DeepSpeed loads
-    nothing that is not trained: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer step
-    after which it was last made equal to the policy.
+    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. FSDP and DeepSpeed
+    load nothing that is not trained: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer
+    step after which it was last made equal to the policy.
     """
 
     name = "reference"
@@ -111,12 +111,13 @@ class AdapterReference(Hook):
         return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The copy, under DeepSpeed; all ranks gather it."""
-        if not (self._active and self.host.is_deepspeed_enabled) or self.host.args.save_only_model:
+        """The copy, under FSDP and DeepSpeed; all ranks gather it."""
+        apart = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
+        if not (self._active and apart) or self.host.args.save_only_model:
             return {}
         copies = {name: copied for name, (_, copied) in self._pairs().items()}
         with whole(copies.values()):
-            return {name: copied.detach().cpu().clone() for name, copied in copies.items()}
+            return {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -126,7 +127,7 @@ class AdapterReference(Hook):
             raise ValueError("it is that of another adapter")
         with whole(copies.values(), change=True):
             for name, copied in copies.items():
-                copied.copy_(tensors[name])
+                copied.copy_(spread_like(tensors[name], copied))
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Refresh when it is time."""

@@ -208,6 +208,11 @@ STATE = {"settings": {}, "sharding": None, "processes": 2, "adapters": {}, "mode
     ("then", "now", "words"),
     [
         ({"sharding": "FSDP"}, {}, "it was saved under FSDP, and this run has no sharding"),
+        (
+            {"sharding": "FSDP (FULL_STATE_DICT)"},
+            {"sharding": "FSDP (SHARDED_STATE_DICT)"},
+            "it was saved under FSDP (FULL_STATE_DICT), and this run has FSDP (SHARDED_STATE_DICT)",
+        ),
         ({"sharding": "DeepSpeed"}, {"sharding": "DeepSpeed", "processes": 4}, "between 2 processes, and this run has"),
         ({"settings": {"fp16": True}}, {"settings": {"fp16": False}}, "it holds the state of a gradient scaler (fp16)"),
         (
@@ -233,6 +238,11 @@ def test_states_that_belong_to_another_layout_are_refused(then, now, words):
 )
 def test_what_can_go_on_is_not_refused(now):
     old, new = STATE | {"settings": {"lr_scheduler_type": "linear"}}, STATE | now
+    assert refusals(compare(old, new), old, new) == []
+
+
+def test_a_checkpoint_that_names_fsdp_and_no_layout_is_not_refused():
+    old, new = STATE | {"sharding": "FSDP"}, STATE | {"sharding": "FSDP (FULL_STATE_DICT)"}
     assert refusals(compare(old, new), old, new) == []
 
 

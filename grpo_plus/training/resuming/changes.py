@@ -97,7 +97,7 @@ class Settings(Hook):
     def _made_of(self) -> dict[str, Any]:
         host = self.host
         weights = zip(host.reward_func_names, host.reward_weights.tolist(), strict=True)
-        sharding = "DeepSpeed" if host.is_deepspeed_enabled else "FSDP" if host.is_fsdp_enabled else None
+        sharding = "DeepSpeed" if host.is_deepspeed_enabled else _fsdp(host) if host.is_fsdp_enabled else None
         return {
             "settings": settings_of(host.args),
             "processes": host.accelerator.num_processes,
@@ -194,7 +194,7 @@ def random_states(checkpoint: Path, processes: int) -> list[str]:
 def refusals(changed: Changes, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Why the run cannot go on from the checkpoint, sentences about "it"; empty where it can."""
     found = [_refused(name, changed[name]) for name in _OPTIMIZER_STATE if name in changed]
-    if "sharding" in changed:
+    if "sharding" in changed and not str(now["sharding"]).startswith(f"{then['sharding']} "):  # once the kind alone
         old, new = (value or "no sharding" for value in changed["sharding"])
         found.append(f"it was saved under {old}, and this run has {new}")
     elif then["sharding"] == "DeepSpeed" and "processes" in changed:
@@ -206,6 +206,12 @@ def refusals(changed: Changes, then: Mapping[str, Any], now: Mapping[str, Any]) 
     if kinds and not all(follows_the_step(kind) for kind in kinds):
         found.append(_refused("lr_scheduler_type", kinds))
     return [*found, *_model_refusals(changed, then, now)]
+
+
+def _fsdp(host: Host) -> str:
+    """FSDP and how its checkpoints hold weights: one kind does not load the other's."""
+    kind = getattr(host.accelerator.state.fsdp_plugin, "state_dict_type", None)
+    return f"FSDP ({getattr(kind, 'name', kind)})"
 
 
 def _model_refusals(changed: Changes, then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
