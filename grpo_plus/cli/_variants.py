@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import end_with_parent
+from grpo_plus.recipe.options import read_yaml
 from grpo_plus.sweep.check import Checked
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
 from grpo_verifiers.files import read_text, write_whole
@@ -24,8 +25,6 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
 
     A model that is made and kept here is not made twice by two runs side by side.
     """
-    import torch
-
     from grpo_plus.cli._arguments import parse
     from grpo_plus.cli._data import model_path
 
@@ -44,8 +43,21 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
                 made[key] = _problem(lambda key=key: model_path(*key))  # type: ignore[misc]
             if made[key]:
                 problems.setdefault(made[key], []).append(label)
-    processes = max([1, *(each.processes or 1 for each in parsed.values())])
-    return Checked(processes, torch.cuda.device_count(), problems)
+    return Checked(
+        processes=max([1, *(each.processes or 1 for each in parsed.values())]),
+        machines=max([1, *map(_machines, parsed.values())]),
+        cpu=all(each.training.use_cpu for each in parsed.values()),
+        problems=problems,
+    )
+
+
+def _machines(parsed: "Parsed") -> int:
+    """The machines that the ranks of one run are spread over."""
+    from accelerate.commands.launch import launch_command_parser
+
+    launch, _ = launch_command_parser().parse_known_args([*parsed.launch, "script"])
+    configured = read_yaml(Path(launch.config_file)) if launch.config_file else {}
+    return int(launch.num_machines or configured.get("num_machines") or 1)
 
 
 def _problem(make: Callable[[], object]) -> str:

@@ -1,10 +1,11 @@
 """``grpo-plus sweep``: the same config with several settings and seeds, and one comparison at the end."""
 
 import argparse
+import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,17 @@ from grpo_plus.cli._parser import Parser
 from grpo_verifiers.errors.messages import nearest
 
 if TYPE_CHECKING:
-    from grpo_plus.sweep.check import Checked
     from grpo_plus.sweep.manifest import Manifest
     from grpo_plus.sweep.plan import Plan, Run
 
 PROG = "grpo-plus sweep"
 INTERRUPTED = 130
-CHECKER = (sys.executable, "-m", "grpo_plus.cli._variants")
+CHECKER = ("-m", "grpo_plus.cli._variants")
+GONE = {
+    "--jobs": "--on ray runs as many at a time as there are CPUs and GPUs for; --cpus and --gpus say what one needs",
+    "--devices": "for one run on each of two, write CUDA_VISIBLE_DEVICES=0,1 before the command, and --on ray --gpus 1",
+}
+"""Options of earlier releases, and what does the same."""
 EXAMPLES = """\
 examples:
   grpo-plus sweep config.yaml --vary advantage=zscore,sign,rloo --seeds 3
@@ -29,7 +34,12 @@ examples:
   grpo-plus sweep config.yaml --vary advantage_kwargs.band=0,0.25 --max_steps 50          other options reach every run
   grpo-plus sweep config.yaml --vary 'advantage_kwargs={band: 0},{band: 0.25}'            values are YAML
 
-The same command goes on where a sweep stopped; more variants and seeds may be added to one."""
+  grpo-plus sweep config.yaml --vary beta=0,0.04 --on ray --gpus 1                        side by side, a GPU each
+
+The same command goes on where a sweep stopped; more variants and seeds may be added to one.
+--on ray takes the cluster of RAY_ADDRESS or of this machine, else it starts a Ray of this machine alone. All its
+machines need a file system in common, with the sweep's folder, the config and what it names at the same paths; a run
+has the environment variables of its machine."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,35 +55,38 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _sweep(arguments: Sequence[str]) -> int:
+    from grpo_plus.sweep import on_ray
     from grpo_plus.sweep.check import check
     from grpo_plus.sweep.manifest import locked, open_manifest
     from grpo_plus.sweep.plan import make_plan
-    from grpo_plus.sweep.runner import Place, Stop, Watch, run_all, threads
+    from grpo_plus.sweep.runner import Stop, run_all
     from grpo_plus.sweep.show import Line, console, plan_table
     from grpo_plus.sweep.vary import read_seeds, read_variants
 
     options, shared = _options(arguments)
-    slots = _slots(options.jobs, options.devices, os.environ)
     plan = make_plan(
         Path(options.config).expanduser(), read_variants(options.vary), read_seeds(options.seeds), shared, options.out
     )
-    environment = naming_us({**os.environ, "PYTHONUNBUFFERED": "1", **threads(len(slots))})
-    with locked(plan.out) as hold:
+    environment = naming_us({**os.environ, "PYTHONUNBUFFERED": "1"})
+    with locked(plan.out) as hold, contextlib.ExitStack() as stack:
         manifest = open_manifest(plan)
         console(sys.stdout).print(plan_table(plan, manifest))
-        if any(manifest.of(run).state != "finished" for run in plan.runs):
+        if manifest.unfinished():
+            ray = stack.enter_context(on_ray.connected()) if options.on == "ray" else None
             print("checking every variant before the first run starts", flush=True)
-            checked = check(plan, {**environment, **_all_devices(slots)}, CHECKER)
-            _check_devices(slots, checked)
+            if ray:
+                share = on_ray.prepare(ray, on_ray.Share(plan, naming_us), CHECKER, options.cpus, options.gpus)
+            else:
+                check(plan, environment, CHECKER)
             if options.dry_run:
                 return 0
-            line = Line(plan, manifest)
-            watch = Watch(began=line.began, ended=line.ended, tick=line.tick, stopping=line.stopping)
-            place = Place(slots, environment, hold, ports=checked.processes > 1 and len(slots) > 1)
             manifest.save()
-            stop = Stop()
+            line, stop = Line(plan, manifest), Stop()
             with stop.listening():
-                run_all(plan, manifest, place, stop, watch)
+                if ray:
+                    on_ray.run_all(ray, share, manifest, line, stop)
+                else:
+                    run_all(plan, manifest, line, stop, environment=environment, hold=hold)
         return _compare(plan, manifest, arguments)
 
 
@@ -132,8 +145,9 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B", help="an option and its values")
     parser.add_argument("--seeds", default="1", help="how many (3: seeds 1, 2, 3) or which (7,8); default: 1")
     parser.add_argument("--out", type=Path, help="the sweep's folder; default: the config's output_dir and -sweep")
-    parser.add_argument("--jobs", type=int, help="runs at a time, on the same device or on CPU cores; default: 1")
-    parser.add_argument("--devices", help="one run at a time on each of these (0,1), or on each set (0+1,2+3)")
+    parser.add_argument("--on", choices=["ray"], help="run side by side in a Ray cluster; default: one by one, here")
+    parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
+    parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument("--dry-run", action="store_true", help="check and show the plan, and stop there")
     given = list(arguments)
     if any(word in ("-h", "--help") for word in given):
@@ -144,6 +158,18 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     config = given.pop(0)
     options, shared = parser.parse_known_args(given)
     options.config = config
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("a sweep starts its own processes: start it once, without accelerate launch or torchrun.")
+    for option in (word.partition("=")[0] for word in shared):
+        if option in GONE:
+            raise UserError(f"{option} is gone: {GONE[option]}.")
+    for option, value, least in (("--cpus", options.cpus, "above 0"), ("--gpus", options.gpus, "0 or above")):
+        if value is None:
+            continue
+        if options.on is None:
+            raise UserError(f"{option} counts with --on ray only: one by one, each run has the whole machine.")
+        if not 0 <= value < float("inf") or (value == 0 and least == "above 0") or (value > 1 and value % 1):
+            raise UserError(f"{option} is {value:g}, expected a number {least}; above 1 a whole one.")
     if not options.vary:
         meant = next((word for word in shared if nearest(word.partition("=")[0], ["--vary"])), None)
         hint = (
@@ -155,55 +181,3 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             f"what is {shared[0]!r}? Give each option that varies its own --vary: --vary A=1,2 --vary B=3,4"
         )
     return options, shared
-
-
-def _slots(jobs: int | None, devices: str | None, environment: Mapping[str, str]) -> list[dict[str, str]]:
-    """The slots for runs, each as its environment variables."""
-    if int(environment.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("a sweep starts its own processes: start it once, without accelerate launch or torchrun.")
-    if jobs is not None and devices is not None:
-        raise UserError("--jobs and --devices are both given: --devices already runs one job on each device.")
-    if devices is None:
-        if jobs is not None and not 1 <= jobs <= 256:
-            raise UserError(f"--jobs is {jobs}, expected 1 to 256.")
-        return [{} for _ in range(jobs or 1)]
-    sets = [[word.strip() for word in group.split("+")] for group in devices.split(",")]
-    flat = [word for group in sets for word in group]
-    if not all(flat):
-        raise UserError(f"--devices is {devices!r}, expected device numbers such as 0,1 or sets such as 0+1,2+3.")
-    twice = next((word for word in flat if flat.count(word) > 1), None)
-    if twice is not None:
-        raise UserError(f"--devices is {devices!r}, which names {twice} twice.")
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        allowed = [word.strip() for word in visible.split(",") if word.strip()]
-        strange = [word for word in flat if word not in allowed]
-        if strange:
-            raise UserError(
-                f"--devices names {', '.join(strange)}, but CUDA_VISIBLE_DEVICES allows "
-                f"{', '.join(allowed) or 'none'}: name some of those."
-            )
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(group)} for group in sets]
-
-
-def _all_devices(slots: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    named = [slot["CUDA_VISIBLE_DEVICES"] for slot in slots if slot]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(named)} if named else {}
-
-
-def _check_devices(slots: Sequence[Mapping[str, str]], checked: "Checked") -> None:
-    named = _all_devices(slots).get("CUDA_VISIBLE_DEVICES")
-    if named is None:
-        return
-    if checked.devices < len(named.split(",")):
-        raise UserError(
-            f"--devices names {named}, but {checked.devices} such devices can be seen: "
-            "name those that nvidia-smi lists, or use --jobs."
-        )
-    for slot in slots:
-        devices = slot["CUDA_VISIBLE_DEVICES"]
-        if len(devices.split(",")) < checked.processes:
-            raise UserError(
-                f"a run of this config starts {checked.processes} processes, and --devices gives it {devices}: "
-                f"give each run a set of {checked.processes}, such as {'+'.join(map(str, range(checked.processes)))}."
-            )

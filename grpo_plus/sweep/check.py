@@ -5,6 +5,7 @@ The process ends before training begins, which frees what the parser loads (a ca
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,20 +19,21 @@ from grpo_verifiers.files import read_text, temporary_folder
 class Checked:
     """The result of a check.
 
-    ``processes`` is the most that one run starts. ``devices`` counts the accelerators visible to the check.
-    ``problems`` has each problem with the labels of the variants that have it.
+    ``processes`` is the most that one run starts, ``machines`` the most that one is spread over; ``cpu`` is true if no
+    run uses an accelerator. ``problems`` has each problem with the labels of the variants that have it.
     """
 
     processes: int = 1
-    devices: int = 0
+    machines: int = 1
+    cpu: bool = False
     problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def check(plan: Plan, environment: Mapping[str, str], checker: Sequence[str]) -> Checked:
     """Have a command check the arguments of every variant.
 
-    ``checker`` is the command. It gets two more arguments: a file with ``[label, arguments]`` for each variant, and the
-    file to write the fields of `Checked` to.
+    ``checker`` are the words after ``python``. The command gets two more arguments: a file with ``[label, arguments]``
+    for each variant, and the file to write the fields of `Checked` to.
 
     Raises:
         SweepError: all problems of all variants, each with the variants that have it.
@@ -43,7 +45,10 @@ def check(plan: Plan, environment: Mapping[str, str], checker: Sequence[str]) ->
         ask.write_text(json.dumps(variants), encoding="utf-8")
         # Warnings on stderr are dropped: the log of every run repeats them.
         done = subprocess.run(  # noqa: S603 - this interpreter
-            [*checker, str(ask), str(answer)], env=dict(environment), stderr=subprocess.PIPE, check=False
+            [sys.executable, *checker, str(ask), str(answer)],
+            env=dict(environment),
+            stderr=subprocess.PIPE,
+            check=False,
         )
         if not answer.is_file():
             errors = done.stderr.decode("utf-8", "replace").strip()

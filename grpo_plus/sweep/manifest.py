@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,16 +45,29 @@ class Manifest:
     """The state of a sweep; the file is replaced at every change.
 
     ``entries`` are by the name of the run, and include runs that the plan has left out since. ``unsaved`` is why the
-    last change is not in the file.
+    last change is not in the file. ``started`` is when runs were started by this process, on the monotonic clock.
     """
 
     plan: Plan
     entries: dict[str, Entry]
     unsaved: str | None = None
+    started: dict[str, float] = field(default_factory=dict)
 
     def of(self, run: Run) -> Entry:
         """The entry of a run."""
         return self.entries[run.name]
+
+    def unfinished(self) -> list[Run]:
+        """The runs that are left, in order."""
+        return [run for run in self.plan.runs if self.of(run).state != "finished"]
+
+    def begin(self, run: Run) -> None:
+        """Enter that a run is started."""
+        entry = self.of(run)
+        entry.state, entry.code, entry.results, entry.flags = "running", None, {}, list(run.flags)
+        entry.attempts += 1
+        self.started[run.name] = time.monotonic()
+        self.save()
 
     def save(self) -> None:
         """Write the file; where that fails, a warning says so, and the next change writes it anew."""

@@ -17,7 +17,6 @@ from grpo_plus.report.compare import mean_and_spread
 from grpo_plus.sweep.manifest import Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.results import SECONDS, progress
-from grpo_plus.sweep.runner import Live
 
 EVERY = 1.0
 """Seconds between updates of the progress line."""
@@ -82,11 +81,12 @@ class Line:
     _began: float = field(default_factory=time.monotonic)
     _looked: float = 0.0
     _took: list[float] = field(default_factory=list)
+    _stopping: bool = False
 
-    def began(self, run: Run) -> None:
-        """Report the start of a run."""
-        if not self.file.isatty():
-            self.say(f"{self._at(run)} {run.title}: started")
+    def began(self, run: Run, where: str = "") -> None:
+        """Report the start of a run; ``where``: the machine, if it may be another one."""
+        if where or not self.file.isatty():
+            self.say(f"{self._at(run)} {run.title}: started{where and f' on {where}'}")
 
     def ended(self, run: Run) -> None:
         """Report the end of a run."""
@@ -98,22 +98,19 @@ class Line:
         else:
             self.say(f"{self._at(run)} {run.title}: {entry.state} (code {entry.code}), see {run.log}")
 
-    def tick(self, live: Sequence[Live]) -> None:
-        """Redraw the line."""
-        if not self.file.isatty() or time.monotonic() - self._looked < EVERY:
-            return
-        self._looked = time.monotonic()
-        shown = " | ".join(f"{each.run.title}: {progress(each.run.folder)}" for each in live)
-        width = shutil.get_terminal_size().columns - 1
-        left = self._left()
-        text = f"{self._count()} done, {_clock(time.monotonic() - self._began)}{left} | {shown}"
-        self._write(f"\r\x1b[K{text[:width]}")
-
-    def stopping(self, live: Sequence[Live]) -> None:
-        """Report the first signal."""
-        if live:
+    def tick(self, live: Sequence[Run], signals: int) -> int:
+        """Redraw the line; gives back the number of signals, the first of which is reported."""
+        if signals and not self._stopping:
+            self._stopping = True
             runs = "the run" if len(live) == 1 else f"{len(live)} runs"
             self.say(f"stopping: {runs} may save and leave; Ctrl-C again ends what is still there at once")
+        if self.file.isatty() and time.monotonic() - self._looked >= EVERY:
+            self._looked = time.monotonic()
+            shown = " | ".join(f"{run.title}: {progress(run.folder)}" for run in live)
+            width = shutil.get_terminal_size().columns - 1
+            text = f"{self._count()} done, {_clock(time.monotonic() - self._began)}{self._left()} | {shown}"
+            self._write(f"\r\x1b[K{text[:width]}")
+        return signals
 
     def say(self, text: str) -> None:
         """Print a permanent line."""

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.plan import Plan, make_plan
 from grpo_plus.sweep.results import final, progress
-from grpo_plus.sweep.runner import Place, Stop, Watch, log_tail, run_all
+from grpo_plus.sweep.runner import Stop, log_tail, run_all
+from grpo_plus.sweep.show import Line
 from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
 
 WORDS = st.text(string.ascii_lowercase, min_size=1, max_size=6).filter(
@@ -155,11 +156,15 @@ def test_the_command_of_a_run_means_its_variant(config):
         (("{config}", "--vary", "a=1", "--output_dir=x"), "--out sets it"),
         (("{config}", "--vary", "max_steps=1,2", "--max_steps", "3"), "both varied and given"),
         (("{config}", "--vary", "a=1", "--push_to_hub"), "would replace each other's model"),
-        (("{config}", "--vary", "a=1", "--jobs", "0"), "--jobs is 0"),
-        (("{config}", "--vary", "a=1", "--jobs", "two"), "--jobs"),
-        (("{config}", "--vary", "a=1", "--jobs", "2", "--devices", "0"), "both given"),
-        (("{config}", "--vary", "a=1", "--devices", "0,0"), "names 0 twice"),
-        (("{config}", "--vary", "a=1", "--devices", "0,,1"), "expected device numbers"),
+        (("{config}", "--vary", "a=1", "--jobs", "2"), "--jobs is gone: --on ray runs as many"),
+        (("{config}", "--vary", "a=1", "--devices=0,1"), "CUDA_VISIBLE_DEVICES=0,1 before the command, and --on ray"),
+        (("{config}", "--vary", "a=1", "--on", "slurm"), "--on"),
+        (("{config}", "--vary", "a=1", "--cpus", "2"), "--cpus counts with --on ray only"),
+        (("{config}", "--vary", "a=1", "--on", "ray", "--cpus", "0"), "--cpus is 0, expected a number above 0"),
+        (("{config}", "--vary", "a=1", "--on", "ray", "--cpus", "nan"), "--cpus is nan"),
+        (("{config}", "--vary", "a=1", "--on", "ray", "--gpus", "-1"), "--gpus is -1, expected a number 0 or above"),
+        (("{config}", "--vary", "a=1", "--on", "ray", "--gpus", "1.5"), "above 1 a whole one"),
+        (("{config}", "--vary", "a=1", "--on", "ray", "--gpus", "one"), "--gpus"),
         (("{config}", "--vary", "a=1", "--out", "{folder}"), "holds no sweep"),
         (("{config}", "--vary", "a=1", "--out", "{config}/x"), "cannot be written"),
     ],
@@ -170,25 +175,6 @@ def test_wrong_words_on_the_command_line(cli, config, folder, arguments, expecte
     assert code == 2
     assert expected in err
     assert "Traceback" not in err
-
-
-def test_devices_stay_among_the_visible_ones(monkeypatch):
-    from grpo_plus.cli import UserError
-    from grpo_plus.cli.sweep import _check_devices, _slots
-    from grpo_plus.sweep.check import Checked
-
-    assert _slots(None, "2+3,4", {}) == [{"CUDA_VISIBLE_DEVICES": "2,3"}, {"CUDA_VISIBLE_DEVICES": "4"}]
-    assert _slots(None, "5", {"CUDA_VISIBLE_DEVICES": "4,5"}) == [{"CUDA_VISIBLE_DEVICES": "5"}]
-    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES allows 4"):
-        _slots(None, "0", {"CUDA_VISIBLE_DEVICES": "4"})
-    with pytest.raises(UserError, match="without accelerate launch"):
-        _slots(None, None, {"WORLD_SIZE": "2"})
-    slots = _slots(None, "0,1", {})
-    _check_devices(slots, Checked(processes=1, devices=2))
-    with pytest.raises(UserError, match="but 1 such devices can be seen"):
-        _check_devices(slots, Checked(processes=1, devices=1))
-    with pytest.raises(UserError, match=r"such as 0\+1"):
-        _check_devices(slots, Checked(processes=2, devices=2))
 
 
 # -- running, with a stand-in for training that starts in no time ------------------------------------------------------
@@ -231,14 +217,15 @@ def fake(folder, tmp_path):
         made = make_plan(config, read_variants([vary]), read_seeds(seeds), [], tmp_path / out)
         plan = Stand(made.config, made.values, made.shared, made.out, made.runs)
 
-        def go(slots=({},), stop=None, watch=None):
+        def go(tick=None, file=sys.stderr):
             with locked(plan.out) as hold:
                 manifest = open_manifest(plan)
                 manifest.save()
-                stop = stop or Stop()
-                place = Place(slots, {**os.environ, "SEEN": str(tmp_path)}, hold)
+                line, stop = Line(plan, manifest, file), Stop()
+                if tick is not None:
+                    paint, line.tick = line.tick, lambda live, signals: tick() or paint(live, signals)
                 with stop.listening():
-                    run_all(plan, manifest, place, stop, watch or Watch())
+                    run_all(plan, manifest, line, stop, environment={**os.environ, "SEEN": str(tmp_path)}, hold=hold)
             return [manifest.of(run).state for run in plan.runs]
 
         return plan, go
@@ -319,24 +306,7 @@ def test_a_config_that_is_edited_meanwhile_stops_the_rest(fake, folder):
 
 
 @pytest.mark.slow
-def test_a_device_holds_one_run_at_a_time(fake, folder):
-    body = """
-    device = seen / f"device-{os.environ['CUDA_VISIBLE_DEVICES']}"
-    device.touch(exist_ok=False)
-    time.sleep(0.3)
-    device.unlink()
-    end("done", 0)
-    """
-    _, go = fake(body, seeds="3")
-    together = []
-    watch = Watch(tick=lambda live: together.append({each.slot["CUDA_VISIBLE_DEVICES"] for each in live}))
-    assert go([{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}], watch=watch) == ["finished"] * 6
-    assert {"0", "1"} in together
-    assert {device for _, device, _ in order(folder)} == {"0", "1"}
-
-
-@pytest.mark.slow
-def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, folder):
+def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, folder, capsys):
     body = """
     signal.signal(signal.SIGINT, stop)
     if any("resume" in word for word in sys.argv):
@@ -347,14 +317,13 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     plan, go = fake(body, seeds="1")
     told = []
 
-    def press(live):
+    def press():
         if (folder / "ready").exists() and not told:
-            told.append(len(live))
-            os.kill(os.getpid(), signal.SIGINT)
+            told.append(os.kill(os.getpid(), signal.SIGINT))
 
     before = signal.getsignal(signal.SIGINT)
-    assert go(watch=Watch(tick=press)) == ["stopped", "waiting"]
-    assert told == [1]
+    assert go(press) == ["stopped", "waiting"]
+    assert "stopping: the run may save and leave" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(1000)", 'end("done", 0)'))
     assert go() == ["finished", "finished"]
@@ -376,12 +345,12 @@ def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, fol
     _, go = fake(body, seeds="1")
     presses = []
 
-    def press(_):
+    def press():
         if (folder / "ready").exists() and len(presses) < 2:
             presses.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert go(watch=Watch(tick=press)) == ["stopped", "waiting"]
+    assert go(press) == ["stopped", "waiting"]
     assert time.monotonic() - presses[0] < 100
     gone = [int(order(folder)[0][2]), int((folder / "below").read_text())]
     for pid in gone:
@@ -396,13 +365,13 @@ def alive(pid):
 
 
 def test_an_error_of_ours_leaves_no_run_behind(fake, folder):
-    def fail(_):
+    def fail():
         if (folder / "order").exists():
             raise RuntimeError("painting failed")
 
     plan, go = fake("time.sleep(60)", seeds="1")
     with pytest.raises(RuntimeError, match="painting"):
-        go(watch=Watch(tick=fail))
+        go(fail)
     assert not alive(int(order(folder)[0][2]))
     assert json.loads((plan.out / "sweep.json").read_text())["runs"][plan.runs[0].name]["state"] == "stopped"
 
@@ -498,23 +467,19 @@ def test_a_run_that_could_not_write_its_end_goes_on_from_its_last_checkpoint(fak
 @pytest.mark.slow
 def test_a_terminal_that_is_gone_ends_nothing(fake, folder):
     """The sweep was started with nohup, or its pipe was closed: it goes on, and signals that were ignored stay so."""
-    from grpo_plus.sweep.show import Line
-
-    plan, go = fake('end("done", 0)', seeds="1")
+    _, go = fake('end("done", 0)', seeds="1")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     read, write = os.pipe()
     os.close(read)
     pressed = []
 
-    def hang_up(_):
+    def hang_up():
         if not pressed:
             pressed.append(os.kill(os.getpid(), signal.SIGHUP))
 
     try:
         with contextlib.suppress(BrokenPipeError), os.fdopen(write, "w") as closed:
-            line = Line(plan, open_manifest(plan), closed)
-            watch = Watch(began=line.began, ended=line.ended, tick=hang_up, stopping=line.stopping)
-            states = go(watch=watch)
+            states = go(hang_up, closed)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert states == ["finished", "finished"]
@@ -610,7 +575,7 @@ def test_nothing_starts_before_every_variant_is_right(cli, config, folder):
 def test_a_sweep_from_the_command_line(cli, config, folder):
     """Two variants and a broken one, trained for real; what is there at the end, and what the same command does then."""
     vary = ("--vary", "dataset_name=./data.jsonl,./missing.jsonl; beta=0,0.1")
-    code, out, err = cli("sweep", config(verifiers=["exact"]), *vary, "--max_steps", "1", "--jobs", "2")
+    code, out, err = cli("sweep", config(verifiers=["exact"]), *vary, "--max_steps", "1")
     assert code == 1
     assert "1 of 2 runs failed" in err
     assert "'./missing.jsonl' does not exist" in err
@@ -638,12 +603,18 @@ def test_help_shows_how(capsys):
     assert "--vary advantage=zscore,sign,rloo --seeds 3" in capsys.readouterr().out
 
 
-def test_threads_are_shared_out(monkeypatch):
-    from grpo_plus.sweep.runner import threads
+def test_a_sweep_on_ray_without_ray_says_what_to_install(config, folder):
+    code = "import sys; sys.modules['ray'] = None; from grpo_plus.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["sweep", config(), "--vary", "beta=0,1", "--on", "ray"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--on ray needs Ray" in done.stderr
+    assert "pip install 'grpo-plus[ray]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "out-sweep").exists()
 
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    cores = len(os.sched_getaffinity(0))
-    assert threads(1) == {}
-    assert threads(2 * cores) == {"OMP_NUM_THREADS": "1"}
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert threads(4) == {}
+
+def test_ray_is_not_imported_before_a_sweep_runs_on_it():
+    code = "import sys, grpo_plus.cli.sweep, grpo_plus.sweep.on_ray; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,453 @@
+"""Sweeps on a real Ray cluster of two workers on this machine: same results, lost machines, signals, what is refused."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grpo_plus.cli._parent import naming_us
+from grpo_plus.sweep import on_ray
+from grpo_plus.sweep.manifest import locked, open_manifest
+from grpo_plus.sweep.plan import Plan, make_plan
+from grpo_plus.sweep.runner import Stop, log_tail
+from grpo_plus.sweep.show import Line
+from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
+from tests.waiting import comes
+
+pytestmark = [pytest.mark.engine("ray"), pytest.mark.slow]
+
+STARTED = 120
+"""Seconds that a run may take until it has started: two cores, and Ray starts Python for it first."""
+
+TRAINING = """
+model_name_or_path: {model}
+output_dir: {folder}/out
+dataset_name: ./data.jsonl
+reward_funcs: [./rewards.py:digits]
+max_steps: 2
+num_generations: 4
+per_device_train_batch_size: 8
+max_completion_length: 8
+learning_rate: 1.0e-3
+logging_steps: 1
+save_strategy: no
+report_to: none
+use_cpu: true
+bf16: false
+disable_tqdm: true
+gradient_checkpointing: false
+"""
+
+REWARDS = '''
+import os
+
+def digits(completions, **columns):
+    """Share of digits; tells on which machine it was asked."""
+    with open(os.path.join(os.path.dirname(__file__), "machines"), "a") as file:
+        file.write(os.environ.get("MACHINE", "here") + "\\n")
+    return [sum(c.isdigit() for c in str(text)) / 8 for text in completions]
+'''
+
+SCRIPT = """
+from grpo_plus.cli._parent import end_with_parent
+end_with_parent()
+import json, os, pathlib, signal, subprocess, sys, time
+folder = pathlib.Path(next(word for word in sys.argv if word.startswith("--output_dir=")).partition("=")[2])
+state = folder / "grpo_plus"
+seen = pathlib.Path({seen!r})
+resumes = any("resume" in word for word in sys.argv)
+with (seen / "order").open("a") as file:
+    file.write(f"{{folder.parent.name}}/{{folder.name}} {{os.environ['MACHINE']}} {{os.getpid()}} {{resumes}}\\n")
+def end(status, code):
+    (state / "run.json").write_text(json.dumps({{"schema": 1, "status": status, "max_steps": 2}}))
+    (state / "metrics.jsonl").write_text(json.dumps({{"kind": "train", "step": 1, "values": {{"reward": 1.0}}}}) + "\\n")
+    sys.exit(code)
+def save():
+    (folder / "checkpoint-2").mkdir()
+    (folder / "checkpoint-2" / "trainer_state.json").write_text('{{"global_step": 2}}')
+    (folder / "checkpoint-2" / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{{}}")
+def stop(*_):
+    save()
+    end("interrupted", 130)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head that holds no run, and workers "one" and "two" of one CPU each, in processes of their own."""
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        for name in ("one", "two"):
+            made.add_node(num_cpus=1, env_vars={"MACHINE": name})
+        yield made
+    finally:
+        made.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def in_its_folder(cluster, tmp_path, monkeypatch):
+    """Every sweep is started in the test's folder, and finds the cluster by its address."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+
+
+@pytest.fixture
+def config(tmp_path, tiny_model):
+    """A config that trains for two steps."""
+    rows = [{"prompt": f"{number}+1=", "answer": str(number + 1)} for number in range(16)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "config.yaml").write_text(TRAINING.format(model=tiny_model, folder=tmp_path))
+    return tmp_path / "config.yaml"
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """Makes a plan whose runs run a script; gives the plan and a function that runs it in the cluster."""
+    config = tmp_path / "c.yaml"
+    config.write_text("learning_rate: 1e-3\n")
+
+    def fake(body, seeds="2", vary="advantage=zscore"):
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT.format(seen=str(tmp_path)) + textwrap.dedent(body))
+
+        class Stand(Plan):
+            def command(self, run):
+                return [sys.executable, str(script), *run.flags]
+
+        made = make_plan(config, read_variants([vary]), read_seeds(seeds), [], Path("sweep"))
+        plan = Stand(made.config, made.values, made.shared, made.out, made.runs)
+
+        def go(tick=None, **changes):
+            share = on_ray.Share(plan, naming_us, **changes)
+            with locked(plan.out), on_ray.connected() as ray:
+                manifest = open_manifest(plan)
+                line, stop = Line(plan, manifest), Stop()
+                if tick is not None:
+                    paint, line.tick = line.tick, lambda live, signals: tick() or paint(live, signals)
+                with stop.listening():
+                    on_ray.run_all(ray, share, manifest, line, stop)
+            return [manifest.of(run).state for run in plan.runs]
+
+        return plan, go
+
+    return fake
+
+
+def order(folder):
+    path = folder / "order"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def alive(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def sweep(*arguments, **keywords):
+    return subprocess.run(
+        [sys.executable, "-m", "grpo_plus.cli", "sweep", *map(str, arguments)],
+        capture_output=True, text=True, check=False, timeout=280, **keywords,
+    )  # fmt: skip
+
+
+def entries(folder):
+    return json.loads((folder / "sweep.json").read_text())["runs"]
+
+
+def logged(folder):
+    """What every step of every run logged, but for its time."""
+    found = {}
+    for path in sorted(folder.glob("*/seed-*/grpo_plus/metrics.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found[f"{path.parts[-4]}/{path.parts[-3]}"] = [
+            {key: row["values"].get(key) for key in ("reward", "loss", "kl", "grad_norm", "entropy", "learning_rate")}
+            for row in rows
+            if row["kind"] == "train"
+        ]
+    return found
+
+
+def test_two_workers_give_what_one_machine_gives_one_by_one(config, tmp_path):
+    given = (config, "--vary", "beta=0,0.1", "--seeds", "2")
+    alone = sweep(*given, "--out", "alone")
+    assert alone.returncode == 0, alone.stderr
+    (tmp_path / "machines").unlink()
+    spread = sweep(*given, "--out", "spread", "--on", "ray")
+    assert spread.returncode == 0, spread.stderr
+    assert set((tmp_path / "machines").read_text().split()) == {"one", "two"}
+    assert len(logged(tmp_path / "alone")) == 4
+    assert logged(tmp_path / "spread") == logged(tmp_path / "alone")
+    kept = [
+        {name: entry["results"]["final reward"] for name, entry in entries(tmp_path / each).items()}
+        for each in ("alone", "spread")
+    ]
+    assert kept[0] == kept[1]
+    assert len(set(kept[0].values())) > 1
+    assert "report: spread/report.html" in spread.stdout
+    again = sweep(*given, "--out", "spread", "--on", "ray", env=os.environ | {"RAY_ADDRESS": "127.0.0.1:1"})
+    assert again.returncode == 0, "nothing is left, so the cluster is not even asked"
+    assert [entry["attempts"] for entry in entries(tmp_path / "spread").values()] == [1] * 4
+
+
+@pytest.fixture
+def large(cluster):
+    """Adds workers of two CPUs, which hold the runs that need two; gives those that are there by name."""
+    nodes = {}
+
+    def add(name):
+        nodes[name] = cluster.add_node(num_cpus=2, env_vars={"MACHINE": name})
+        return nodes
+
+    yield add
+    for node in nodes.values():
+        cluster.remove_node(node)
+
+
+def test_runs_of_a_worker_that_dies_go_on_from_their_checkpoints_on_another(fake, cluster, large, tmp_path, capsys):
+    plan, go = fake("""
+    if resumes:
+        end("done", 0)
+    save()
+    (seen / "ready").touch()
+    time.sleep(1000)
+    """, seeds="1")  # fmt: skip
+    large("large")
+    nodes = large("other")
+
+    def kill():
+        if (tmp_path / "ready").exists() and len(nodes) == 2:
+            cluster.remove_node(nodes.pop(order(tmp_path)[0][1]), allow_graceful=False)
+
+    assert go(kill, cpus=2) == ["finished"]
+    first, second = order(tmp_path)
+    assert {first[1], second[1]} == {"large", "other"}
+    assert [first[3], second[3]] == ["False", "True"]
+    assert entries(plan.out)[plan.runs[0].name]["attempts"] == 2
+    assert comes(lambda: not alive(first[2]), 30)
+    assert "seed 1: its machine was lost" in capsys.readouterr().err
+
+
+def test_a_run_whose_machine_is_lost_each_time_is_left_and_goes_on_later(fake, tmp_path, capsys):
+    """The script takes Ray's process with it, and a run's own signal ends it with that process."""
+    plan, go = fake("""
+    if resumes and (seen / "mended").exists():
+        end("done", 0)
+    if not resumes:
+        save()
+    os.kill(os.getppid(), signal.SIGKILL)
+    sys.exit(0)
+    """, seeds="1")  # fmt: skip
+    assert go() == ["stopped"]
+    assert len(order(tmp_path)) == on_ray.STARTS == entries(plan.out)[plan.runs[0].name]["attempts"]
+    assert "start 3 of 3)\n" in capsys.readouterr().err
+    (tmp_path / "mended").touch()
+    assert go() == ["finished"]
+    assert order(tmp_path)[-1][3] == "True"
+
+
+def test_when_the_last_machine_that_holds_a_run_is_lost_the_sweep_says_what_is_needed(fake, cluster, large, tmp_path):
+    plan, go = fake("""
+    if resumes:
+        end("done", 0)
+    save()
+    (seen / "ready").touch()
+    time.sleep(1000)
+    """)  # fmt: skip
+    nodes = large("large")
+
+    def kill():
+        if (tmp_path / "ready").exists() and nodes:
+            cluster.remove_node(nodes.pop("large"), allow_graceful=False)
+
+    with pytest.raises(SweepError, match=r"(?s)each run needs 2 CPUs and 0 GPUs.*1 CPUs and 0 GPUs.*goes on"):
+        go(kill, cpus=2)
+    assert [entry["state"] for entry in entries(plan.out).values()] == ["stopped", "waiting"]
+
+
+def test_ctrl_c_lets_runs_save_starts_no_more_and_the_same_command_goes_on(fake, tmp_path, capsys):
+    plan, go = fake("""
+    signal.signal(signal.SIGINT, stop)
+    if resumes or "seed-3" in str(folder) or "seed-4" in str(folder):
+        end("done", 0)
+    (seen / f"ready-{os.environ['MACHINE']}").touch()
+    time.sleep(1000)
+    """, seeds="4")  # fmt: skip
+    pressed = []
+
+    def press():
+        if len(list(tmp_path.glob("ready-*"))) == 2 and not pressed:
+            pressed.append(os.kill(os.getpid(), signal.SIGINT))
+
+    before = signal.getsignal(signal.SIGINT)
+    states = go(press)
+    assert sorted(states) == ["stopped", "stopped", "waiting", "waiting"]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "stopping: 2 runs may save and leave" in capsys.readouterr().err
+    assert {machine for _, machine, *_ in order(tmp_path)} == {"one", "two"}
+    codes = {entry["state"]: entry["code"] for entry in entries(plan.out).values()}
+    assert codes == {"stopped": 130, "waiting": None}
+    assert go() == ["finished"] * 4
+    for run, state in zip(plan.runs, states, strict=True):
+        assert [each[3] for each in order(tmp_path) if each[0] == run.name][-1] == str(state == "stopped")
+
+
+def test_a_second_ctrl_c_ends_what_does_not_listen_with_all_it_started(fake, tmp_path):
+    _, go = fake("""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    below = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(1000)"], start_new_session=True)
+    (seen / "below").write_text(str(below.pid))
+    (seen / "ready").touch()
+    time.sleep(1000)
+    """, seeds="1")  # fmt: skip
+    presses = []
+
+    def press():
+        if (tmp_path / "ready").exists() and len(presses) < 2:
+            presses.append(os.kill(os.getpid(), signal.SIGINT))
+
+    assert go(press) == ["stopped"]
+    assert not alive(order(tmp_path)[0][2])
+    assert not alive((tmp_path / "below").read_text())
+
+
+def test_an_error_of_ours_leaves_no_run_behind(fake, tmp_path):
+    plan, go = fake("time.sleep(1000)", seeds="1")
+
+    def fail():
+        if order(tmp_path):
+            raise RuntimeError("painting failed")
+
+    with pytest.raises(RuntimeError, match="painting"):
+        go(fail)
+    assert not alive(order(tmp_path)[0][2])
+    assert entries(plan.out)[plan.runs[0].name]["state"] == "stopped"
+
+
+def test_runs_end_with_a_sweep_that_is_killed(config, tmp_path):
+    (tmp_path / "rewards.py").write_text(
+        "def digits(completions, **_):\n    import os, time\n    open('told', 'a').write(f'{os.getpid()}\\n')\n    time.sleep(1000)\n"
+    )
+    command = [sys.executable, "-m", "grpo_plus.cli", "sweep", str(config), "--vary", "beta=0", "--on", "ray"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        assert comes(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text().endswith("\n"), STARTED)
+        pid = (tmp_path / "told").read_text()
+        assert alive(pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert comes(lambda: not alive(pid), 60)
+
+
+def test_a_run_that_fails_and_a_config_that_is_edited_meanwhile(fake, tmp_path):
+    plan, go = fake("""
+    if "seed-1" in str(folder):
+        print("something is wrong")
+        sys.exit(3)
+    (seen / "c.yaml").write_text("learning_rate: 2e-3\\n")
+    end("done", 0)
+    """, seeds="4")  # fmt: skip
+    with pytest.raises(SweepError, match="was changed while the sweep was running"):
+        go(cpus=1)
+    states = [entry["state"] for entry in entries(plan.out).values()]
+    assert states[0] == "failed"
+    assert "waiting" in states
+    assert log_tail(plan.runs[0].log) == ["something is wrong"]
+    assert entries(plan.out)[plan.runs[0].name]["code"] == 3
+
+
+def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluster, large, tmp_path):
+    """A machine of another release, one without the folder, one that sees another folder at the same path."""
+    old = tmp_path / "old" / "grpo_plus"
+    old.mkdir(parents=True)
+    (old / "__init__.py").write_text('__version__ = "0.0.9"\n')
+    plan, go = fake('end("done", 0)', seeds="1")
+    share = on_ray.Share(plan, naming_us, folder="/nowhere")
+    assert "the folder /nowhere, where the sweep was started, is not there" in on_ray.lacks(share)
+    with pytest.raises(SweepError, match=r"(?s)cannot take part in the sweep: \S+: the folder /nowhere.*goes on"):
+        go(folder="/nowhere")
+
+    large("large")
+    lock = "(pathlib.Path('sweep') / '.lock').write_text('of somebody else')"
+    other, go_on = fake(f"{lock}\nend('done', 0)", seeds="2")
+    with pytest.raises(SweepError, match=r"sweep's folder /\S*/sweep is not there, or is another one"):
+        go_on(cpus=2)
+    assert [entry["state"] for entry in entries(other.out).values()] == ["finished", "waiting"]
+    (tmp_path / "order").unlink()
+    node = cluster.add_node(num_cpus=3, env_vars={"PYTHONPATH": str(old.parent)})
+    try:
+        with pytest.raises(SweepError, match=r"grpo_plus is 0\.0\.9 there and \S+ here"):
+            go_on(cpus=3)
+    finally:
+        cluster.remove_node(node)
+    assert order(tmp_path) == []
+    assert go_on() == ["finished", "finished"]
+
+
+@pytest.mark.parametrize(
+    ("given", "address", "expected"),
+    [
+        (["--cpus", "64"], None, "each run needs 64 CPUs and 0 GPUs on one machine"),
+        (["--gpus", "1"], None, "each run needs 1 CPUs and 1 GPUs on one machine"),
+        ([], "127.0.0.1:1", "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"),
+        ([], "ray://somewhere", "no Ray cluster answers at RAY_ADDRESS=ray://somewhere"),
+    ],
+)
+def test_what_no_cluster_can_do_is_said_at_once(config, tmp_path, given, address, expected):
+    environment = os.environ | ({"RAY_ADDRESS": address} if address else {})
+    done = sweep(config, "--vary", "beta=0,0.1", "--on", "ray", *given, env=environment)
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("out-sweep/beta*"))
+
+
+def test_a_device_holds_one_run_at_a_time(fake, cluster, tmp_path):
+    """Ray counts GPUs as it is told, and gives each run its own."""
+    _, go = fake("""
+    device = seen / f"device-{os.environ['CUDA_VISIBLE_DEVICES']}"
+    device.touch(exist_ok=False)
+    time.sleep(0.5)
+    device.unlink()
+    with (seen / "devices").open("a") as file:
+        file.write(device.name + "\\n")
+    end("done", 0)
+    """, seeds="5")  # fmt: skip
+    together = []
+    node = cluster.add_node(num_cpus=8, num_gpus=2)
+    try:
+        assert go(lambda: together.append(len(list(tmp_path.glob("device-*")))), gpus=1) == ["finished"] * 5
+    finally:
+        cluster.remove_node(node)
+    assert set((tmp_path / "devices").read_text().split()) == {"device-0", "device-1"}
+    assert max(together) == 2
+
+
+def test_runs_of_two_ranks_side_by_side_and_what_ranks_cannot_do_there(config, cluster, large, tmp_path):
+    """Two launchers on one machine: each needs a port of its own."""
+    ranks = (config, "--vary", "beta=0,0.1", "--on", "ray", "--num_processes", "2")
+    done = sweep(*ranks, "--num_machines", "2", "--machine_rank", "0", "--main_process_ip", "127.0.0.1")
+    assert done.returncode == 2
+    assert "spread over 2 machines, and with --on ray each takes place on one: set num_machines to 1" in done.stderr
+    done = sweep(*ranks)
+    assert "each run needs 2 CPUs and 0 GPUs on one machine" in done.stderr
+    large("large")
+    large("other")
+    done = sweep(*ranks)
+    assert done.returncode == 0, done.stderr
+    starts = [line.partition("]")[2] for line in done.stderr.splitlines() if line.startswith("[")]
+    assert ["started on" in line for line in starts] == [True, True, False, False], "side by side"
+    assert set((tmp_path / "machines").read_text().split()) == {"large", "other"}
+    for entry in entries(tmp_path / "out-sweep").values():
+        assert entry["state"] == "finished"
