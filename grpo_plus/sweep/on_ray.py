@@ -297,15 +297,15 @@ def checked(share: Share, checker: Sequence[str]) -> Checked | str:
 
 def train(share: Share, attempt: _Attempt, desk: Any) -> int | str | None:
     """A run from its start to its end: its exit code, what this machine lacks, or None for a run that did not start."""
-    import ray
-
     if lacking := lacks(share):
         return lacking
-    if not ray.get(desk.begin.remote(attempt.name, socket.gethostname())):
+    # Futures: a task that waits in ray.get lends its CPUs to the next one meanwhile.
+    if not desk.begin.remote(attempt.name, socket.gethostname()).future().result():
         return None
-    environment = share.naming({**os.environ, "PYTHONUNBUFFERED": "1"})
-    if share.processes > 1:
+    environment, words = share.naming({**os.environ, "PYTHONUNBUFFERED": "1"}), []
+    if share.processes > 1:  # other launchers may be on this machine
         environment["OMP_NUM_THREADS"] = str(max(1, int(share.cpus / share.processes)))
+        words = ["--main_process_port=0"]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks it, and a run would inherit that
-    process = start(share.plan, attempt.run, environment, stopped=attempt.before == "stopped")
-    return attend(process, lambda: int(ray.get(desk.signals.remote())))
+    process = start(share.plan, attempt.run, environment, stopped=attempt.before == "stopped", words=words)
+    return attend(process, lambda: int(desk.signals.remote().future().result()))

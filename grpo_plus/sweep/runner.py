@@ -86,10 +86,19 @@ def run_all(
 
 
 def start(
-    plan: Plan, run: Run, environment: Mapping[str, str], *, stopped: bool, hold: Sequence[int] = ()
+    plan: Plan,
+    run: Run,
+    environment: Mapping[str, str],
+    *,
+    stopped: bool,
+    words: Sequence[str] = (),
+    hold: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
-    """Start the process of a run, from its last checkpoint if it was ``stopped`` and has one."""
-    command = plan.command(run)
+    """Start the process of a run, from its last checkpoint if it was ``stopped`` and has one.
+
+    ``words`` are further ones of its command line, ``hold`` descriptors that it inherits.
+    """
+    command = [*plan.command(run), *words]
     found = stopped and last_checkpoint(run.folder, hashes=False) is not None
     if found:
         command.append("--resume_from_checkpoint=auto")
