@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import grpo_verifiers
 from benchmarks import labelled
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.errors import VerifierFailedError
@@ -29,12 +31,12 @@ TASKS = {
 NODE = {"num_cpus": 1, "object_store_memory": 80 << 20}
 
 
-def started(nodes):
+def started(nodes, **node):
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 80 << 20}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    return cluster, [cluster.add_node(**NODE) for _ in range(nodes)]
+    return cluster, [cluster.add_node(**NODE, **node) for _ in range(nodes)]
 
 
 @pytest.fixture(scope="module")
@@ -359,6 +361,33 @@ def test_a_cluster_without_room_says_what_was_asked_for(cluster, monkeypatch):
         VerifierFailedError, match=r"each asks for 3 CPUs and the resource 'box' of one node; .* 2 CPUs"
     ):
         get_verifier(misbehave, isolation="ray").verify("1")
+    close_shared_runners()
+
+
+def test_a_node_with_other_code_of_ours_is_named_before_it_judges(monkeypatch, tmp_path):
+    close_shared_runners()
+    package = tmp_path / "old" / "grpo_verifiers"
+    shutil.copytree(Path(grpo_verifiers.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (package / "text" / "_exact.py").open("a") as file:
+        file.write("# an older version\n")
+    cluster, _ = started(1, env_vars={"PYTHONPATH": str(package.parent)})
+    try:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        with pytest.raises(VerifierFailedError, match=r"has another grpo_verifiers than the trainer .* on every node"):
+            get_verifier(misbehave, isolation="ray").verify("1")
+    finally:
+        close_shared_runners()
+        cluster.shutdown()
+
+
+def test_a_process_that_stands_still_inside_ray_is_replaced(cluster, monkeypatch):
+    close_shared_runners()
+    monkeypatch.setenv("GRPO_VERIFIERS_RAY_PATIENCE", "8")
+    assert told(ask(misbehave, ["1"])) == [1]
+    (bridge,) = shared_runner("ray").pids()
+    os.kill(bridge, signal.SIGSTOP)
+    assert told(ask(misbehave, ["2", "3"])) == [2, 3]
+    assert not psutil.pid_exists(bridge)
     close_shared_runners()
 
 

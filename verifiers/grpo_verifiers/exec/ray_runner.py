@@ -243,9 +243,12 @@ class RayRunner:
                 if self.closed:
                     break
                 self._keep_link()
-                for key, events in self._selector.select(0.5 if self._link or self._needed else None):
-                    if key.fileobj is not self._bell:
-                        self._event(events)
+                found = self._selector.select(0.5 if self._link or self._needed else None)
+                told = [events for key, events in found if key.fileobj is not self._bell]
+                for events in told:
+                    self._event(events)
+                if not told:  # else it speaks, however late this thread is
+                    self._expire()
         except BaseException as error:  # whatever it is, nobody may wait for ever
             reason = f"the runner's thread failed: {type(error).__name__}: {error}"
             raise
@@ -302,7 +305,7 @@ class RayRunner:
             self._link.send(("run", number, batch.spec.identity, extra), batch.payloads[index])
 
     def _keep_link(self) -> None:
-        """Start the child where there is none; send what waits; lose one that says nothing any more."""
+        """Start the child where there is none; send what waits."""
         now = time.monotonic()
         if self._link is None:
             if self._needed and now >= self._retry_at:
@@ -313,9 +316,6 @@ class RayRunner:
                     return
                 self._selector.register(self._link.sock, selectors.EVENT_READ)
             return
-        if now - self._link.heard > self.settings.patience:
-            self._lost(f"nothing was heard of the process that speaks Ray for {self.settings.patience:g} s")
-            return
         try:
             self._link.flush()
         except OSError:
@@ -323,6 +323,12 @@ class RayRunner:
             return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._link.out else 0)
         self._selector.modify(self._link.sock, wanted)
+
+    def _expire(self) -> None:
+        """Lose a child that says nothing any more: it stands still inside Ray."""
+        patience = self.settings.patience
+        if self._link is not None and time.monotonic() - self._link.heard > patience:
+            self._lost(f"nothing was heard of the process that speaks Ray for {patience:g} s")
 
     def _event(self, events: int) -> None:
         link = self._link
