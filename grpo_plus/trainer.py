@@ -120,18 +120,22 @@ class GRPOPlusTrainer(GRPOTrainer):
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
-        self.guard, self.serving = Guard(), Serving(recipe, lambda: self.saving)
+        self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
         drawing = [self.inner, self.selecting, self.drawing, Drift()]
         scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
         references = [AdapterReference(), ModelReference()]
-        updating = [*references, Supports(self.rollouts), self._engine, self.rollouts, self.guard, self.serving]
-        updating += [Colocate(), self.update or StockShares()]
+        updating = [*references, Supports(self.rollouts, self._served), self._engine, self.rollouts, self.guard]
+        updating += [self.serving, self.colocate, self.update or StockShares()]
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]
         self.hooks += [
             hook
             for hook in (Agreement(recipe), self.settings, *drawing, *scoring, *updating, *going_on)
             if hook is not None
         ]
+
+    def _served(self) -> Any:
+        """The vLLM that draws, where it is one of ours."""
+        return self.serving.server or self.colocate.llm
 
     @property
     def estimator(self) -> Chosen | None:

@@ -25,6 +25,19 @@ def unknown() -> torch.Tensor:
     return torch.zeros(0, dtype=torch.int32)
 
 
+def listed(kept: Sequence[Sequence[int] | None]) -> torch.Tensor:
+    """The support of one completion, of which the ids that could be drawn are known token by token.
+
+    One token of which they are not makes the row unknown.
+    """
+    if any(ids is None for ids in kept):
+        return unknown()
+    parts = [list(ids) for ids in kept if ids is not None]
+    return torch.tensor(
+        [len(parts), 0, *map(len, parts), *(token for ids in parts for token in ids)], dtype=torch.int32
+    )
+
+
 def truncates(sampling: Sampling) -> bool:
     """Some tokens may be left out when one is drawn."""
     return sampling.draw and (sampling.top_k > 0 or sampling.top_p < 1.0 or bool(sampling.min_p))

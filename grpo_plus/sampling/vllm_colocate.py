@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from grpo_plus.sampling.support import listed
+from grpo_plus.sampling.vllm_support import MOST, asked_about, kept_ids
+
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for; an adapter of another one goes into the next."""
 
@@ -38,31 +41,57 @@ def made(arguments: dict[str, Any], *, dtype: str | None, rank: int | None) -> "
     """
     from vllm import LLM
 
+    arguments = {**arguments, "max_logprobs": MOST}
     if dtype is not None:
-        arguments = {**arguments, "dtype": dtype}
+        arguments["dtype"] = dtype
     if rank is not None:
-        arguments = {**arguments, "enable_lora": True, "max_lora_rank": room_for(rank)}
+        arguments |= {"enable_lora": True, "max_lora_rank": room_for(rank)}
         if on_cpu():
             arguments["quantization"] = None
     return Colocated(LLM(**arguments))
 
 
 class Colocated:
-    """Stands where TRL keeps the ``LLM`` that it made; everything but drawing is the ``LLM``'s own."""
+    """Stands where TRL keeps the ``LLM`` that it made; everything but drawing is the ``LLM``'s own.
+
+    Attributes:
+        supports: of the completions drawn last, what their tokens were drawn from; None where that is everything.
+        asked: about how many tokens beside each sampled one vLLM is asked, to know it.
+    """
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
         self._count = itertools.count(1)
         self._adapter: Any = None
+        self.asked = 0
+        self.supports: list[torch.Tensor] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llm, name)
 
-    def generate(self, *arguments: Any, **keywords: Any) -> Any:
+    def generate(self, prompts: Any, sampling_params: Any, **keywords: Any) -> Any:
         """Completions, from the adapter that was handed over last if there is one."""
         if self._adapter is not None:
             keywords["lora_request"] = self._adapter
-        return self._llm.generate(*arguments, **keywords)
+        named = {name: getattr(sampling_params, name) for name in ("top_p", "top_k", "min_p")}
+        self.asked = asked_about(named, int(self._llm.llm_engine.model_config.get_vocab_size()))
+        if self.asked:
+            sampling_params = sampling_params.clone()
+            sampling_params.logprobs = self.asked
+        answers = self._llm.generate(prompts, sampling_params=sampling_params, **keywords)
+        self.supports = self._supports(answers) if self.asked else None
+        return answers
+
+    def _supports(self, answers: Any) -> list[torch.Tensor]:
+        """The supports of all completions; what was told beside the sampled tokens is taken out, as TRL wants it."""
+        found = []
+        for output in (output for answer in answers for output in answer.outputs):
+            told = [{token: each.logprob for token, each in place.items()} for place in output.logprobs]
+            found.append(listed([kept_ids(place) for place in told]))
+            output.logprobs = [
+                {token: place[token]} for token, place in zip(output.token_ids, output.logprobs, strict=True)
+            ]
+        return found
 
     def take_adapter(self, model: Any) -> None:
         """Hand over the active adapter of a PEFT model. vLLM has read it when this returns."""

@@ -21,6 +21,8 @@ BUSY = (429, 502, 503, 504)
 REDIRECTS = (301, 302, 303, 307, 308)
 TOKEN_BYTES = 512
 """Most bytes of an answer that one token may take: its id, its log-probability, its text in three fields."""
+TOLD_BYTES = 64
+"""Most bytes of an answer that one more token with its log-probability may take."""
 
 
 class ServerError(RedactedError, RuntimeError):
@@ -205,7 +207,8 @@ class Client:
 def largest_answer(payload: Mapping[str, Any]) -> int:
     """The most bytes that the answer to a completion request can sensibly have."""
     tokens = int(payload.get("max_tokens") or 16) + len(payload.get("prompt") or ())  # 16: the protocol's default
-    return MAX_REPLY + TOKEN_BYTES * int(payload["n"]) * tokens
+    each = TOKEN_BYTES + TOLD_BYTES * int(payload.get("logprobs") or 0)
+    return MAX_REPLY + each * int(payload["n"]) * tokens
 
 
 def message(text: str) -> str:

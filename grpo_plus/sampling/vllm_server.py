@@ -13,11 +13,16 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from grpo_plus.sampling.support import listed, unknown
 from grpo_plus.sampling.vllm_http import Client, LostError, ServerError, UnknownModelError
 from grpo_plus.sampling.vllm_push import Push, Weights
+from grpo_plus.sampling.vllm_support import LEAST, asked_about, from_json
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
+
+Completion = tuple[list[int], list[float | None], Any]
+"""Tokens, the log-probabilities that they were drawn at, and the support of truncated sampling."""
 
 TRIES = 4
 """Times that a server may be lost in one drawing before the run ends."""
@@ -74,6 +79,10 @@ class VllmServer:
     ``sampling`` has the parameters of a completion request, ``name`` is that of the base. ``inspect`` is called with
     the server's own entry of the base, at the start and when it comes back: it raises where another model is served.
     ``vocabulary`` is the number of tokens that the model knows.
+
+    Attributes:
+        supports: of this rank's completions drawn last, what tokens were drawn from; None where that is everything.
+        asked: about how many tokens beside each sampled one the server is asked, to know it; 0 where it is everything.
     """
 
     def __init__(
@@ -104,6 +113,8 @@ class VllmServer:
         self._version: str | None = None  # of the weights in the folder
         self._loaded: str | None = None  # what the server was last seen to take
         self._served = ""
+        self.asked = asked_about(sampling, vocabulary)
+        self.supports: list[Any] | None = None
 
     def sync_weights(self) -> None:
         """The weights have changed: the next completions come from the new ones."""
@@ -141,7 +152,8 @@ class VllmServer:
         before = sum(len(part) for part in parts[: self._accelerator.process_index])
         mine = answer[0][before : before + len(prompts)]
         ids = [list(prompt) for prompt in prompts]
-        return ids, [tokens for tokens, _ in mine], [[[logp] for logp in logps] for _, logps in mine], None
+        self.supports = [support for *_, support in mine] if self.asked else None
+        return ids, [tokens for tokens, *_ in mine], [[[logp] for logp in logps] for _, logps, _ in mine], None
 
     def meet(self) -> None:
         """See that the server is there and the right one; for the process that talks to it.
@@ -183,7 +195,7 @@ class VllmServer:
         self._version = version
         return None
 
-    def _draw(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float | None]]]:
+    def _draw(self, prompts: list[list[int]]) -> list[Completion]:
         """Completions that are certain to come from the last version."""
         lost: ServerError | None = None
         assert self._version is not None
@@ -236,16 +248,21 @@ class VllmServer:
         if old not in {None, version}:
             shutil.rmtree(self._folder / str(old), ignore_errors=True)
 
-    def _complete(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float | None]]]:
+    def _complete(self, prompts: list[list[int]]) -> list[Completion]:
         groups = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
         asked = self._push.asked(self._served or self._name, str(self._version))
-        wanted = {"model": asked, "logprobs": 0, "return_token_ids": True}
-        answers = self._client.complete(
-            *({**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups)
-        )
+        wanted = {"model": asked, "return_token_ids": True, "return_tokens_as_token_ids": True}
+        payloads = [{**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups]
+        try:
+            answers = self._client.complete(*({**payload, "logprobs": self.asked} for payload in payloads))
+        except ServerError as error:
+            if self.asked <= LEAST or "logprobs" not in str(error):
+                raise
+            self.asked = LEAST  # it was started without a larger --max-logprobs
+            answers = self._client.complete(*({**payload, "logprobs": self.asked} for payload in payloads))
         return [completion for choices in answers for completion in self._completions(choices)]
 
-    def _completions(self, choices: list[dict[str, Any]]) -> list[tuple[list[int], list[float | None]]]:
+    def _completions(self, choices: list[dict[str, Any]]) -> list[Completion]:
         found = []
         for choice in choices:
             ids, told = choice.get("token_ids"), choice.get("logprobs")
@@ -261,7 +278,9 @@ class VllmServer:
                     f"{self._vocabulary} tokens: it serves another model, or one with another vocabulary. Start it "
                     f"with: {self._push.command(self._name)}"
                 )
-            found.append((list(ids), logps))
+            kept = from_json(told.get("top_logprobs")) if self.asked and isinstance(told, dict) else []
+            support = listed(kept) if len(kept) == len(ids) else unknown()
+            found.append((list(ids), logps, support))
         return found
 
 

@@ -37,13 +37,16 @@ class Colocate(Hook):
 
     An adapter goes over alone wherever vLLM can take it. Where it cannot, TRL merges it into a plain base and says so
     here; a quantised base is never merged into.
+
+    Attributes:
+        llm: the vLLM; None where there is none in this process.
     """
 
     def __init__(self) -> None:
         self._rank: int | None = None
         self._active = False
         self._dtype: str | None = None
-        self._llm: Colocated | None = None
+        self.llm: Colocated | None = None
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """A quantised base that vLLM cannot hold, or whose adapter could only be merged into it."""
@@ -80,8 +83,8 @@ class Colocate(Hook):
             return
 
         def make(**arguments: Any) -> Colocated:
-            self._llm = made(arguments, dtype=self._dtype, rank=self._rank)
-            return self._llm
+            self.llm = made(arguments, dtype=self._dtype, rank=self._rank)
+            return self.llm
 
         with _trl.vllm_made_by(make):
             yield
@@ -89,7 +92,7 @@ class Colocate(Hook):
     def after_loading(self, host: Host) -> None:
         """Take the place of TRL's push of weights, where that would merge or fail."""
         super().after_loading(host)
-        if self._llm is None:
+        if self.llm is None:
             return
         if self._rank is not None:
             _trl.push_by(host, self._push_adapter)
@@ -97,12 +100,12 @@ class Colocate(Hook):
             _trl.push_by(host, self._push_weights)
 
     def _push_adapter(self) -> None:
-        assert self._llm is not None
-        self._llm.take_adapter(_trl.unwrapped(self.host))
+        assert self.llm is not None
+        self.llm.take_adapter(_trl.unwrapped(self.host))
 
     def _push_weights(self) -> None:
-        assert self._llm is not None
-        self._llm.take_weights(_trl.weights_for_vllm(self.host))
+        assert self.llm is not None
+        self.llm.take_weights(_trl.weights_for_vllm(self.host))
 
 
 def _colocated(args: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -16,14 +16,23 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 
-class Supports(Hook):
-    """Has log-probabilities computed within the supports of completions that were drawn here.
+class Served(Protocol):
+    """A vLLM that draws; what it was `Supports` asks afterwards."""
 
-    TRL scores a generation batch before there is a batch: the rows of such a call are those drawn last.
+    asked: int
+    supports: list[Tensor] | None
+
+
+class Supports(Hook):
+    """Has log-probabilities computed within the supports of completions that were drawn here, or by a vLLM of ours.
+
+    TRL scores a generation batch before there is a batch: the rows of such a call are those drawn last. ``served``
+    gives the vLLM; None where another one draws, or none.
     """
 
-    def __init__(self, rollouts: Rollouts) -> None:
+    def __init__(self, rollouts: Rollouts, served: Callable[[], Served | None] = lambda: None) -> None:
         self._rollouts = rollouts
+        self._served = served
         self._rows: Sequence[Tensor] | None = None  # of what is being worked on
         self._turns = 0
         self._said = False
@@ -33,12 +42,19 @@ class Supports(Hook):
         """Keep what was drawn from."""
         yield
         self._turns += 1
-        self._rows = self._rollouts.supports if self._turns == 1 else None
+        served = self._served()
+        drawn = self._rollouts.supports if served is None else served.supports
+        self._rows = drawn if self._turns == 1 else None
 
     def _unknown(self) -> str | None:
         """Why it is not known what completions were drawn from; None where that was everything."""
         if self._turns != 1:
             return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
+        if (served := self._served()) is not None:
+            return (
+                f"vLLM tells of {served.asked} tokens beside each sampled one, and more could be drawn (or it does not "
+                "return processed log-probabilities; a server takes --max-logprobs 128)"
+            )
         if self._rollouts.stock is not None:
             return f"generate drew the completions ({self._rollouts.stock})"
         return None if self._rollouts.supports is None else "completions are not as they were drawn"
@@ -70,7 +86,8 @@ class Supports(Hook):
         self._rows, self._turns = None, 0
         try:
             output = draw(rows)
-            if self._rows is not None or (self._rollouts.draws and truncation(self.host.args)):
+            draws = self._rollouts.draws or self._served() is not None
+            if self._rows is not None or (draws and truncation(self.host.args)):
                 output[SUPPORT] = self._found(output["completion_mask"].sum(1).tolist())
         finally:
             self._rows = None

@@ -51,3 +51,18 @@ def test_another_vocabulary_is_named(runs):
         in (runs["vocabulary"]["error"])
     )
     assert runs["vocabulary"]["steps"] == 0
+
+
+def test_within_what_truncated_sampling_left_the_two_are_compared_too(runs):
+    run, stale = runs["truncated"], runs["truncated_stale"]
+    assert max(run["worst"]) < 1e-4
+    assert run["ratio"] == pytest.approx([1.0] * 4, abs=1e-4)
+    assert min(run["outside"]) > 0.01
+    assert len(run["said"]) == 1  # the note on top_p
+    assert max(stale["worst"][:2]) < 1e-4
+    assert "old weights" in stale["said"][-1]
+
+
+def test_a_penalty_that_the_loss_does_not_score_is_seen(runs):
+    (mean,) = runs["penalty"]["mean"]
+    assert 0.01 < mean < 1.0
