@@ -3,11 +3,14 @@
 import json
 import math
 import os
+import re
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
+import grpo_verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.exec.outcome import Outcome, Refused
@@ -83,6 +86,15 @@ def test_functions_of_every_form_are_let_in_and_ray_is_not_imported(ray_there):
     assert not hasattr(sys.modules["ray"], "init")
     assert get_verifier("code", isolation="ray").spec.boxes == 4096
     assert get_verifier("math", isolation="ray").spec.confined
+
+
+def test_one_file_imports_ray_and_none_imports_that_file():
+    package = Path(grpo_verifiers.__file__).parent
+    sources = {path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    assert [name for name, text in sources.items() if re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE)] == [
+        "exec/ray_bridge.py"
+    ]
+    assert not [name for name, text in sources.items() if re.search(r"import.*ray_bridge|ray_bridge import", text)]
 
 
 def test_boxes_of_other_machines_need_no_box_of_this_one(ray_there, monkeypatch):
