@@ -1063,9 +1063,9 @@ def _gathered(parameter: Any) -> Any:
     """Context in which a parameter that DeepSpeed has divided is whole."""
     if not hasattr(parameter, "ds_id"):
         return nullcontext()
-    from deepspeed.zero import GatheredParameters
+    import deepspeed
 
-    return GatheredParameters([parameter])
+    return deepspeed.zero.GatheredParameters([parameter])
 
 
 def zero_stage(host: Host) -> int | None:

@@ -7,6 +7,7 @@ model's: TRL's own importance sampling correction (``vllm_importance_sampling_*`
 """
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,11 @@ class AdapterPush:
 
     def refusal(self, client: Client) -> str | None:
         """See `Push.refusal`: without the permission, the address does not exist."""
-        return None if client.takes_adapters() else "has no /v1/load_lora_adapter, so adapters cannot be handed to it"
+        if not client.takes_adapters():
+            return "has no /v1/load_lora_adapter, so adapters cannot be handed to it"
+        if others := [mark for mark in client.marks() if mark]:
+            return f"has the weights that another run wrote to it ({others[0]}) in place of its own"
+        return None
 
     def save(self, weights: Weights, path: Path, *, write: bool) -> None:
         """See `Push.save`."""
@@ -99,6 +104,10 @@ class AdapterPush:
 
     def unload(self, client: Client, version: str) -> None:
         """See `Push.unload`: by default a server has room for one."""
+        client.unload(version)
+
+    def leave(self, client: Client, version: str, base: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """See `Push.leave`."""
         client.unload(version)
 
     def asked(self, name: str, version: str) -> str:  # noqa: ARG002

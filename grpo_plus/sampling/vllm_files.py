@@ -7,14 +7,12 @@ Each of its workers carries a mark that names the version it has loaded. A serve
 its start and no mark, and one that another run has written to has another mark: neither goes unnoticed.
 """
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from grpo_plus.sampling.vllm_http import Client, message
+from grpo_plus.sampling.vllm_http import Client, ServerError, message
 from grpo_plus.sampling.vllm_push import Weights
-
-MARK = "grpo_plus_weights"
-"""The attribute of the server's workers that names what they have loaded."""
 
 
 class FilePush:
@@ -38,34 +36,33 @@ class FilePush:
 
     def load(self, client: Client, version: str, path: Path) -> str | None:
         """See `Push.load`: the mark goes first, and comes back when all is there."""
-        for name, body in (
-            ("__setattr__", {"args": [MARK, ""]}),
-            ("reload_weights", {"kwargs": {"weights_path": str(path)}}),
-            ("__setattr__", {"args": [MARK, version]}),
-        ):
-            status, text = client.request("POST", "/collective_rpc", {"method": name, **body})
-            if status != 200:
-                return f"HTTP {status}: {message(text)}"
-        status, text = client.request("POST", "/reset_prefix_cache", None)
-        return None if status == 200 else f"/reset_prefix_cache: HTTP {status}: {message(text)}"
+        return _reload(client, version, str(path))
 
     def holds(self, client: Client, version: str) -> bool:
         """See `Push.holds`: all workers have the mark."""
-        status, text = client.request("POST", "/collective_rpc", {"method": "__getattribute__", "args": [MARK]})
-        return status == 200 and set(marks(text)) == {version}
+        return set(client.marks()) == {version}
 
     def unload(self, client: Client, version: str) -> None:
         """See `Push.unload`: the next weights take the place of these."""
+
+    def leave(self, client: Client, version: str, base: Mapping[str, Any]) -> None:
+        """See `Push.leave`: weights that somebody else wrote to it are left alone."""
+        if self.holds(client, version) and (failed := _reload(client, "", str(base.get("root")))):
+            raise ServerError(f"it did not load its own weights again: {failed}")
 
     def asked(self, name: str, version: str) -> str:  # noqa: ARG002
         """See `Push.asked`."""
         return name
 
 
-def marks(text: str) -> list[str]:
-    """What each worker answered."""
-    try:
-        found = json.loads(text)["results"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return []
-    return [str(item) for item in found] if isinstance(found, list) else []
+def _reload(client: Client, mark: str, path: str) -> str | None:
+    """Have the workers load what is in a folder, or has this name on the hub; gives why they could not."""
+    status, text = client.mark("")
+    if status == 200:
+        body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+        status, text = client.request("POST", "/collective_rpc", body)
+    if status == 200:
+        status, text = client.request("POST", "/reset_prefix_cache", None)
+    if status == 200:
+        status, text = client.mark(mark)
+    return None if status == 200 else f"HTTP {status}: {message(text)}"

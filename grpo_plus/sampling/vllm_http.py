@@ -19,6 +19,8 @@ AT_ONCE = 64
 """Requests under way at the same time; the server batches them."""
 BUSY = (429, 502, 503, 504)
 REDIRECTS = (301, 302, 303, 307, 308)
+MARK = "grpo_plus_weights"
+"""The attribute of a server's workers that names the weights that they have loaded."""
 TOKEN_BYTES = 512
 """Most bytes of an answer that one token may take: its id, its log-probability, its text in three fields."""
 TOLD_BYTES = 64
@@ -115,6 +117,19 @@ class Client:
     def takes_calls(self) -> bool:
         """Whether its workers can be called by name: servers in development mode can."""
         return self.request("POST", "/collective_rpc", {})[0] not in (404, 405)
+
+    def mark(self, text: str) -> tuple[int, str]:
+        """Have its workers carry a mark, which is gone after a restart; gives status and text of the answer."""
+        return self.request("POST", "/collective_rpc", {"method": "__setattr__", "args": [MARK, text]})
+
+    def marks(self) -> list[str]:
+        """The marks of its workers; none where they carry none, or cannot be called."""
+        status, text = self.request("POST", "/collective_rpc", {"method": "__getattribute__", "args": [MARK]})
+        try:
+            found = json.loads(text)["results"] if status == 200 else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return []
+        return [str(item) for item in found] if isinstance(found, list) else []
 
     def load(self, name: str, path: str) -> str | None:
         """Load an adapter from a folder that the server sees; returns why it could not."""

@@ -53,5 +53,8 @@ class Push(Protocol):
     def unload(self, client: Client, version: str) -> None:
         """Take a version out of the server, where it goes by itself otherwise."""
 
+    def leave(self, client: Client, version: str, base: Mapping[str, Any]) -> None:
+        """Leave the server as it was before the run, with its own weights; ``base`` is its entry of them."""
+
     def asked(self, name: str, version: str) -> str:
         """The name of this version in a request, where ``name`` is that of the base."""

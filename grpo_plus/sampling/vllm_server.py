@@ -112,7 +112,7 @@ class VllmServer:
         self._stale = True
         self._version: str | None = None  # of the weights in the folder
         self._loaded: str | None = None  # what the server was last seen to take
-        self._served = ""
+        self._base: Mapping[str, Any] = {}  # the server's own entry of the base, once it was met
         self.asked = asked_about(sampling, vocabulary)
         self.supports: list[Any] | None = None
 
@@ -168,7 +168,7 @@ class VllmServer:
         if self._accelerator.is_main_process:
             if self._loaded is not None:
                 try:
-                    self._push.unload(self._client, self._loaded)
+                    self._push.leave(self._client, self._loaded, self._base)
                 except ServerError as error:
                     logger.warning("%s could not be taken out of the vLLM server: %s", self._loaded, error)
             for version in {self._loaded, self._version} - {None}:
@@ -201,7 +201,7 @@ class VllmServer:
         assert self._version is not None
         for _ in range(TRIES):
             try:
-                if lost is not None or not self._served:
+                if lost is not None or not self._base:
                     self._meet(lost)
                 if not self._push.holds(self._client, self._version):
                     self._load(self._version)
@@ -224,7 +224,7 @@ class VllmServer:
             self._inspect(base)
         except ServerError as error:
             raise type(error)(str(error) if lost is None else f"{lost} {error}") from error
-        self._served = str(base.get("id"))
+        self._base = base
 
     def _load(self, version: str) -> None:
         """Have the server take the last version; the one before it goes first, and its folder afterwards."""
@@ -250,7 +250,7 @@ class VllmServer:
 
     def _complete(self, prompts: list[list[int]]) -> list[Completion]:
         groups = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
-        asked = self._push.asked(self._served or self._name, str(self._version))
+        asked = self._push.asked(str(self._base.get("id", self._name)), str(self._version))
         wanted = {"model": asked, "return_token_ids": True, "return_tokens_as_token_ids": True}
         payloads = [{**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups]
         try:

@@ -85,6 +85,12 @@ class Servers:
     def adapters(self):
         return [model["id"] for model in self.ask("GET", "/v1/models")["data"] if model["parent"]]
 
+    def scores(self):
+        """Log-probabilities of some tokens under the server's base."""
+        body = {"model": str(self.model), "prompt": list(range(5, 25)), "max_tokens": 1, "prompt_logprobs": 0}
+        (choice,) = self.ask("POST", "/v1/completions", body)["choices"]
+        return [value["logprob"] for place in choice["prompt_logprobs"][1:] for value in place.values()]
+
     def as_at_the_start(self):
         """Its own weights again, where a test has given it others."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(self.model)}}

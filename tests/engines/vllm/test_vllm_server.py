@@ -3,7 +3,10 @@
 Every step's log-probabilities from the server are compared with those that the trained model gives to the same tokens.
 """
 
+import json
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from transformers import TrainerCallback
@@ -14,6 +17,9 @@ from grpo_verifiers.errors import ConfigError
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.slow]
 
+HERE = Path(__file__).parent
+TESTS = HERE.parents[1]
+EXAMPLES = TESTS.parent / "examples/accelerate"
 GAP = "sampling/sampling_logp_difference/max"
 
 
@@ -83,14 +89,17 @@ class TestAdapters:
 
 class TestFiles:
     def test_every_step_draws_from_its_own_weights_and_learns(self, server, make, exact, tmp_path):
-        run = make(server.url)
-        folders = []
+        run, before = make(server.url), server.scores()
+        folders, seen = [], []
+        run.add_callback(At(6, lambda: seen.append(server.scores())))
         run.add_callback(
             At(3, lambda: folders.extend(sorted(path.name for path in (tmp_path / "out/vllm_weights").iterdir())))
         )
         run.train()
         exact(run)
         assert learnt(run) > 0.1
+        assert seen[0] != pytest.approx(before, abs=1e-2)
+        assert server.scores() == pytest.approx(before, abs=1e-4)  # its own weights, as it was found
         assert len(folders) == 1  # of one version, and none half written
         assert folders[0].endswith("-3")
         assert not (tmp_path / "out/vllm_weights").exists()
@@ -132,6 +141,37 @@ class TestFiles:
             run.train()
         exact(run, 4)
         assert caplog.text.count("They are handed over again") == 1
+
+
+class TestRanks:
+    """Weights in pieces over two ranks: the server gets them whole."""
+
+    def gaps(self, folder):
+        log = json.loads((folder / "log.json").read_text())
+        return {way: [entry[GAP] for entry in entries if GAP in entry] for way, entries in log.items()}
+
+    def test_under_fsdp2(self, server, beside, port, tmp_path):
+        launch = ["--config_file", EXAMPLES / "fsdp2.yaml", "--mixed_precision", "no", "--num_processes", "2"]
+        command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
+        arguments = [TESTS / "rank.py", HERE / "ranks.py", "fsdp2", server.url, server.model, tmp_path]
+        with beside([*command, *arguments], tmp_path / "log", 240, environment={"ACCELERATE_TORCH_DEVICE": "cpu"}):
+            pass
+        gaps = self.gaps(tmp_path)
+        assert [len(of) for of in gaps.values()] == [3, 3]
+        assert max(max(of) for of in gaps.values()) < 1e-4
+
+    @pytest.mark.engine("deepspeed")
+    def test_under_zero_3(self, server, beside, port, tmp_path):
+        text = (EXAMPLES / "zero2.yaml").read_text().replace("zero_stage: 2", "zero_stage: 3")
+        (tmp_path / "zero3.yaml").write_text(text)
+        launch = ["--config_file", tmp_path / "zero3.yaml", "--mixed_precision", "no", "--num_processes", "2"]
+        command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
+        arguments = [TESTS / "rank.py", HERE / "ranks.py", "zero3", server.url, server.model, tmp_path]
+        with beside([*command, *arguments], tmp_path / "log", 240, environment={"DS_ACCELERATOR": "cpu"}):
+            pass
+        gaps = self.gaps(tmp_path)
+        assert [len(of) for of in gaps.values()] == [3, 3]
+        assert max(max(of) for of in gaps.values()) < 1e-4
 
 
 class TestLost:
