@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -31,20 +32,47 @@ def zero(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory, tiny_model, beside, port, zero):
+def compiled(tmp_path_factory):
+    """A folder of this session's own for what DeepSpeed compiles, filled from earlier ones.
+
+    In a folder that is shared, a process killed while it compiles leaves a lock that everybody waits for, for ever.
+    """
+    home = Path(os.environ.get("GRPO_PLUS_ENGINES") or Path.home() / ".cache/grpo_plus/engines")
+    kept, own = home / "compiled", tmp_path_factory.mktemp("compiled") / "own"
+    if kept.is_dir():
+        shutil.copytree(kept, own)
+    own.mkdir(exist_ok=True)
+    yield own
+    if not kept.is_dir() and not list(own.rglob("lock")) and list(own.rglob("*.so")):
+        coming = kept.with_name(f"compiled.{os.getpid()}")
+        shutil.copytree(own, coming)
+        coming.rename(kept)
+
+
+@pytest.fixture(scope="session")
+def launched(beside, port, zero, compiled):
+    """Runs a script of this folder on two ranks under ZeRO, beside the test."""
+
+    def launched(script, *arguments, log, stage=2, seconds=600):
+        launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", zero(stage)]
+        launch += ["--main_process_port", port(), RANK, script, *arguments]
+        return beside(launch, log, seconds, environment={**ENVIRONMENT, "TORCH_EXTENSIONS_DIR": str(compiled)})
+
+    return launched
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, tiny_model, beside, launched):
     """The folders with what one process and two ranks gave, all of which was trained beforehand."""
-    from cases import alone, under_zero
+    from zero_jobs import alone, under_zero
 
     folder = tmp_path_factory.mktemp("trained")
     single, ranks = folder / "single", folder / "ranks"
     single.mkdir()
     ranks.mkdir()
-    script = [HERE / "train.py"]
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", zero(2)]
-    launch += ["--main_process_port", port(), RANK, *script]
-    with beside([sys.executable, *script, single, tiny_model, json.dumps(alone())], folder / "log of 1", 300):
+    script = HERE / "zero_train.py"
+    with beside([sys.executable, script, single, tiny_model, json.dumps(alone())], folder / "log of 1", 300):
         pass
-    given = [ranks, tiny_model, json.dumps(under_zero())]
-    with beside([*launch, *given], folder / "log of 2", 600, environment=ENVIRONMENT):
+    with launched(script, ranks, tiny_model, json.dumps(under_zero()), log=folder / "log of 2"):
         pass
     return single, ranks

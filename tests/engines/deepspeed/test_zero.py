@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cases import CASES, RESUMED
+from zero_jobs import CASES, RESUMED
 
 pytestmark = [pytest.mark.engine("deepspeed"), pytest.mark.slow, pytest.mark.timeout(900)]
 

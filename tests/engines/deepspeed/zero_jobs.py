@@ -1,4 +1,4 @@
-"""The runs that are compared: each alone, and under the stages of ZeRO. A job is what `train.py` takes."""
+"""The runs that are compared: each alone, and under the stages of ZeRO. A job is what `zero_train.py` takes."""
 
 SAVING = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
 ADAM = {"optim": "adamw_torch", "learning_rate": 1e-2, "adam_epsilon": 1e-3}  # rounding alone moves no weight

@@ -1,6 +1,6 @@
 """Runs on the ranks there are, one after the other in one process: under DeepSpeed, DDP, or as a single process.
 
-    train.py FOLDER MODEL JOBS
+    zero_train.py FOLDER MODEL JOBS
 
 JOBS is a JSON list of `{"name": ..., "stage": 1, 2, 3 or null, ...}`; further keys are those of `run`. What each gave is
 in FOLDER/NAME.json, its model in FOLDER/NAME. Completions depend on their place in the whole batch and on the step, so
