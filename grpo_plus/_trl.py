@@ -1079,11 +1079,6 @@ def gathers_to_draw(host: Host) -> bool:
     return bool(host.args.ds3_gather_for_generation)
 
 
-def in_pieces(host: Host) -> bool:
-    """No process holds the whole model: every pass gathers weights from all ranks, under FSDP2 and DeepSpeed ZeRO-3."""
-    return is_fsdp2(host) or zero_stage(host) == 3
-
-
 def adapters_of(host: Host) -> dict[str, Any]:
     """The configs of the model's PEFT adapters by name; empty when it has none."""
     return getattr(unwrapped(host), "peft_config", None) or {}

@@ -55,7 +55,7 @@ def mismatch(
     packed = in_one_row(packed, trees, branching=sharing) if joining else packed
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}
-    with torch.no_grad(), _without_dropout(model), _dtypes_of(model) as dtypes:
+    with torch.no_grad(), _without_dropout(model), dtypes_of(model) as dtypes:
         try:
             found = score_packed(model, packed, autocast, attention=attention, head=head)[0].float()
         except Exception as error:
@@ -72,7 +72,7 @@ def mismatch(
 
 
 @contextmanager
-def _dtypes_of(model: torch.nn.Module) -> Iterator[set[torch.dtype]]:
+def dtypes_of(model: torch.nn.Module) -> Iterator[set[torch.dtype]]:
     """The dtypes of the parameters, and those that layers compute in meanwhile: autocast and FSDP2 choose others."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
 

@@ -76,10 +76,10 @@ class Measure:
         problems = []
         if not trainer.verification.live:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
-        if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
+        if (trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer)) or _trl.zero_stage(trainer) == 3:
             problems.append(
-                "measure cannot draw from a model that FSDP1 holds in pieces: set fsdp_version: 2, or remove measure "
-                "and use grpo-plus eval on the trained model."
+                "measure cannot draw from a model that FSDP1 or DeepSpeed ZeRO-3 holds in pieces: use FSDP2 or ZeRO-2, "
+                "or remove measure and use grpo-plus eval on the trained model."
             )
         if not hasattr(rows, "__len__") or len(rows) == 0:
             problems.append("measure needs rows that can be counted, and at least one: its split is a stream or empty.")
@@ -87,7 +87,7 @@ class Measure:
             raise ConfigError(problems)
         limit = settings.get("limit")
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
-        self._in_pieces = _trl.in_pieces(trainer)
+        self._in_pieces = _trl.is_fsdp2(trainer)
         self.found: dict[str, Evaluation] = {}
 
     def before(self, tell: Callable[[str], None], *, resumes: bool) -> None:

@@ -10,6 +10,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from grpo_plus.engine.probe import dtypes_of
+
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 LAYOUTS = ("auto", "packed", "branches", "trimmed")
 PRECISIONS = {
@@ -104,3 +106,12 @@ def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, lay
 
     assert bench.distance(found, truth) <= 2 * own + 2e-6
     assert layouts == {"trimmed": {1.0}, "packed": {2.0}, "branches": {2.0}}.get(layout, layouts)
+
+
+def test_the_trial_before_the_first_packing_knows_what_layers_compute_in(bench):
+    """Weights are in float32 there, and rounding is that of bf16."""
+    trainer = bench.trainer("auto")
+    wrapped(trainer, "FSDP2", "bf16")
+    with torch.no_grad(), dtypes_of(trainer.model) as dtypes:
+        trainer.model(input_ids=torch.ones(1, 3, dtype=torch.long))
+    assert dtypes == {FP32, BF16}

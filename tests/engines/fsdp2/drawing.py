@@ -10,6 +10,7 @@ from peft import get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from grpo_plus import GRPOPlusTrainer
+from grpo_plus.sampling.in_step import OtherRankFailedError, in_step
 
 CASES = {
     "lean": {"rollout": "auto", "rollout_draft": "none"},
@@ -50,6 +51,19 @@ def copy_of(path, lora):
     return (get_peft_model(model, adapter()) if lora else model).eval()
 
 
+def failed(trainer, rank):
+    """The second rank fails between two passes; the first one would draw on."""
+    token = torch.zeros(1, 1, dtype=torch.long)
+    try:
+        with torch.no_grad(), in_step(trainer.model, torch.device("cpu")):
+            for number in range(5):
+                if rank and number == 2:
+                    raise ValueError("no more")  # noqa: TRY301 - it has to be raised in the block
+                trainer.model(input_ids=token, use_cache=False)
+    except (ValueError, OtherRankFailedError) as error:
+        return [type(error).__name__, number, sharded(trainer)]
+
+
 def main(folder, model, repeating):
     torch.set_num_threads(1)
     found = {}
@@ -65,6 +79,7 @@ def main(folder, model, repeating):
         entry = trainer.state.log_history[-2]
         found[name] = {"lengths": trainer.lengths, "equal": trainer.equal, "stock": trainer.rollouts.stock}
         found[name]["log"] = {key: value for key, value in entry.items() if key.startswith("rollout/")}
+    found["failed"] = failed(trainer, rank)
     Path(folder, f"rank {rank}.json").write_text(json.dumps(found))
 
 

@@ -23,8 +23,14 @@ def test_completions_are_those_of_whole_weights_however_long_the_other_rank_draw
 
 
 def test_our_decode_draws_in_every_precision_and_stock_leaves_it_to_generate(drawn):
-    for found in drawn:
+    for rank in drawn:
+        found = {name: case for name, case in rank.items() if name != "failed"}
         assert {case["stock"] for case in found.values()} == {None}
         lean = {name for name, case in found.items() if "rollout/row_steps" in case["log"]}
         assert lean == {"lean", "lean, LoRA, few rows", "lean, guesses", "lean, bf16"}
     assert drawn[0]["lean, guesses"]["log"]["rollout/tokens_per_pass"] > 1.1
+
+
+def test_a_rank_that_fails_between_passes_ends_the_others_and_leaves_the_weights_in_pieces(drawn):
+    assert drawn[1]["failed"] == ["ValueError", 2, None]
+    assert drawn[0]["failed"] == ["OtherRankFailedError", 2, None]

@@ -13,6 +13,10 @@ NAMES = (
 )  # fmt: skip
 
 
+OTHERS = {"trimmed": 1.0, "TRL's path": None}
+HALF = ("bf16", "bf16, trimmed", "bf16, TRL's path")
+
+
 @pytest.fixture(scope="module")
 def updates(tmp_path_factory, tiny_model, alone, ranks):
     """A folder with the logs and the weights of all runs."""
@@ -51,11 +55,28 @@ def test_the_engine_was_at_work_and_one_rank_had_none(updates):
     """Else all of the above would hold of TRL's path beside itself."""
     mine, other = read(updates, 0, 2), read(updates, 1, 2)
     layouts = {name: {step.get("engine/layout") for step in case["steps"]} for name, case in mine.items()}
-    others = {"full, trimmed": {1.0}, "full, TRL's path": {None}}
-    assert layouts == {name: others.get(name, {2.0}) for name in NAMES}
+    others = {f"{name}, {kind}": {layout} for name in ("full", "bf16") for kind, layout in OTHERS.items()}
+    assert layouts == {name: others.get(name, {2.0}) for name in (*NAMES, *HALF)}
     dead = "dead rows on one rank"
     assert [step["engine/rows_skipped"] for step in other[dead]["steps"]] == [1.0] * 3
     assert all(step["engine/rows_skipped"] < 0.5 for step in mine[dead]["steps"])
+
+
+def test_under_bf16_the_engine_rounds_no_more_than_the_path_of_trl(updates):
+    """The distance of gradients' norms and of weights from those in float32."""
+    truth, whole = read(updates, 0, 1)["full"]["steps"], torch.load(updates / "full of 1.pt")["model"]
+
+    def off(name):
+        steps, ended = read(updates, 0, 2)[name]["steps"], torch.load(updates / f"{name} of 2.pt")["model"]
+        norm = max(abs(a["grad_norm"] / b["grad_norm"] - 1) for a, b in zip(steps, truth, strict=True))
+        return norm, sum(float((ended[key].float() - whole[key]).square().sum()) for key in whole) ** 0.5
+
+    stock = off("bf16, TRL's path")
+    assert 0 < stock[1] < 1
+    for name in ("bf16", "bf16, trimmed"):
+        norm, weights = off(name)
+        assert norm < 2 * stock[0] + 0.01
+        assert weights < 2 * stock[1]
 
 
 def test_the_references_moved_and_stayed_apart_from_the_policy(updates):

@@ -25,6 +25,9 @@ CASES = {
     "target": {"objective": "target", "num_iterations": 2, "max_steps": 4},
     "inner iterations": {"objective": "grpo", "num_iterations": 2, "max_steps": 4},
     "process supervision": {"verifiers": ["halves"], "advantage": "process"},
+    "bf16": {"bf16": True, "alone": "full"},
+    "bf16, trimmed": {"bf16": True, "engine": "trimmed", "alone": "full"},
+    "bf16, TRL's path": {"bf16": True, "engine": "stock", "alone": "full"},
 }  # fmt: skip
 
 
