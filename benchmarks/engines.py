@@ -12,7 +12,6 @@ comes from the environment that `.ci/engines` makes, or the one that GRPO_PLUS_E
 """
 
 import argparse
-import importlib
 import importlib.util
 import itertools
 import json
@@ -61,8 +60,13 @@ def versions() -> str:
 
 def servers() -> Any:
     """The module that starts servers for the tests."""
-    sys.path.insert(0, str(REPO / "tests" / "engines"))
-    return importlib.import_module("vllm_server")
+    place = REPO / "tests/engines/vllm_server.py"
+    spec = importlib.util.spec_from_file_location("vllm_server", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["vllm_server"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def vllm_python() -> Path | None:
@@ -184,7 +188,7 @@ def update_under(layout: str, options: argparse.Namespace) -> dict[str, list[flo
         out = Path(folder, "seconds.json")
         script = [sys.executable, str(Path(__file__).with_name("engines_rank.py"))]
         arguments = [layout, str(out), str(options.rounds), str(options.hidden)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPO), *sys.path]), "DS_ACCELERATOR": "cpu"}
+        environment = {**os.environ, "PYTHONPATH": _path(), "DS_ACCELERATOR": "cpu"}
         if cuda:
             environment.pop("DS_ACCELERATOR")
         if layout != "one process":
@@ -213,6 +217,12 @@ def update_under(layout: str, options: argparse.Namespace) -> dict[str, list[flo
             raise NotRunError(f"code {done.returncode}, {(errors or ['no error was printed'])[0]}")
         found: dict[str, list[float]] = json.loads(out.read_text())
         return found
+
+
+def _path() -> str:
+    """Where the ranks find this project, beside what they would find anyway."""
+    found = [str(REPO), str(REPO / "verifiers"), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(filter(None, found))
 
 
 def _port() -> str:
