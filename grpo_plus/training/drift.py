@@ -81,7 +81,7 @@ def judged(first: Gap, now: Gap) -> str | None:
     """What is wrong: ``foreign`` (first batch only), ``grown`` (later ones only) or ``large``; None for nothing."""
     if now is first and now.mean >= FOREIGN:
         return "foreign"
-    if now is not first and now.mean > max(FLOOR, GROWN * first.mean):
+    if now.mean > max(FLOOR, GROWN * first.mean):
         return "grown"
     return "large" if now.mean > LARGE else None
 

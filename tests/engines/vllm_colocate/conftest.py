@@ -12,7 +12,7 @@ import pytest
 def colocated(vllm_python, clean_environment, port):
     """Gives what such a script found."""
 
-    def colocated(script, *arguments, folder, seconds=240):
+    def colocated(script, *arguments, folder, seconds=600):
         (folder / "tmp").mkdir()
         root = Path(__file__).parents[3]
         ours = {"PYTHONPATH": os.pathsep.join([str(root), str(root / "verifiers"), os.environ.get("PYTHONPATH", "")])}

@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.engine("vllm")]
+pytestmark = [pytest.mark.slow, pytest.mark.engine("vllm"), pytest.mark.timeout(700)]
 
 
 @pytest.fixture(scope="module", params=["full", "adapter", "four_bit"])
