@@ -131,7 +131,7 @@ class Rollouts(Hook):
     def sampling(self) -> Iterator[None]:
         """Draw leaner; an out-of-memory error says why there were no smaller parts.
 
-        Under FSDP2 ranks stay in step, whoever draws: neither TRL nor transformers keeps them so.
+        Under FSDP2 ranks stay in step, whoever draws.
         """
         model = self.host.accelerator.unwrap_model(self.host.model_wrapped)
         with self._retry.ending("completions were drawn", self._whole), ExitStack() as around:
