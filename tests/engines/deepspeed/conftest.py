@@ -53,7 +53,7 @@ def compiled(tmp_path_factory):
 def launched(beside, port, zero, compiled):
     """Runs a script of this folder on two ranks under ZeRO, beside the test."""
 
-    def launched(script, *arguments, log, stage=2, seconds=600):
+    def launched(script, *arguments, log, stage=2, seconds=900):
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", zero(stage)]
         launch += ["--main_process_port", port(), RANK, script, *arguments]
         return beside(launch, log, seconds, environment={**ENVIRONMENT, "TORCH_EXTENSIONS_DIR": str(compiled)})

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from zero_jobs import CASES, RESUMED
 
-pytestmark = [pytest.mark.engine("deepspeed"), pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine("deepspeed"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STAGES = [*((1, name) for name in ("full", "adam", "dead")), *((stage, name) for stage in (2, 3) for name in CASES)]
 STAGES += [(2, "four")]
