@@ -2,7 +2,8 @@
 
 TRL corrects for a difference between the two, which hides one that should not be there: weights that never arrived,
 another model, log-probabilities of something else. So the two are compared on every generation batch where TRL has
-computed both, and elsewhere on a few completions of the first batch and of every tenth.
+computed both, and elsewhere on a few completions of the first batch and of every tenth: where TRL computes nothing, and
+where dropout is on while it does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT
+from grpo_plus.qlora.dropout import has_dropout
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation
 from grpo_plus.training.hooks import Draw, Hook
@@ -93,7 +95,7 @@ def likely(verdict: str, unlike: str) -> str:
         "grown": "It has grown since the first batch, so vLLM most likely draws from old weights: see whether it gets "
         "each update (its log, another run on the same server, a proxy in between).",
         "large": "It is there from the start: most likely vLLM holds the base in another precision or quantisation, or "
-        "another version of the model; or dropout is active where the model scores.",
+        "another version of the model.",
         "foreign": "So large a difference on the first batch means another model or another vocabulary.",
     }
     return causes[verdict] + (other if unlike else "")
@@ -143,7 +145,8 @@ class Drift(Hook):
 
     def _look(self, output: Mapping[str, Any]) -> None:
         turn, self._batches = self._batches, self._batches + 1
-        sampled, scored = output.get("sampling_per_token_logps"), output.get("old_per_token_logps")
+        sampled = output.get("sampling_per_token_logps")
+        scored = None if has_dropout(self.host.model) else output.get("old_per_token_logps")
         if sampled is None or (scored is None and (turn % EVERY or output.get("pixel_values") is not None)):
             return
         if scored is None:

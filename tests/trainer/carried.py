@@ -99,7 +99,7 @@ UNLIKE = {
     r"GenerationBatch\.(bytes|_said)": "of the last checkpoint, for people",
     r"host\.state\.stateful_callbacks": "a copy of what was saved last",
     r"host\.state\.log_history\.\d+\.(step_time|time/)": "times: a checkpoint has those of the first process",
-    r"host\._initial_": "where this process began, for its speed",
+    r"host\._initial_|Serving\._began": "where this process began",
 }
 """Attributes that need not be those of the uninterrupted run, and why."""
 

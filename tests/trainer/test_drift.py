@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from grpo_plus.qlora.dropout import has_dropout
 from grpo_plus.training.drift import FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
 
 
@@ -58,3 +59,18 @@ def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
 def test_settings_by_which_raw_log_probabilities_differ_are_named():
     assert "temperature (0.7)" in likely("large", "temperature (0.7)")
     assert "processed_logprobs" not in likely("large", "")
+
+
+@pytest.mark.parametrize(("where", "found"), [(None, False), ("attention", True), ("adapter", True)])
+def test_dropout_is_found_in_attention_and_in_adapters(where, found):
+    from peft import LoraConfig, get_peft_model
+
+    from grpo_plus.testing import make_tiny_model
+
+    model, _ = make_tiny_model()
+    if where == "attention":
+        model.model.layers[0].self_attn.attention_dropout = 0.1
+    rate = 0.1 if where == "adapter" else 0.0
+    model = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear", lora_dropout=rate))
+    assert has_dropout(model.train()) is found
+    assert has_dropout(model.eval()) is False
