@@ -445,6 +445,21 @@ def single_generation(config: Any) -> "Iterator[None]":
         config.num_generations = 1
 
 
+@contextmanager
+def no_group(config: Any) -> "Iterator[None]":
+    """Keep a ``ddp_backend`` from a process that no launcher started: it has no group to join, which would be an error.
+
+    The process that starts the ranks is such a one.
+    """
+    backend = config.ddp_backend
+    if "WORLD_SIZE" not in os.environ:
+        config.ddp_backend = None
+    try:
+        yield
+    finally:
+        config.ddp_backend = backend
+
+
 def metrics_of(host: Host) -> "MutableMapping[str, list[float]]":
     """TRL's metric lists of the present mode; what is appended is averaged and logged."""
     return host._metrics["train" if host.model.training else "eval"]

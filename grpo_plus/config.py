@@ -181,7 +181,7 @@ class GRPOPlusConfig(GRPOConfig):
         recipe, wrong_parts = read_recipe(self)
         problems += [*wrong_parts, *unread_problems(self)]
         if not wrong_values.keys() & GRPOConfig.__dataclass_fields__.keys():  # the host would judge their defaults
-            with _trl.single_generation(self):
+            with _trl.single_generation(self), _trl.no_group(self):
                 problems += self._host_problems(super().__post_init__)
         raise_all(problems)
         self._hold(recipe)

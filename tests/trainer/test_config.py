@@ -396,3 +396,8 @@ def test_a_plugin_that_fails_ends_the_config_with_its_traceback(folder, text, ex
     assert caught.value.__cause__.__traceback__.tb_next is not None
     with pytest.raises(PluginError, match=re.escape(expected)):
         GRPOPlusConfig(**BASE, advantage=f"{folder / 'bad.py'}:f")
+
+
+def test_a_backend_for_ranks_is_kept_by_the_process_that_starts_them():
+    config = GRPOPlusConfig(**BASE, ddp_backend="gloo")
+    assert (config.ddp_backend, config.world_size, config.device.type) == ("gloo", 1, "cpu")
