@@ -99,6 +99,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
+    from grpo_plus.training.drift import DriftError
     from grpo_plus.training.interrupt import EvaluationLeft, Interruption
     from grpo_plus.training.state import StateError
     from grpo_verifiers.errors import ConfigError, VerifierError
@@ -139,8 +140,9 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         StepTooLargeError,
         StateError,
         ConfigError,
+        DriftError,
     ) as error:
-        # A verifier that only fails, a column missing from a stream, an unusable result, machines that differ.
+        # A verifier that only fails, a column missing from a stream, an unusable result, what differs.
         raise UserError(str(error)) from error
     except ServerError as error:
         goes_on = f" Go on with:\n  {again}" * (trainer.state.global_step > 0)

@@ -61,7 +61,7 @@ class AdapterPush:
     A name that was used before may be answered from what the server remembers of it.
     """
 
-    folder = "vllm_adapter"
+    folder = "_vllm_adapter"
 
     def __init__(self, rank: int | None = None) -> None:
         """``rank`` is that of the adapter, for advice."""
@@ -99,8 +99,8 @@ class AdapterPush:
         return client.load(version, str(path))
 
     def holds(self, client: Client, version: str) -> bool:
-        """See `Push.holds`."""
-        return any(model.get("id") == version for model in client.models())
+        """See `Push.holds`: the adapter, and below it a base that nobody wrote to."""
+        return not any(client.marks()) and any(model.get("id") == version for model in client.models())
 
     def unload(self, client: Client, version: str) -> None:
         """See `Push.unload`: by default a server has room for one."""

@@ -18,7 +18,7 @@ from grpo_plus.sampling.vllm_push import Weights
 class FilePush:
     """Hands over all weights."""
 
-    folder = "vllm_weights"
+    folder = "_vllm_weights"
 
     def command(self, name: str) -> str:
         """See `Push.command`."""
@@ -62,7 +62,10 @@ def _reload(client: Client, mark: str, path: str) -> str | None:
         body = {"method": "reload_weights", "kwargs": {"weights_path": path}}
         status, text = client.request("POST", "/collective_rpc", body)
     if status == 200:
-        status, text = client.request("POST", "/reset_prefix_cache", None)
+        # Without the flag nothing is emptied while anybody's request runs, and the answer is 200 all the same.
+        status, text = client.request("POST", "/reset_prefix_cache?reset_running_requests=true", None)
+        if status == 200 and '"success":false' in text.replace(" ", ""):
+            return "its prefix cache, which is of other weights, could not be emptied"
     if status == 200:
         status, text = client.mark(mark)
     return None if status == 200 else f"HTTP {status}: {message(text)}"

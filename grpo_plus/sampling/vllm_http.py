@@ -5,7 +5,7 @@ import json
 import os
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -85,6 +85,10 @@ class Client:
                 )
             time.sleep(min(1.0, max(0.05, end - time.monotonic())))
 
+    def alive(self) -> bool:
+        """It says that it is well; one whose engine broke still answers, but not that."""
+        return self.request("GET", "/health", None)[0] == 200
+
     def models(self) -> list[dict[str, Any]]:
         """What it serves: base models, and adapters with their ``parent``."""
         found = wait_http(self._json("GET", "/v1/models", None)).get("data")
@@ -143,16 +147,24 @@ class Client:
         """Take an adapter out; one that is gone already is fine."""
         self.request("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
-    def complete(self, *payloads: dict[str, Any]) -> list[list[dict[str, Any]]]:
-        """The choices of each completion request, in their order; the first failure ends the others."""
-        return wait_http(self._all(payloads))
+    def complete(
+        self, *payloads: dict[str, Any], read: Callable[[list[dict[str, Any]]], list[Any]] = list
+    ) -> list[list[Any]]:
+        """The choices of each completion request, in their order; the first failure ends the others.
 
-    async def _all(self, payloads: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+        Each answer goes through ``read`` as it comes: with log-probabilities of many tokens all of them at once would
+        take a hundred times the memory of what is kept.
+        """
+        return wait_http(self._all(payloads, read))
+
+    async def _all(
+        self, payloads: Sequence[dict[str, Any]], read: Callable[[list[dict[str, Any]]], list[Any]]
+    ) -> list[list[Any]]:
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def one(payload: dict[str, Any]) -> list[dict[str, Any]]:
+        async def one(payload: dict[str, Any]) -> list[Any]:
             async with turns:
-                return await self._complete(payload)
+                return read(await self._complete(payload))
 
         tasks = [asyncio.create_task(one(payload)) for payload in payloads]
         try:
@@ -178,7 +190,8 @@ class Client:
             )
         if status != 200:
             kind = LostError if status >= 500 else UnknownModelError if status == 404 else ServerError
-            raise kind(f"{self.url}{path} answered HTTP {status}: {message(text)}")
+            hint = " Put the server's --api-key into VLLM_API_KEY." * (status in (401, 403))
+            raise kind(f"{self.url}{path} answered HTTP {status}: {message(text)}{hint}")
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -13,6 +13,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from safetensors import SafetensorError
+
 from grpo_plus.sampling.support import listed, unknown
 from grpo_plus.sampling.vllm_http import Client, LostError, ServerError, UnknownModelError
 from grpo_plus.sampling.vllm_push import Push, Weights
@@ -134,7 +136,8 @@ class VllmServer:
         """
         from accelerate.utils import broadcast_object_list, gather_object
 
-        if images is not None and any(image is not None for image in images):
+        shown = images is not None and any(image is not None for image in images)
+        if any(gather_object([shown])):  # on one rank only: the others would wait for it
             raise ServerError("a vLLM server of its own takes token ids; for prompts with images set use_vllm: false.")
         parts: list[list[list[int]]] = gather_object([[list(prompt) for prompt in prompts]])
         answer: list[Any]
@@ -183,13 +186,19 @@ class VllmServer:
         self._count += 1
         version = f"grpo-plus-{self._run}-{self._count}"
         aside, main = self._folder / f".{version}", self._accelerator.is_main_process
+        if main and self._count == 1:  # what a run that was killed left behind
+            for left in (*self._folder.glob("grpo-plus-*"), *self._folder.glob(".grpo-plus-*")):
+                shutil.rmtree(left, ignore_errors=True)
         try:
             self._push.save(self._weights, aside, write=main)
             if main:
                 aside.rename(self._folder / version)  # all of it, or nothing
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # a full disk is the second
             shutil.rmtree(aside, ignore_errors=True)
-            return f"the weights for the vLLM server could not be written to {self._folder}: {error}."
+            return (
+                f"the weights for the vLLM server could not be written to {self._folder}: {error}. Free some space "
+                "there (it takes the weights twice), or choose another output_dir."
+            )
         if main and self._version not in {None, self._loaded}:
             shutil.rmtree(self._folder / str(self._version), ignore_errors=True)  # nobody loaded it
         self._version = version
@@ -239,6 +248,8 @@ class VllmServer:
             self._push.unload(self._client, old)
         path = self._folder / version
         failed = self._push.load(self._client, version, path)
+        if failed is not None and not self._client.alive():
+            raise LostError(f"the vLLM server at {self._client.url} broke while it was handed weights: {failed}.")
         if failed is not None:
             raise ServerError(
                 f"the vLLM server at {self._client.url} did not load {path}: {failed}. It must see that folder (choose "
@@ -254,13 +265,17 @@ class VllmServer:
         wanted = {"model": asked, "return_token_ids": True, "return_tokens_as_token_ids": True}
         payloads = [{**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups]
         try:
-            answers = self._client.complete(*({**payload, "logprobs": self.asked} for payload in payloads))
+            answers = self._drawn(payloads)
         except ServerError as error:
             if self.asked <= LEAST or "logprobs" not in str(error):
                 raise
             self.asked = LEAST  # it was started without a larger --max-logprobs
-            answers = self._client.complete(*({**payload, "logprobs": self.asked} for payload in payloads))
-        return [completion for choices in answers for completion in self._completions(choices)]
+            answers = self._drawn(payloads)
+        return [completion for answer in answers for completion in answer]
+
+    def _drawn(self, payloads: list[dict[str, Any]]) -> list[list[Completion]]:
+        asked = ({**payload, "logprobs": self.asked} for payload in payloads)
+        return self._client.complete(*asked, read=self._completions)
 
     def _completions(self, choices: list[dict[str, Any]]) -> list[Completion]:
         found = []

@@ -90,7 +90,10 @@ def judged(first: Gap, now: Gap) -> str | None:
 
 def likely(verdict: str, unlike: str) -> str:
     """The likely cause of a verdict; ``unlike`` names settings by which vLLM may mean other log-probabilities."""
-    other = f" With {unlike}, vLLM must return processed log-probabilities (--logprobs-mode processed_logprobs)."
+    other = (
+        f" With {unlike} the two may not be of the same thing: a temperature needs processed log-probabilities "
+        "(--logprobs-mode processed_logprobs); penalties and masks are in vLLM's and not in the loss."
+    )
     causes = {
         "grown": "It has grown since the first batch, so vLLM most likely draws from old weights: see whether it gets "
         "each update (its log, another run on the same server, a proxy in between).",
@@ -204,6 +207,10 @@ class Drift(Hook):
         args = self.host.args
         given = {"temperature": args.temperature, "repetition_penalty": args.repetition_penalty}
         given |= mapping("generation_kwargs", args.generation_kwargs)
+        if args.vllm_structured_outputs_regex is not None:  # what it rules out has no probability in vLLM
+            given["vllm_structured_outputs_regex"] = args.vllm_structured_outputs_regex
+        if self.host.rollout_func is not None:  # its log-probabilities are whatever it says
+            given["rollout_func"] = "your own"
         known = ("max_tokens", "n", "seed", "stop", "stop_token_ids")
         return ", ".join(f"{name} ({value!r})" for name, value in given.items() if value != 1 and name not in known)
 

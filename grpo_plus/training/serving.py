@@ -77,7 +77,9 @@ class Serving(Hook):
         url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
         name = _name(setup.model)
         try:
-            client = Client(url, patience=args.vllm_server_timeout)
+            # The other ranks wait for this one: where they gave up first, there would be no message and no checkpoint.
+            longest = 0.8 * args.ddp_timeout if args.world_size > 1 else 1800.0
+            client = Client(url, patience=args.vllm_server_timeout, timeout=min(1800.0, longest))
             if self._asked is None and means.doubtful:
                 means = means._replace(takes_adapters=_trl.from_main(lambda: _takes_adapters(client)))
             way = choose(self._asked, means)
@@ -105,9 +107,7 @@ class Serving(Hook):
         super().after_loading(host)
         if self._client is None or self._push is None:
             return
-        sampling = _trl.sampling_parameters(host)
-        if host.args.vllm_importance_sampling_correction and host.accelerator.is_main_process:
-            warn_of_raw(self._client, sampling)
+        client, sampling = self._client, _trl.sampling_parameters(host)
         model = _trl.plain_model(host, host.model)
         divided = host.is_fsdp_enabled or host.is_deepspeed_enabled
         self.server = VllmServer(
@@ -123,6 +123,8 @@ class Serving(Hook):
         )
         try:
             _trl.from_main(self.server.meet)
+            if host.args.vllm_importance_sampling_correction:
+                _trl.from_main(lambda: warn_of_raw(client, sampling))
         except ServerError as error:
             raise ConfigError([str(error)]) from error
         _trl.draw_from(host, self.server)

@@ -147,7 +147,7 @@ class TestTraining:
         run = trainer(folder, config(tmp_path, url, max_steps=1))
         run.train()
         assert state.adapters == {}
-        assert not (tmp_path / "out" / "vllm_adapter").exists()
+        assert not (tmp_path / "out" / "_vllm_adapter").exists()
         run.evaluate()
         assert len(state.loads) == 2
         assert len(state.adapters) == 1

@@ -51,7 +51,7 @@ class TestAdapters:
         exact(run)
         assert learnt(run) > 0.15
         assert server.adapters() == []
-        assert not (tmp_path / "out/vllm_adapter").exists()
+        assert not (tmp_path / "out/_vllm_adapter").exists()
 
     def test_without_the_update_the_gap_shows(self, server, make, monkeypatch):
         monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
@@ -93,7 +93,7 @@ class TestFiles:
         folders, seen = [], []
         run.add_callback(At(6, lambda: seen.append(server.scores())))
         run.add_callback(
-            At(3, lambda: folders.extend(sorted(path.name for path in (tmp_path / "out/vllm_weights").iterdir())))
+            At(3, lambda: folders.extend(sorted(path.name for path in (tmp_path / "out/_vllm_weights").iterdir())))
         )
         run.train()
         exact(run)
@@ -102,7 +102,7 @@ class TestFiles:
         assert server.scores() == pytest.approx(before, abs=1e-4)  # its own weights, as it was found
         assert len(folders) == 1  # of one version, and none half written
         assert folders[0].endswith("-3")
-        assert not (tmp_path / "out/vllm_weights").exists()
+        assert not (tmp_path / "out/_vllm_weights").exists()
 
     def test_without_the_update_the_gap_shows(self, server, make, monkeypatch):
         monkeypatch.setattr(VllmServer, "sync_weights", lambda self: None)
