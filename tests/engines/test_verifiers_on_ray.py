@@ -65,6 +65,13 @@ def actors():
     return found
 
 
+def alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def ask(fn, completions, timeout=10.0, isolation="ray", **options):
     spec = make_spec(fn, memory=2 << 30, elsewhere=isolation == "ray")
     runner = shared_runner(isolation)
@@ -330,6 +337,23 @@ def test_ranks_share_the_cluster_and_leave_nothing_behind(cluster, tmp_path, cle
     assert [len(pids) for pids in used] == [1, 1], "each has its half of two CPUs"
     assert used[0] != used[1]
     assert comes(lambda: not actors())
+
+
+def test_a_trainer_that_is_killed_leaves_neither_bridge_nor_actors(cluster, tmp_path, clean_environment):
+    close_shared_runners()
+    assert comes(lambda: not actors())
+    script, mark = tmp_path / "rank.py", tmp_path / "done"
+    script.write_text(RANK)
+    trainer = subprocess.Popen(
+        [sys.executable, script, mark, tmp_path / "never"], env={**clean_environment, "RAY_ADDRESS": cluster.address}
+    )
+    assert comes(mark.exists)
+    (bridge,) = [each for each in psutil.Process(trainer.pid).children() if "ray_bridge" in " ".join(each.cmdline())]
+    below = [each for actor in actors() for each in actor.children(recursive=True)]
+    assert below
+    trainer.kill()
+    trainer.wait()
+    assert comes(lambda: not any(map(alive, (bridge, *below))) and not actors())
 
 
 def test_a_cluster_that_goes_away_ends_in_one_clear_error_and_no_hang(monkeypatch, tmp_path):

@@ -13,9 +13,11 @@ import pytest
 import grpo_verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.exec.aio import AsyncBatch, Gate
 from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.ray_bridge import actor_size, room
 from grpo_verifiers.exec.ray_station import Station
-from grpo_verifiers.exec.relay import pack_outcome, unpack_outcome
+from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.exec.runner import pack
 from grpo_verifiers.exec.spec import make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
@@ -153,6 +155,7 @@ def test_an_outcome_is_the_same_after_its_journey(outcome, rows):
         {"s": -1, "v": [[1.0, "correct", "", []]]},
         {"s": True, "v": [[1.0, "correct", "", []]]},
         {"s": math.inf, "v": [[1.0, "correct", "", []]]},
+        {"s": 10**400, "v": [[1.0, "correct", "", []]]},
         {"s": 0.0},
         {"s": 0.0, "v": []},
         {"s": 0.0, "v": [[1.0, "correct", "", []]] * 2},
@@ -166,6 +169,36 @@ def test_an_outcome_is_the_same_after_its_journey(outcome, rows):
 def test_what_no_station_sends_is_no_outcome(reply):
     with pytest.raises(WireError):
         unpack_outcome(reply, None)
+
+
+@pytest.mark.parametrize(
+    "body", [None, "{}", b"", b"[1]", b"\xff", b"[" * 10**6, b'{"s":' + b"1" * 5000 + b"}", b" " * (9 << 20)]
+)
+def test_what_no_actor_sends_is_no_reply(body):
+    with pytest.raises(WireError):
+        read_fields(body)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "cpus", "each"),
+    [
+        ([16.0] * 3, 8, 5, 1),
+        ([6.0, 6.0], 3, 3, 1),
+        ([3.0] * 3, 4, 1, 2),
+        ([1.0, 1.0], 3, 0.5, 1),
+        ([64.0, 64.0], 1, 8, 16),
+        ([4.0, 64.0], 2, 4, 8),
+    ],
+)
+def test_every_rank_has_room_for_an_actor(sizes, ranks, cpus, each):
+    assert actor_size(sizes, ranks) == cpus
+    assert room(sizes, cpus) // ranks == each
+
+
+def test_a_call_that_is_cancelled_before_it_begins_has_an_outcome():
+    batch = AsyncBatch(later, [("1", {}, None)], 5.0, Gate(1))
+    batch.cancel()
+    assert [outcome.kind for outcome in batch.wait()] in (["broken"], ["value"])
 
 
 def test_words_from_elsewhere_are_bounded_and_without_the_trainers_secrets():

@@ -72,6 +72,8 @@ class AsyncBatch:
         """Give up what runs or waits, without waiting."""
         if self._running is not None and not self._done.is_set():
             self._running.cancel()
+            for index in range(len(self._calls)):  # one that has not begun says nothing itself
+                self._put(index, Outcome("broken", message="it was cancelled"))
 
     def _guilty(self, late: Sequence[int]) -> list[int]:
         """The late check that blocks the loop; the others only wait for it.

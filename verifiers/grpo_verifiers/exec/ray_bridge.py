@@ -11,6 +11,7 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import json
 import os
 import queue
@@ -18,14 +19,14 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.ray_station import Station, code_digest
-from grpo_verifiers.exec.relay import pack_outcome
-from grpo_verifiers.exec.wire import MAX_REPLY, pack_reply, read_call
+from grpo_verifiers.exec.ray_station import JUDGES, Station, code_digest
+from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
+from grpo_verifiers.exec.wire import WireError, pack_reply, read_call
 from grpo_verifiers.sandbox import confine
 
 BEAT_SECONDS = 1.0
@@ -90,7 +91,7 @@ class Bridge:
         self._failures, self._retry_at = 0, 0.0
         self._last_failure = ""
         self._alive_at = time.monotonic()
-        self._warned: set[str] = set()
+        self._noted = False
 
     @property
     def workers(self) -> int:
@@ -143,13 +144,11 @@ class Bridge:
         self._queue = collections.deque(call for call in self._queue if call.number != number)
         for actor in self._actors:
             if number in actor.calls:
+                actor.calls[number].moves = MOST_MOVES  # where its actor is lost, it does not run again
                 actor.handle.cancel.remote(number)
 
-    def _answer(self, call: _Call, body: bytes) -> None:
-        self._sock.sendall(pack_reply({**json.loads(body), "id": call.number}))
-
-    def _fail(self, call: _Call, outcome: Outcome) -> None:
-        self._answer(call, pack_outcome(outcome))
+    def _answer(self, call: _Call, outcome: Outcome) -> None:
+        self._sock.sendall(pack_reply({**json.loads(pack_outcome(outcome)), "id": call.number}))
 
     # -- the cluster's side
 
@@ -173,27 +172,24 @@ class Bridge:
         resource, ranks = self._settings["resource"], max(1, self._settings["ranks"])
         offers = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         sizes = [each.get("CPU", 0.0) for each in offers if not resource or each.get(resource, 0)]
-        sizes = [size for size in sizes if size > 0]
-        share = sum(sizes) / ranks
+        sizes = [size for size in sizes if size > 0] or [1.0] * ranks  # none yet: ask for some
         if not self._actors:  # actors of one size: it stays
-            cpus = self._settings["cpus"] or min([MOST_WORKERS, *sizes, share])
-            self._cpus = float(int(cpus)) if cpus >= 1 else max(0.01, int(cpus * 100) / 100)
-        self._wanted = self._settings["actors"] or max(1, int(share / self._cpus + 1e-6))
+            self._cpus = float(self._settings["cpus"] or actor_size(sizes, ranks))
+        self._wanted = self._settings["actors"] or max(1, room(sizes, self._cpus) // ranks)
 
     @functools.cached_property
     def _station(self) -> Any:
         resource = self._settings["resource"]
         return self._ray.remote(
-            num_cpus=self._cpus,
             resources={resource: _SLIVER} if resource else None,
-            max_concurrency=PER_WORKER * self.workers + 4,
             max_restarts=0,
             max_task_retries=0,
             scheduling_strategy="SPREAD",
         )(Station)
 
     def _start(self) -> None:
-        actor = _Actor(self._station.remote(self.workers))
+        sized = self._station.options(num_cpus=self._cpus, max_concurrency=PER_WORKER * self.workers + 4)
+        actor = _Actor(sized.remote(self.workers))
         self._actors.append(actor)
         self._ask(actor, "greeted", actor.handle.hello.remote())
 
@@ -209,16 +205,19 @@ class Bridge:
     def _on_greeted(self, actor: _Actor, error: BaseException | None, reply: Any) -> None:
         if actor not in self._actors:
             return
-        if error is not None or not _is_reply(reply):
-            self._lose(actor, _story(error) if error else "it answered what is no reply")
+        try:
+            about = {} if error else read_fields(reply)
+        except WireError as wrong:
+            error = wrong
+        if error is not None:
+            self._lose(actor, _story(error))
             return
-        about = json.loads(reply)
-        if about["digest"] != code_digest():
+        if about.get("digest") != code_digest():
             raise ClusterError(
-                f"node {about['node']!r} has another grpo_verifiers than the trainer (Python {about['python']}): "
-                "install the same version of grpo-plus on every node."
+                f"node {about.get('node')!r} has another grpo_verifiers than the trainer or another "
+                f"of {', '.join(JUDGES)} (Python {about.get('python')}): install the same versions on every node."
             )
-        actor.ready, actor.node = True, str(about["node"])
+        actor.ready, actor.node = True, str(about.get("node"))
         self._failures = 0
         for key in self._specs:
             self._warm(actor, key)
@@ -249,14 +248,17 @@ class Bridge:
     def _on_ran(self, actor: _Actor, call: _Call, error: BaseException | None, reply: Any) -> None:
         if actor not in self._actors:  # lost: its calls are elsewhere
             return
-        if error is None and _is_reply(reply):
+        if error is None:
+            try:
+                outcome = unpack_outcome(read_fields(reply), call.rows)
+            except WireError as wrong:  # here, or the trainer would end this process for it, and all actors with it
+                self._lose(actor, f"it {wrong}", blame=True)
+                return
             del actor.calls[call.number]
-            self._answer(call, reply)
+            self._answer(call, outcome)
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             del actor.calls[call.number]
-            self._fail(call, Outcome("broken", message=f"an actor could not be asked: {_story(error)}"))
-        elif error is None:
-            self._lose(actor, "it answered what is no reply", blame=True)
+            self._answer(call, Outcome("broken", message=f"an actor could not be asked: {_story(error)}"))
         else:
             # Ray knows of a node that ends, or cannot reach it; what is left is the actor's own process.
             died = isinstance(error, self._ray.exceptions.ActorDiedError) and "node has died" not in str(error)
@@ -274,13 +276,16 @@ class Bridge:
             call.deaths, call.moves = call.deaths + blame, call.moves + (not blame)
             if call.deaths >= MOST_DEATHS or call.moves >= MOST_MOVES:
                 lost = f"{call.deaths + call.moves} actors were lost"
-                self._fail(call, Outcome("died", message=f"{lost}: {why}"))
+                self._answer(call, Outcome("died", message=f"{lost}: {why}"))
             else:
                 self._queue.appendleft(call)
         if actor.ready:
             self._say({"note": f"an actor on node {actor.node!r} was lost, {len(actor.calls)} calls with it: {why}"})
         elif self._failures >= MOST_STARTS and not any(each.ready for each in self._actors):
             raise ClusterError(f"no actor could be started: {why}")
+        elif not self._noted:
+            self._noted = True
+            self._say({"note": f"an actor could not be started, and is tried again: {why}"})
 
     def _shortage(self) -> str:
         """Why no actor has run for so long."""
@@ -298,8 +303,16 @@ class Bridge:
         return told + (f": {self._last_failure}" if self._last_failure else ".")
 
 
-def _is_reply(value: Any) -> bool:
-    return type(value) is bytes and len(value) <= MAX_REPLY
+def room(sizes: Sequence[float], cpus: float) -> int:
+    """Actors of so many CPUs that nodes of these sizes hold: none is on two nodes."""
+    return sum(int(size / cpus + 1e-6) for size in sizes)
+
+
+def actor_size(sizes: Sequence[float], ranks: int) -> float:
+    """The CPUs of an actor: as many as each node has, while there is room for an actor of each rank."""
+    whole = range(int(min([MOST_WORKERS, *sizes])), 0, -1)
+    parts = (int(100 / each) / 100 for each in range(2, 101))
+    return next((float(each) for each in itertools.chain(whole, parts) if room(sizes, each) >= ranks), 0.01)
 
 
 def _story(error: BaseException | None) -> str:

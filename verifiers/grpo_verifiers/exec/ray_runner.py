@@ -34,6 +34,8 @@ CPUS_VARIABLE = "GRPO_VERIFIERS_RAY_CPUS"
 RESOURCE_VARIABLE = "GRPO_VERIFIERS_RAY_RESOURCE"
 PATIENCE_VARIABLE = "GRPO_VERIFIERS_RAY_PATIENCE"
 DEFAULT_PATIENCE = 120.0
+BOOT_SECONDS = 60.0
+"""Seconds that the child may take to import Ray and to join the cluster, however short the patience."""
 CLOSING_SECONDS = 5.0
 KEPT_SPECS = 8
 """Checks that were warmed up and are loaded by a new child, too."""
@@ -101,7 +103,8 @@ class _Link:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self.sock, theirs = socket_pair()
         self.sock.setblocking(False)
-        path = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH", ""))))
+        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        path = os.pathsep.join([_PACKAGES, *(str(Path(each).absolute()) for each in given)])
         try:
             self.process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-P", "-m", "grpo_verifiers.exec.ray_bridge", str(theirs.fileno()), str(os.getpid())],
@@ -111,6 +114,7 @@ class _Link:
                 env={**os.environ, "PYTHONPATH": path},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                cwd="/",  # Ray puts its folder on the search path of every actor
             )
         except BaseException:
             self.sock.close()
@@ -269,7 +273,7 @@ class RayRunner:
                 pass
         while self._inbox:
             kind, about = self._inbox.popleft()
-            self._needed = True
+            self._needed = self._needed or kind != "cancel"
             if kind == "warm":
                 self._specs[about.identity] = about
                 while len(self._specs) > KEPT_SPECS:
@@ -326,8 +330,10 @@ class RayRunner:
 
     def _expire(self) -> None:
         """Lose a child that says nothing any more: it stands still inside Ray."""
-        patience = self.settings.patience
-        if self._link is not None and time.monotonic() - self._link.heard > patience:
+        link, patience = self._link, self.settings.patience
+        if link is not None and not link.ready:
+            patience = max(patience, BOOT_SECONDS)
+        if link is not None and time.monotonic() - link.heard > patience:
             self._lost(f"nothing was heard of the process that speaks Ray for {patience:g} s")
 
     def _event(self, events: int) -> None:
@@ -352,10 +358,11 @@ class RayRunner:
 
     def _reply(self, link: _Link, reply: Mapping[str, Any]) -> None:
         if "id" in reply:
-            if (asked := self._open.get(reply["id"])) is not None:  # else it was cancelled
+            number = reply["id"] if type(reply["id"]) is int else 0
+            if (asked := self._open.get(number)) is not None:  # else it was cancelled
                 batch, index = asked
                 outcome = unpack_outcome(reply, batch.rows[index])
-                del self._open[reply["id"]]
+                del self._open[number]
                 batch.put(index, outcome)
                 self._losses = 0
         elif "ready" in reply:
@@ -401,8 +408,8 @@ class RayRunner:
 
 def _advice(why: str) -> str:
     return (
-        f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Start one (ray start --head) and set "
-        "RAY_ADDRESS, or choose isolation: process."
+        f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Look after the cluster (ray start "
+        "--head starts one) and RAY_ADDRESS, or leave isolation out."
     )
 
 

@@ -4,8 +4,10 @@ It stands where the trainer stands on one machine: it hands calls to workers wit
 nothing but their JSON. It returns bytes and raises nothing, so that no pickled object goes back.
 """
 
+import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import pickle
@@ -21,17 +23,22 @@ from grpo_verifiers.exec.relay import pack_outcome
 from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
 from grpo_verifiers.exec.spec import CheckSpec
 
+JUDGES = ("math-verify", "latex2sympy2_extended", "sympy", "jsonschema")
+"""Packages whose versions change verdicts."""
 MOST_SPECS = 64
 """Checks that a station remembers."""
 
 
 @functools.cache
 def code_digest() -> str:
-    """A digest of this package's files: stations and trainer must judge by the same code."""
+    """A digest of this package's files and of what it judges with: the same for stations and trainer."""
     package = Path(__file__).resolve().parents[1]
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         found.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    for name in JUDGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.update(f"{name} {importlib.metadata.version(name)}\0".encode())
     return found.hexdigest()[:16]
 
 
@@ -45,6 +52,7 @@ class Station:
         self._specs: dict[str, CheckSpec] = {}
         self._places: dict[str, Any] = {}
         self._open: dict[int, Ongoing] = {}
+        self._given_up: set[int] = set()
 
     def hello(self) -> bytes:
         """Its node and its code."""
@@ -73,10 +81,13 @@ class Station:
         try:
             asked = self._start(self._spec(key, spec), key, payload, timeout, rows)
             self._open[number] = asked
+            if number in self._given_up:  # while it was started
+                asked.cancel()
             try:
                 (outcome,) = asked.wait()
             finally:
                 del self._open[number]
+                self._given_up.discard(number)
             return pack_outcome(outcome)
         except BaseException as error:  # noqa: BLE001 - nothing pickled may go back
             told = error_fields(error)
@@ -85,6 +96,7 @@ class Station:
 
     def cancel(self, number: int) -> bytes:
         """Give up an open call."""
+        self._given_up.add(number)
         if (asked := self._open.get(number)) is not None:
             asked.cancel()
         return b"{}"

@@ -1,14 +1,13 @@
 """Outcomes of calls that ran on another machine, as JSON on their way to the trainer."""
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.failure import MAX_TRACE
 from grpo_verifiers.exec.outcome import Outcome, Refused
-from grpo_verifiers.exec.wire import MAX_REPLY, WireError, from_rows, row_of
+from grpo_verifiers.exec.wire import MAX_REPLY, WireError, duration_of, from_rows, row_of
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Kind
 
@@ -26,15 +25,28 @@ def pack_outcome(outcome: Outcome) -> bytes:
     return pack_outcome(Outcome("raised", message=f"the result is too large: {len(body) >> 20} MiB", seconds=0.0))
 
 
+def read_fields(body: Any) -> dict[str, Any]:
+    """The JSON object that an actor sent.
+
+    Raises:
+        WireError: it sent something else.
+    """
+    try:
+        fields = json.loads(body) if type(body) is bytes and len(body) <= MAX_REPLY else None
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise WireError("sent what is no reply")
+    return fields
+
+
 def unpack_outcome(reply: Mapping[str, Any], rows: int | None) -> Outcome:
     """The outcome of a call that owes so many rows, checked as a stranger's data.
 
     Raises:
         WireError: it is none.
     """
-    seconds, kind = reply.get("s"), reply.get("k")
-    if not isinstance(seconds, float | int) or isinstance(seconds, bool) or not 0 <= seconds < math.inf:
-        raise WireError("sent an outcome without a duration")
+    seconds, kind = duration_of(reply), reply.get("k")
     if kind is None:
         return Outcome("value", from_rows(reply.get("v"), rows or 1), seconds=seconds)
     known: Kind | None = next((each for each in get_args(Kind) if each == kind), None)

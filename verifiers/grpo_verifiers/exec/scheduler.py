@@ -5,7 +5,6 @@ It has to be one long-lived thread: the kernel ties a worker's life to the threa
 
 import collections
 import contextlib
-import math
 import pickle
 import secrets
 import selectors
@@ -20,7 +19,7 @@ from grpo_verifiers.exec.failure import outcome_of
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
 from grpo_verifiers.exec.spec import CheckSpec
-from grpo_verifiers.exec.wire import WireError, from_rows
+from grpo_verifiers.exec.wire import WireError, duration_of, from_rows
 from grpo_verifiers.sandbox.children import socket_pair
 
 BOOT_SECONDS = 120.0
@@ -443,9 +442,10 @@ def _cap(worker: _Worker) -> str:
 
 
 def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
-    seconds = reply.get("s")
-    if not isinstance(seconds, float | int) or isinstance(seconds, bool) or not 0 <= seconds < math.inf:
-        raise WorkerGone("its reply has no duration")
+    try:
+        seconds = duration_of(reply)
+    except WireError as error:
+        raise WorkerGone(f"it {error}") from error
     if seconds > item.batch.timeout:  # late by its own clock, however late this one looked
         return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)
     failure = reply.get("e")

@@ -9,7 +9,7 @@ import json
 import pickle
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -18,6 +18,8 @@ from grpo_verifiers.exec.outcome import Refused
 from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
 
 MAX_REPLY = 8 << 20
+LONGEST = 1e9
+"""Seconds that a call may say it took."""
 _CALL = struct.Struct("!IQ")
 _REPLY = struct.Struct("!I")
 _STATUSES = "a number, True or False, None (does not apply) or a Verdict"
@@ -99,6 +101,18 @@ class ReplyBuffer:
             if not isinstance(reply, dict):
                 raise WireError(f"sent {body[:80]!r}, which is no reply")
             yield reply
+
+
+def duration_of(reply: Mapping[str, Any]) -> float:
+    """The seconds that a call took, from a stranger's reply.
+
+    Raises:
+        WireError: it tells none, or one of a size that no float has.
+    """
+    seconds = reply.get("s")
+    if isinstance(seconds, float | int) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST:
+        return float(seconds)
+    raise WireError("sent an outcome without a duration")
 
 
 def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
