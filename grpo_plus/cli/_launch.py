@@ -62,18 +62,18 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
             if watch and (missing := watch.missing(error)):
                 raise UserError(missing) from error
             failure = error
-        if heard:
-            return 128 + heard[0]
-        fault = watch and watch.verdict(codes)
+        # After a signal, ranks that ended as it asks have not failed; one that could not save has.
+        asked = {code for number in (*heard, signal.SIGTERM) for code in (128 + number, -number)}
+        fault = watch.verdict(codes) if watch and (not heard or set(codes.values()) - asked) else None
         if watch and fault:
             print(redact_text(report(fault, watch.others(fault), resume)), file=sys.stderr, flush=True)
             return fault.code
         known = next((code for code in (UNSAVED, _MISTAKE) if code in codes.values()), None)
         if known is None and watch and codes and codes.keys() <= watch.done():
             known = next((code for code in codes.values() if code > 0), None)
-    if failure is not None and known is None:
+    if failure is not None and known is None and not heard:
         raise failure
-    return known or 0
+    return known or (128 + heard[0] if heard else 0)
 
 
 @contextlib.contextmanager
@@ -96,9 +96,19 @@ def _watched(chosen: Any) -> Iterator["Watch | None"]:
         with contextlib.ExitStack() as stack:
             talk = None
             if (machines := int(setting("num_machines") or 1)) > 1:
+                _check_machines(setting, machines)
                 host, port = str(setting("main_process_ip")), int(setting("main_process_port") or 29500)
                 talk = stack.enter_context(Machines(host, port, int(setting("machine_rank") or 0), machines))
             yield stack.enter_context(Watch(ranks, talk))
+
+
+def _check_machines(setting: Callable[[str], Any], machines: int) -> None:
+    if setting("main_process_ip") is None:
+        raise UserError(f"num_machines is {machines}, but main_process_ip is not set: give each machine 0's address.")
+    if (ranks := int(setting("num_processes") or 0)) % machines:
+        raise UserError(
+            f"num_processes is {ranks}, which {machines} machines cannot share evenly: it counts the ranks of all."
+        )
 
 
 def _settings(chosen: Any) -> Callable[[str], Any]:

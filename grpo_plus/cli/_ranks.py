@@ -114,9 +114,10 @@ def _named(error: BaseException) -> str:
 
 
 def _born(pid: int) -> float:
+    """Seconds from the start of the machine: the time of day may be set while a run goes on."""
     import psutil  # type: ignore[import-untyped]  # comes with accelerate
 
-    return float(psutil.Process(pid).create_time())
+    return float(psutil.Process(pid).create_time() - psutil.boot_time())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -145,7 +146,8 @@ def _lives(folder: Path, rank: int) -> bool:
     try:
         process = psutil.Process(int(told["pid"]))
         return (
-            process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) and process.create_time() == told["born"]
+            process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            and abs(_born(process.pid) - told["born"]) < 1
         )
     except (psutil.NoSuchProcess, KeyError):
         return False

@@ -39,6 +39,7 @@ class Watch:
         self.fault: Fault | None = None
         self._machines = machines
         self._dead: dict[int, int] = {}  # rank to the tick in which it was found dead
+        self._told = sys.maxsize  # the tick in which a rank had told why it failed
         self._known: list[Fault] = []
         self._ended = threading.Event()
         self._began = time.monotonic()
@@ -75,7 +76,8 @@ class Watch:
             return None
         # A rank that torch has stopped is none of the first, unless there is no other.
         order = sorted(dead, key=lambda rank: (codes.get(rank) == -signal.SIGTERM, dead[rank], rank))
-        gone = [_ranks.silent(self.folder, rank, codes.get(rank, 0)) for rank in order]
+        # What died after another rank had told of a failure was ended for it, by torch or by `_kill`.
+        gone = [_ranks.silent(self.folder, rank, codes.get(rank, 0)) for rank in order if dead[rank] <= self._told]
         spoken = {each.who for each in told}
         gone = [each for each in gone if each.who not in spoken]
         mine = _ranks.cause(told, gone)
@@ -104,6 +106,8 @@ class Watch:
         ticks, since, said = 0, 0.0, False
         while not self._ended.wait(TICK):
             ticks += 1
+            if any(self.folder.glob("*.fault")):  # looked at first: who had died by then is found below
+                self._told = min(self._told, ticks)
             for rank in _ranks.dead(self.folder):
                 self._dead.setdefault(rank, ticks)
             machines = self._machines

@@ -111,7 +111,7 @@ def prepare(ray: Any, share: Share, checker: Sequence[str], cpus: float | None, 
     if checked.machines > 1:
         raise SweepError(
             f"a run of this config is spread over {checked.machines} machines, and with --on ray each takes place on "
-            "one: set num_machines to 1, or run the sweep without --on ray on all of them."
+            "one: set num_machines to 1."
         )
     if gpus is None:
         gpus = processes * (has_gpus and not checked.cpu)

@@ -1,5 +1,6 @@
 """The processes of a run compare what they were started with, before they wait for each other in vain."""
 
+import copy
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +24,17 @@ MAY_DIFFER = frozenset(
         *NO_RESULT["where a run lies and what it is called"],
         *("local_rank", "resume_from_checkpoint", "log_level", "log_level_replica", "disable_tqdm", "report_to"),
         *("hub_token", "use_cpu", "dataloader_pin_memory", "dataloader_num_workers", "dataloader_prefetch_factor"),
+        *("dataloader_persistent_workers", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),
         *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "deepspeed_plugin", "logging_dir"),
+        *("vllm_gpu_memory_utilization", "log_completions", "num_completions_to_print"),
     ]
 )
 """Fields of the config that each process may have its own of."""
+OF_THE_PLACE = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
+"""The same of model_init_kwargs; a device_map of each rank is what guides to quantised models show."""
 _MOST = 10
 _WIDEST = 80
-_PROBE = "_grpo_plus.shared"
+_PROBE = "_grpo_plus.shared-"
 
 
 class Agreement(Hook):
@@ -90,11 +95,15 @@ def disagreement(everywhere: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def machines() -> int:
-    """How many machines the run's launcher has started it on."""
+    """How many machines the run's launcher has started it on; not all of them need have as many ranks."""
+    if "GROUP_WORLD_SIZE" in os.environ:
+        return _of_launcher("GROUP_WORLD_SIZE")
     return _of_launcher("WORLD_SIZE") // _of_launcher("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else 1
 
 
 def _machine() -> int:
+    if "GROUP_RANK" in os.environ:
+        return _of_launcher("GROUP_RANK")
     return _of_launcher("RANK") // _of_launcher("LOCAL_WORLD_SIZE")
 
 
@@ -103,8 +112,18 @@ def _of_launcher(name: str) -> int:
 
 
 def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:
-    settings = {name: value for name, value in args.to_dict().items() if name not in MAY_DIFFER}
-    return {**plain(redact(settings)), "parts": parts_of(recipe), "version": dict(_versions())}
+    twin = copy.copy(args)  # to_dict writes into model_init_kwargs, which the model is still to be loaded with
+    kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in OF_THE_PLACE}
+    object.__setattr__(twin, "model_init_kwargs", kwargs)
+    settings = {name: value for name, value in twin.to_dict().items() if name not in MAY_DIFFER}
+    return {**plain(redact(settings)), "parts": _placeless(parts_of(recipe)), "version": dict(_versions())}
+
+
+def _placeless(value: Any) -> Any:
+    """Without the files that parts come from: environments may lie in different folders."""
+    if isinstance(value, dict):
+        return {key: _placeless(item) for key, item in value.items() if key != "source"}
+    return [_placeless(item) for item in value] if isinstance(value, list) else value
 
 
 def _versions() -> Iterable[tuple[str, str]]:
@@ -117,8 +136,8 @@ def _versions() -> Iterable[tuple[str, str]]:
 
 def _look_at_folder(folder: Path, *, leads: bool) -> None:
     """Say what becomes of checkpoints where the machines do not share the output folder."""
-    probe = folder / _PROBE
     word = _trl.from_main(lambda: os.urandom(16).hex())
+    probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
     try:
         if leads:
             folder.mkdir(parents=True, exist_ok=True)
