@@ -871,8 +871,18 @@ def save_checkpoint(host: Host) -> None:
 
 
 def save_model(host: Host, folder: Path) -> None:
-    """Save the model, without a push to the Hub."""
-    host.save_model(str(folder), _internal_call=True)
+    """Save the model whole, without a push to the Hub; the host writes none where FSDP's checkpoints are in pieces."""
+    plugin = host.accelerator.state.fsdp_plugin if host.is_fsdp_enabled else None
+    if plugin is None:
+        host.save_model(str(folder), _internal_call=True)
+        return
+    from torch.distributed.fsdp import StateDictType
+
+    kind, plugin.state_dict_type = plugin.state_dict_type, StateDictType.FULL_STATE_DICT
+    try:
+        host.save_model(str(folder), _internal_call=True)
+    finally:
+        plugin.state_dict_type = kind
 
 
 def checkpoint_folder(host: Host, trial: Any) -> Path:

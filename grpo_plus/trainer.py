@@ -234,8 +234,12 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.saving.save(_trl.checkpoint_folder(self, trial), lambda: save(model, trial))
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        save = partial(super()._save_optimizer_and_scheduler, output_dir)
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            self.saving.together(save)
+            return
         with self.saving.holding():
-            super()._save_optimizer_and_scheduler(output_dir)
+            save()
 
     def _save_scaler(self, output_dir: str) -> None:
         with self.saving.holding():

@@ -21,7 +21,7 @@ FOLDER = "GRPO_PLUS_RANKS"
 
 _LOST = re.compile(
     r"gloo|nccl|process ?group|collective|connection (?:was |is )?(?:closed|reset|refused)|broken pipe|socket timeout"
-    r"|Dist(?:Backend|Network|Store)?Error",
+    r"|Dist(?:Backend|Network|Store)?Error|OtherRankFailedError",
     re.IGNORECASE,
 )
 """Errors of a rank that has lost another one."""

@@ -88,14 +88,15 @@ class Measure:
         limit = settings.get("limit")
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
         self._in_pieces = _trl.is_fsdp2(trainer)
+        self._late = self._in_pieces or trainer.is_deepspeed_enabled  # until training begins weights are on the CPU
         self.found: dict[str, Evaluation] = {}
 
     def before(self, tell: Callable[[str], None], *, resumes: bool) -> None:
-        """Measure before training and ``tell`` the result: now, or where the weights go to all ranks first, after that.
+        """Measure before training and ``tell`` the result: now, or once the weights are on the devices of all ranks.
 
         If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
         """
-        if not self._in_pieces:
+        if not self._late:
             tell(self.take("before", resumes=resumes))
             return
         self._trainer.add_callback(_AtStart(lambda: tell(self.take("before", resumes=resumes))))
@@ -123,7 +124,7 @@ class Measure:
                 store = self._store(when, drawing, resumes=resumes)
         done = self._shared(store.done if store else [])
         pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
-        if resumes and self._in_pieces and len(done) < len(self._rows) * self._n:
+        if resumes and self._late and len(done) < len(self._rows) * self._n:
             return "Accuracy before training is not known: the run that was to measure it ended before that."
         judged: list[Sample] = []
         with trainer.guard.sampling(), in_step(model, device) if self._in_pieces else nullcontext():

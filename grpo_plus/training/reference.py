@@ -26,7 +26,7 @@ NAME = "ref"
 _OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
 
 
-def adapter_problems(model: Any, args: Any) -> list[str]:
+def adapter_problems(model: Any, args: Any, *, flat: bool) -> list[str]:
     """Why the reference of this adapter cannot be refreshed; empty when it can."""
     problems = []
     kind = str(getattr(model.peft_config.get("default"), "peft_type", "missing")).rpartition(".")[2]
@@ -39,6 +39,11 @@ def adapter_problems(model: Any, args: Any) -> list[str]:
         problems.append(
             f"ref_model_mixup_alpha is {args.ref_model_mixup_alpha:g}: with LoRA it must be 1.0. An adapter's weight "
             "is a product of two factors, and mixing factors is not mixing policies."
+        )
+    if flat:
+        problems.append(
+            "sync_ref_model with LoRA copies adapter weights, and FSDP1 lays all weights out in one row, whose pieces "
+            "do not fit each other: use FSDP2, or remove sync_ref_model."
         )
     return problems
 
@@ -84,12 +89,15 @@ class AdapterReference(Hook):
             return
         self._active = True
         model = _trl.unwrapped(host)
-        raise_all(refresh_problems(host.args) + adapter_problems(model, host.args))
+        flat = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
+        raise_all(refresh_problems(host.args) + adapter_problems(model, host.args, flat=flat))
         if NAME not in model.peft_config:
             config = copy.deepcopy(model.peft_config["default"])
             config.init_lora_weights = True  # other ways to start an adapter change the base weights
             model.add_adapter(NAME, config)
             model.set_adapter("default")
+            for weight, copied in self._pairs().values():  # PEFT makes float32 of half precision, TRL not always
+                copied.data = copied.data.to(weight.dtype)
             self.refresh()
 
     @torch.no_grad()

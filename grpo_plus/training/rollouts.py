@@ -16,7 +16,7 @@ from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Drawn, Rollout
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.retry import Retry
-from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -46,10 +46,21 @@ class Rollouts(Hook):
         return rollout_func_problems(setup.args) if setup.further.get("rollout_func") is not None else []
 
     def after_loading(self, host: Host) -> None:
-        """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself."""
+        """Leave parameters that stay in pieces to TRL, and a ``rollout_func`` to itself.
+
+        Raises:
+            ConfigError: ranks that draw together would draw different numbers of turns.
+        """
         super().after_loading(host)
         elsewhere = _trl.other_samplers(vars(host.args)) or host.rollout_func is not None
         self._in_step = _trl.is_fsdp2(host) and not elsewhere
+        if host.tools and host.accelerator.num_processes > 1 and self._draws_together(elsewhere=bool(elsewhere)):
+            told = (
+                "tools on several ranks under FSDP2, ZeRO-3 or a vLLM server: each rank draws as many turns as its own "
+                "completions ask for, and the others would wait for ever. Use DDP or ZeRO-2 without a server, or "
+                "vllm_mode: colocate."
+            )
+            raise ConfigError([told])
         if self._recipe.rollout != "auto" or host.rollout_func is not None:
             return
         fsdp1 = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
@@ -68,6 +79,12 @@ class Rollouts(Hook):
                 "rollout is 'auto', but the parameters are sharded (FSDP1, or ZeRO-3 without "
                 "ds3_gather_for_generation): TRL draws the completions, all rows at once.",
             )
+
+    def _draws_together(self, *, elsewhere: bool) -> bool:
+        """All ranks take part in each drawing: by the weights that they gather, or at the server of all."""
+        args = self.host.args
+        served = bool(args.use_vllm) and args.vllm_mode == "server"
+        return served or self._in_step or (_trl.zero_stage(self.host) == 3 and not elsewhere)
 
     def state_dict(self) -> dict[str, Any]:
         """The rows drawn at once, where memory has run out; how often guesses were right."""

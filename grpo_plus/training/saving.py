@@ -62,6 +62,19 @@ class Saving:
                 raise
             self._problems.append(problem)
 
+    def together(self, write: Callable[[], None]) -> None:
+        """Write what processes exchange pieces for; left out on all where one has failed to write by now.
+
+        One that fails inside of it ends the run, as the others wait for its pieces.
+        """
+        if self._problems is not None and self._agreed() is not None:
+            return
+        try:
+            write()
+        except Exception:
+            self._problems = None  # nobody could be told
+            raise
+
     @contextlib.contextmanager
     def sparing(self, what: str) -> Iterator[None]:
         """Say that something beside the model could not be written, and go on; ``what`` begins the line."""

@@ -368,7 +368,7 @@ class TestFallback:
         caplog.set_level(logging.INFO)
         plugin = SimpleNamespace(zero_stage=3)
         there = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=plugin))
-        facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None}
+        facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None, "tools": []}
         args = SimpleNamespace(rollout=asked, ds3_gather_for_generation=False)
         drawn = Rollouts(Recipe(rollout="auto"), retry=None)
         drawn.after_loading(SimpleNamespace(accelerator=there, args=args, **facts))

@@ -97,11 +97,10 @@ class Settings(Hook):
     def _made_of(self) -> dict[str, Any]:
         host = self.host
         weights = zip(host.reward_func_names, host.reward_weights.tolist(), strict=True)
-        sharding = "DeepSpeed" if host.is_deepspeed_enabled else _fsdp(host) if host.is_fsdp_enabled else None
         return {
             "settings": settings_of(host.args),
             "processes": host.accelerator.num_processes,
-            "sharding": sharding,
+            "sharding": _sharding(host),
             "optimizer": self._optimizer,
             "rewards": plain(dict(weights)),
             "parts": parts_of(self._recipe),
@@ -197,7 +196,7 @@ def refusals(changed: Changes, then: Mapping[str, Any], now: Mapping[str, Any]) 
     if "sharding" in changed and not str(now["sharding"]).startswith(f"{then['sharding']} "):  # once the kind alone
         old, new = (value or "no sharding" for value in changed["sharding"])
         found.append(f"it was saved under {old}, and this run has {new}")
-    elif then["sharding"] == "DeepSpeed" and "processes" in changed:
+    elif str(then["sharding"]).startswith("DeepSpeed") and "processes" in changed:
         old, new = changed["processes"]
         found.append(f"DeepSpeed has split its optimizer between {old} processes, and this run has {new}")
     if changed.get("fp16", (False, False))[0]:
@@ -208,8 +207,12 @@ def refusals(changed: Changes, then: Mapping[str, Any], now: Mapping[str, Any]) 
     return [*found, *_model_refusals(changed, then, now)]
 
 
-def _fsdp(host: Host) -> str:
-    """FSDP and how its checkpoints hold weights: one kind does not load the other's."""
+def _sharding(host: Host) -> str | None:
+    """What holds weights in pieces, and how its checkpoints do: one kind does not load the other's."""
+    if host.is_deepspeed_enabled:
+        return f"DeepSpeed ({'ZeRO-3' if _trl.zero_stage(host) == 3 else 'weights whole'})"
+    if not host.is_fsdp_enabled:
+        return None
     kind = getattr(host.accelerator.state.fsdp_plugin, "state_dict_type", None)
     return f"FSDP ({getattr(kind, 'name', kind)})"
 
