@@ -138,6 +138,6 @@ def _kind_of_run(host: Host) -> str | None:
 def _kind_under_deepspeed(host: Host) -> str | None:
     """By the stage of ZeRO, also where there is one process: DeepSpeed's hooks on gradients are there all the same."""
     config = host.accelerator.state.deepspeed_plugin.deepspeed_config
-    if config.get("tensor_parallel", {}).get("autotp_size", 0) > 1:
+    if ((config.get("tensor_parallel") or {}).get("autotp_size") or 0) > 1:
         return None
     return SHARDED if _trl.zero_stage(host) == 3 else REPLICATED

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from grpo_plus.cli import _ranks
@@ -53,6 +54,21 @@ def test_a_killed_rank_is_dead_and_one_that_said_so_is_done(rank, tmp_path):
     own = Own(tmp_path, rank=1, ranks=3)
     assert own.dead() == []  # the others
     assert Own(tmp_path, rank=0, ranks=3).dead() == [1]
+
+
+def test_a_killed_rank_is_dead_before_its_launcher_has_looked_after_it(rank, tmp_path):
+    killed = rank(1)
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the table of processes
+    assert _ranks.dead(tmp_path) == [1]
+
+
+def test_a_rank_lives_on_when_the_clock_is_set(rank, tmp_path, monkeypatch):
+    rank(0)
+    start, create = psutil.boot_time, psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: start() + 3600)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) + 3600)
+    assert _ranks.dead(tmp_path) == []
 
 
 def test_a_rank_that_fails_after_another_was_killed_only_follows(rank, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from fixed import WORLD, build, sharded, weights
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusTrainer
@@ -120,6 +121,12 @@ def main(folder, model, *killed):
     last.add_callback(steps)
     last.train(resume_from_checkpoint="last")
     found["torn"] = steps.seen
+    assert last.saving.save_model(folder / "final") is None
+    truth = weights(last.model)
+    if rank == 0:
+        saved = load_file(folder / "final/model.safetensors")
+        found["final"] = [name for name, weight in saved.items() if not torch.equal(weight, truth[name])]
+        found["final"] += sorted(truth.keys() - saved.keys() - {"lm_head.weight"})
     Path(folder, f"rank {rank}.json").write_text(json.dumps(found))
 
 

@@ -55,6 +55,10 @@ def test_a_part_of_the_second_rank_that_is_torn_makes_a_checkpoint_no_checkpoint
     assert [found["torn"] for found in resumed[0]] == [[4], [4]]
 
 
+def test_the_final_model_is_whole_where_checkpoints_are_in_pieces(resumed):
+    assert resumed[0][0]["final"] == []
+
+
 def test_another_layout_is_refused_in_words(resumed):
     for found in resumed[0]:
         text = f"it was saved under FSDP ({FULL}), and this run has FSDP ({SHARDED})"

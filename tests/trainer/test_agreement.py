@@ -1,0 +1,76 @@
+"""What the processes of a run compare, and what each may have of its own."""
+
+import json
+
+import pytest
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.training import agreement
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+
+
+def told(**settings):
+    config = GRPOPlusConfig(**BASE, **settings)
+    return agreement._started_with(config, config.recipe)
+
+
+def differing(one, other):
+    return agreement.disagreement([("rank 0", told(**one)), ("rank 1", told(**other))])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"model_init_kwargs": {"device_map": {"": 0}}}, {"model_init_kwargs": {"device_map": {"": 1}}}),
+        ({"model_init_kwargs": {"cache_dir": "/disk/a"}}, {"model_init_kwargs": {"cache_dir": "/disk/b"}}),
+        ({"log_completions": True}, {}),
+        ({"dataloader_num_workers": 2}, {"dataloader_num_workers": 0}),
+        ({"verifiers": ["math"]}, {"verifiers": ["math"]}),
+    ],
+)
+def test_a_place_of_its_own_is_no_difference(one, other):
+    assert not differing(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        ({"beta": 0.0}, {"beta": 0.1}, "beta: 0.0 on rank 0, 0.1 on rank 1"),
+        ({"model_init_kwargs": {"dtype": "float32"}}, {"model_init_kwargs": {"dtype": "bfloat16"}}, "dtype"),
+        ({"verifiers": ["math"]}, {"verifiers": ["exact"]}, "verifiers"),
+        ({"logging_steps": 1}, {"logging_steps": 2}, "logging_steps"),
+    ],
+)
+def test_what_decides_the_result_or_the_steps_is_named(one, other, named):
+    assert named in differing(one, other)
+
+
+def test_where_an_environment_lies_is_not_compared():
+    assert "/" not in json.dumps(told(verifiers=["math", "code"])["parts"].get("verifiers", ""))
+
+
+def test_the_config_is_left_as_it_was():
+    import torch
+
+    config = GRPOPlusConfig(**BASE, model_init_kwargs={"dtype": torch.float32})
+    agreement._started_with(config, config.recipe)
+    assert config.model_init_kwargs == {"dtype": torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("variables", "machines"),
+    [
+        ({}, 1),
+        ({"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, 1),
+        ({"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, 2),
+        ({"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "2"}, 2),
+        ({"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2"}, 2),
+    ],
+)
+def test_machines_are_counted_alike_by_all_ranks(variables, machines, monkeypatch):
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert agreement.machines() == machines
