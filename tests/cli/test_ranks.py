@@ -7,12 +7,14 @@ import sys
 import psutil
 import pytest
 
-from grpo_plus.cli import _ranks
+from grpo_plus.cli import UserError, _ranks
+from grpo_plus.cli._launch import _check_machines
 from grpo_plus.cli._ranks import Fault, Own, cause, report
 
 RANK = """
 import sys, time
-from grpo_plus.cli import _ranks
+from grpo_plus.cli import UserError, _ranks
+from grpo_plus.cli._launch import _check_machines
 own = _ranks.own()
 if "fault" in sys.argv:
     own.failed("it broke", 3)
@@ -127,3 +129,18 @@ def test_without_a_launcher_nothing_is_told(monkeypatch):
     assert own.failed("text", 1) is False
     assert own.dead() == []
     own.done()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"num_processes": 4}, "main_process_ip is not set"),
+        (
+            {"num_processes": 5, "main_process_ip": "10.0.0.1"},
+            "num_processes is 5, which 2 machines cannot share evenly",
+        ),
+    ],
+)
+def test_machines_that_could_not_meet_are_refused_before_they_wait(settings, named):
+    with pytest.raises(UserError, match=named):
+        _check_machines(settings.get, 2)

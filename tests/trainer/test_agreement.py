@@ -1,9 +1,11 @@
 """What the processes of a run compare, and what each may have of its own."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+import grpo_verifiers.errors
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.training import agreement
 
@@ -47,7 +49,9 @@ def test_what_decides_the_result_or_the_steps_is_named(one, other, named):
 
 
 def test_where_an_environment_lies_is_not_compared():
-    assert "/" not in json.dumps(told(verifiers=["math", "code"])["parts"].get("verifiers", ""))
+    parts = told(verifiers=["math", "code"])["parts"]
+    assert parts.keys() == {"math", "code"}
+    assert str(Path(grpo_verifiers.errors.__file__).parents[2]) not in json.dumps(parts)
 
 
 def test_the_config_is_left_as_it_was():
