@@ -128,6 +128,11 @@ NOTES: tuple[Unread, ...] = (
         "vllm_mode is 'server', and the server has settings of its own",
     ),
     Unread(
+        "vllm_group_port",
+        lambda c: c.use_vllm and getattr(c, "vllm_sync", None) in {"files", "adapter"},
+        "vllm_sync takes the weights another way than through a group of processes",
+    ),
+    Unread(
         "vllm_server_host vllm_server_port",
         lambda c: c.use_vllm and c.vllm_mode == "server" and c.vllm_server_base_url is not None,
         "vllm_server_base_url names the server",

@@ -7,6 +7,7 @@ is waited for.
 
 import itertools
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -16,7 +17,7 @@ from typing import Any, TypeGuard
 from safetensors import SafetensorError
 
 from grpo_plus.sampling.support import listed, unknown
-from grpo_plus.sampling.vllm_http import Client, LostError, ServerError, UnknownModelError
+from grpo_plus.sampling.vllm_http import PAUSES, Client, LostError, ServerError, UnknownModelError
 from grpo_plus.sampling.vllm_push import Push, Weights
 from grpo_plus.sampling.vllm_support import LEAST, asked_about, from_json
 from grpo_verifiers.redaction import get_logger
@@ -247,7 +248,11 @@ class VllmServer:
         elif old is not None:
             self._push.unload(self._client, old)
         path = self._folder / version
-        failed = self._push.load(self._client, version, path)
+        for pause in (*PAUSES, None):
+            failed = self._push.load(self._client, version, path)
+            if failed is None or pause is None or not self._client.alive():
+                break
+            time.sleep(pause)  # a disk that both share may show there late what was written here
         if failed is not None and not self._client.alive():
             raise LostError(f"the vLLM server at {self._client.url} broke while it was handed weights: {failed}.")
         if failed is not None:

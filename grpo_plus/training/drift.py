@@ -153,6 +153,7 @@ class Drift(Hook):
         if sampled is None or (scored is None and (turn % EVERY or output.get("pixel_values") is not None)):
             return
         if scored is None:
+            self._check_vocabulary(output["completion_ids"])
             output = _head(output, ROWS)
             sampled, scored = output["sampling_per_token_logps"], self._scored(output)
         compared_BC = output["completion_mask"] * output.get("tool_mask", 1) * self._known(output)

@@ -127,7 +127,7 @@ class Saving:
 
     def note(self) -> None:
         """Remember what a checkpoint between two steps holds besides weights, for `keep`."""
-        devices = {parameter.device for parameter in self._host.model.parameters()}
+        devices = {parameter.device for parameter in self._host.model.parameters()} | {self._host.accelerator.device}
         frozen = [state.Frozen(hook) for hook in self._hooks]
         self._noted = self._host.state.global_step, frozen, random_state(devices)
 
