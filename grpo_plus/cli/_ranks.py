@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from grpo_verifiers.files import write_whole
+
 FOLDER = "GRPO_PLUS_RANKS"
 """Variable that names the folder; only ranks of ``grpo-plus train`` have it."""
 
@@ -95,9 +97,7 @@ class Own:
         assert self.folder is not None
         path = self.folder / f"{self.rank}.{kind}"
         try:
-            new = path.with_suffix(f".{kind}-new")
-            new.write_text(json.dumps(values), encoding="utf-8")
-            new.replace(path)
+            write_whole(path, json.dumps(values))
         except OSError:  # a full disk
             return False
         return True

@@ -21,7 +21,7 @@ from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.runner import PAUSE, Stop, attend, changed, note, start, unwritten
 from grpo_plus.sweep.show import Line
 from grpo_plus.sweep.vary import SweepError
-from grpo_verifiers.files import read_text
+from grpo_verifiers.files import open_own, read_text
 
 STARTS = 3
 """How often one command starts a run whose machine is lost."""
@@ -94,9 +94,15 @@ def connected() -> Iterator[Any]:
         ray.shutdown()
 
 
+def _leave(share: Share) -> None:
+    """Write the token, by which a machine knows the sweep's folder, into the lock that is held."""
+    with open_own(share.plan.out / LOCK, "w", encoding="utf-8") as file:
+        file.write(share.token)
+
+
 def prepare(ray: Any, share: Share, checker: Sequence[str], cpus: float | None, gpus: float | None) -> Share:
     """Check every variant on a machine of the cluster; gives what each run is to get."""
-    (share.plan.out / LOCK).write_text(share.token)
+    _leave(share)
     has_gpus = bool(ray.cluster_resources().get("GPU"))
     first = replace(share, cpus=cpus or 1, gpus=min(1, has_gpus if gpus is None else gpus))
     holding(ray.nodes(), first)
@@ -134,7 +140,7 @@ def run_all(ray: Any, share: Share, manifest: Manifest, line: Line, stop: Stop) 
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
 
     plan, error = share.plan, None
-    (plan.out / LOCK).write_text(share.token)
+    _leave(share)
     task = _task(ray)
     here = At(ray.get_runtime_context().get_node_id(), soft=False)
     desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote()

@@ -14,6 +14,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.resuming.made_of import NO_RESULT, differences, parts_of, plain
 from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.files import write_whole
 from grpo_verifiers.redaction import get_logger, redact
 
 logger = get_logger("grpo_plus")
@@ -139,11 +140,12 @@ def _look_at_folder(folder: Path, *, leads: bool) -> None:
     word = _trl.from_main(lambda: os.urandom(16).hex())
     probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
     try:
-        if leads:
-            folder.mkdir(parents=True, exist_ok=True)
-            probe.write_text(word, encoding="utf-8")
-        _trl.gather_objects([True])  # it is written
+        _trl.from_main(lambda: write_whole(probe, word))
         seen = _trl.gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
+    except OSError as error:
+        raise ConfigError(
+            [f"output_dir ({folder}) cannot be written: {error}. Free some space or choose another."]
+        ) from error
     finally:
         if leads:
             probe.unlink(missing_ok=True)
