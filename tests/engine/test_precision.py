@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 import torch
+import trl.trainer.utils as trl_utils
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -94,6 +95,8 @@ def gradient(bench, layout, run, batch):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: ", ".join(map(str, filter(None, run))))
 def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, layout, run):
+    if run[2] == "bf16, float32 output" and not hasattr(trl_utils, "add_fused_lm_head"):
+        pytest.skip("the model's own head takes no float32 from layers in bf16: TRL's path ends in an error, too")
     batch = bench.batch(completions=(2, 12), dead=(), seed=5)
     for key in (("plain", "float32", None), run):
         if key not in truths:
