@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -1058,39 +1058,6 @@ def plain_model(host: Host, model: Any) -> Any:
 def is_fsdp2(host: Host) -> bool:
     """FSDP2 holds the weights in pieces, which every pass gathers from all ranks."""
     return bool(host.is_fsdp_enabled and getattr(host.accelerator, "is_fsdp2", False))
-
-
-def whole_tensors(host: Host, wanted: "Callable[[str], bool]") -> "dict[str, torch.Tensor]":
-    """Parameters and buffers with these names, gathered from all processes; the main one gets them, on its CPU.
-
-    Every process must call it. Tied parameters stay one tensor.
-    """
-    main = host.accelerator.is_main_process
-    if host.is_fsdp_enabled and not is_fsdp2(host):
-        state = host.accelerator.get_state_dict(host.model_wrapped)
-        return {name: value for name, value in state.items() if wanted(name)} if main else {}
-    found: dict[str, torch.Tensor] = {}
-    copies: dict[int, torch.Tensor] = {}
-    for wrapped, value in unwrapped(host).state_dict(keep_vars=True).items():
-        name = wrapped.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
-        if not wanted(name):
-            continue
-        with _gathered(value):
-            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
-            if main:
-                if id(value) not in copies:
-                    copies[id(value)] = whole.detach().to("cpu", copy=True)
-                found[name] = copies[id(value)]
-    return found
-
-
-def _gathered(parameter: Any) -> Any:
-    """Context in which a parameter that DeepSpeed has divided is whole."""
-    if not hasattr(parameter, "ds_id"):
-        return nullcontext()
-    import deepspeed
-
-    return deepspeed.zero.GatheredParameters([parameter])
 
 
 def zero_stage(host: Host) -> int | None:

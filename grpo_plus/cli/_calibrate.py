@@ -1,10 +1,10 @@
 """``plan --calibrate``: measure the memory that a card needs beyond the planner's parts, and store it."""
 
 import argparse
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
+from grpo_verifiers.lazy import installed
 
 if TYPE_CHECKING:
     from grpo_plus.memory.calibration import Calibration
@@ -25,7 +25,7 @@ def calibrate_here(options: argparse.Namespace, asked: "Settings", config: Any, 
             "it on the machine that will train, with a CUDA build of torch and with bitsandbytes; leave --calibrate "
             "out for the estimate."
         )
-    if not options.no_4bit and importlib.util.find_spec("bitsandbytes") is None:
+    if not options.no_4bit and not installed("bitsandbytes"):
         raise UserError("--calibrate needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'.")
     device = torch.device("cuda", torch.cuda.current_device())
     meter = CudaMeter(device)

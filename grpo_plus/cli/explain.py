@@ -10,6 +10,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._sample import REWARDS, Sample, read_sample
 from grpo_plus.cli._selection import selection_lines
+from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact, redact_text
 
 if TYPE_CHECKING:
@@ -297,8 +298,6 @@ def _sync(parsed: "Parsed") -> str:
 
     A machine with an accelerator is taken for the one that trains.
     """
-    import importlib.util
-
     import torch
 
     from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
@@ -311,7 +310,7 @@ def _sync(parsed: "Parsed") -> str:
         quantised=quantised,
         adapters=bool(model.use_peft) or quantised,
         accelerator=not config.use_cpu and torch.accelerator.is_available(),
-        vllm=importlib.util.find_spec("vllm") is not None,
+        vllm=installed("vllm"),
     )
     if problems := sync_problems(config.vllm_sync, means):
         raise UserError(" ".join(problems))

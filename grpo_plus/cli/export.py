@@ -1,12 +1,12 @@
 """``grpo-plus export``: a run's adapter, or the whole model with the adapter folded in, for other programs."""
 
 import argparse
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_verifiers.lazy import installed
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,7 +21,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"{', '.join(adapter_only)} only matters with --merge: add it, or leave the rest out.")
     if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
         raise UserError(f"{options.out} exists and is not an empty folder: name another with --out.")
-    if options.compare and importlib.util.find_spec("bitsandbytes") is None:
+    if options.compare and not installed("bitsandbytes"):
         raise UserError("--compare-4bit needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'.")
     import torch
 

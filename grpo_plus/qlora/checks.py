@@ -1,6 +1,5 @@
 """Combinations with a quantised base that cannot work, found before anything loads."""
 
-import importlib.util
 import os
 import re
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import torch
 
 from grpo_plus.qlora.model import asked_bits, bits_of, format_of, method_of, quantises_twice
 from grpo_plus.sampling.decode import is_adapted
+from grpo_verifiers.lazy import installed
 
 FROZE_BELOW = 1e-5
 """Learning rates under this moved at most one adapter weight in 25 when adapters were held in bfloat16."""
@@ -93,7 +93,7 @@ def problems(request: Request) -> list[str]:
     if request.bits is None:
         return found
     bits, article = f"{request.bits}-bit", "an" if request.bits == 8 else "a"
-    if importlib.util.find_spec("bitsandbytes") is None:
+    if not installed("bitsandbytes"):
         found.append(
             f"{article} {bits} base needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'."
         )

@@ -4,7 +4,6 @@ Errors of transformers or torch are reported with the field. Keys that nobody re
 """
 
 import copy
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,6 +14,7 @@ import torch
 
 from grpo_plus.recipe.options import mapping, strange_key
 from grpo_plus.recipe.ranges import COUNT, judge
+from grpo_verifiers.lazy import installed
 from grpo_verifiers.options import Range
 
 _COUNTS: Mapping[str, Range] = dict.fromkeys(("max_new_tokens", "num_beams", "num_return_sequences"), COUNT)
@@ -137,7 +137,7 @@ def _checkpointing_problems(config: Any) -> list[str]:
 
 
 def _liger_problems(config: Any) -> list[str]:
-    if not config.use_liger_kernel or importlib.util.find_spec("liger_kernel") is not None:
+    if not config.use_liger_kernel or installed("liger_kernel"):
         return []
     return ["use_liger_kernel is True, but the package liger-kernel is not installed: install it, or set false."]
 

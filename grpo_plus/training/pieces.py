@@ -1,10 +1,13 @@
 """Weights that FSDP or ZeRO-3 has taken apart: this process's piece of one, and all of them whole for a moment."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
 
 
 def whole(weights: Iterable[Tensor], *, change: bool = False) -> AbstractContextManager[Any]:
@@ -57,3 +60,27 @@ def on_disk(weight: Tensor) -> bool:
     """DeepSpeed keeps this process's piece of a weight on a disk (``offload_param`` to nvme)."""
     location = getattr(getattr(weight, "ds_tensor", None), "final_location", None)
     return getattr(location, "value", location) == "nvme"
+
+
+def whole_tensors(host: Host, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
+    """Parameters and buffers with these names, gathered from all processes; the main one gets them, on its CPU.
+
+    Every process must call it. Tied parameters stay one tensor.
+    """
+    main = host.accelerator.is_main_process
+    if host.is_fsdp_enabled and not _trl.is_fsdp2(host):
+        state = host.accelerator.get_state_dict(host.model_wrapped)
+        return {name: value for name, value in state.items() if wanted(name)} if main else {}
+    found: dict[str, Tensor] = {}
+    copies: dict[int, Tensor] = {}
+    for wrapped, value in _trl.unwrapped(host).state_dict(keep_vars=True).items():
+        name = wrapped.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
+        if not wanted(name):
+            continue
+        with whole([value]):
+            all_of_it = gathered(value)
+            if main:
+                if id(value) not in copies:
+                    copies[id(value)] = all_of_it.detach().to("cpu", copy=True)
+                found[name] = copies[id(value)]
+    return found

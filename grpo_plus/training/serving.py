@@ -1,6 +1,5 @@
 """A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,8 +17,10 @@ from grpo_plus.sampling.vllm_push import Push, Weights
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, warn_of_raw
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
 from grpo_plus.training.hooks import Hook, Setup
+from grpo_plus.training.pieces import whole_tensors
 from grpo_plus.training.saving import Saving
 from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -113,7 +114,7 @@ class Serving(Hook):
         self.server = VllmServer(
             self._client,
             self._push,
-            weights=Weights(lambda: _trl.unwrapped(host), partial(_trl.whole_tensors, host) if divided else None),
+            weights=Weights(lambda: _trl.unwrapped(host), partial(whole_tensors, host) if divided else None),
             accelerator=host.accelerator,
             folder=Path(host.args.output_dir) / self._push.folder,
             sampling=sampling,
@@ -202,7 +203,7 @@ def _means(setup: Setup, request: Any) -> Means:
         quantised=request.bits is not None,
         adapters=request.adapters,
         accelerator=setup.args.device.type != "cpu",
-        vllm=importlib.util.find_spec("vllm") is not None,
+        vllm=installed("vllm"),
         servable=not adapter_problems(request.adapter),
     )
 

@@ -1,10 +1,11 @@
 """What the tests of the engines share: environments of their own, which `.ci/engines` makes, and a real vLLM server."""
 
-import importlib.util
 import os
 from pathlib import Path
 
 import pytest
+
+from grpo_verifiers.lazy import installed
 
 HOME = Path(os.environ.get("GRPO_PLUS_ENGINES") or Path.home() / ".cache/grpo_plus/engines")
 
@@ -12,7 +13,7 @@ HOME = Path(os.environ.get("GRPO_PLUS_ENGINES") or Path.home() / ".cache/grpo_pl
 def pytest_runtest_setup(item):
     """Skip what needs an engine that is not there; under GRPO_PLUS_REQUIRE_ALL=1 in .ci/engines that is a failure."""
     for name in [name for marker in item.iter_markers("engine") for name in marker.args]:
-        there = (HOME / "vllm/bin/vllm").is_file() if name == "vllm" else importlib.util.find_spec(name) is not None
+        there = (HOME / "vllm/bin/vllm").is_file() if name == "vllm" else installed(name)
         if not there:
             reason = f"needs {name}, which .ci/engines installs and runs this test with"
             if "GRPO_PLUS_ENGINES" in os.environ and os.environ.get("GRPO_PLUS_REQUIRE_ALL") == "1":

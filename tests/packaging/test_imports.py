@@ -1,5 +1,6 @@
 """Importing costs next to nothing, and every public name is really there."""
 
+import importlib
 import importlib.metadata
 import importlib.resources
 import json
@@ -7,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+
+from grpo_verifiers.lazy import installed
 
 HEAVY = ("torch", "trl", "transformers", "datasets", "accelerate", "peft", "sympy", "numpy", "pandas", "rich")
 LOOK = """
@@ -82,6 +85,16 @@ def test_no_folder_of_ours_shadows_the_standard_library_or_a_known_package(tmp_p
     code = "import grpo_plus, grpo_verifiers.math, math, code, importlib.util; assert math.floor(1.5) == 1 and code.interact; spec = importlib.util.find_spec('verifiers'); print(spec.origin if spec else None)"
     origin = python(code, clean_environment, cwd=tmp_path).strip()
     assert origin == "None" or "grpo_verifiers" not in origin
+
+
+def test_a_folder_with_a_packages_name_is_not_that_package(tmp_path, monkeypatch):
+    (tmp_path / "deepspeed_of_mine").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed("json")
+    assert not installed("deepspeed_of_mine")
+    (tmp_path / "deepspeed_of_mine/__init__.py").touch()
+    importlib.invalidate_caches()
+    assert installed("deepspeed_of_mine")
 
 
 @pytest.mark.slow

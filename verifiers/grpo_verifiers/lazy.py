@@ -1,8 +1,14 @@
-"""Lazy public names (PEP 562): importing a package costs nothing until one of its names is used."""
+"""Packages imported late: public names that wait for their first use (PEP 562), and what is installed at all."""
 
-import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
+
+
+def installed(package: str) -> bool:
+    """Whether there is such a package to import; a plain folder of the same name beside the script is none."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

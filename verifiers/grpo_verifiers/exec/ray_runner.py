@@ -26,6 +26,7 @@ from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.relay import unpack_outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
 
@@ -415,9 +416,7 @@ def _advice(why: str) -> str:
 
 def missing_ray() -> str:
     """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
-    import importlib.util
-
-    if importlib.util.find_spec("ray") is None:
+    if not installed("ray"):
         return "isolation is 'ray', which needs the package ray: pip install 'grpo-plus[ray]'."
     if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
         return (
