@@ -5,7 +5,10 @@ import math
 import os
 import re
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate
 from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.ray_bridge import actor_size, room
+from grpo_verifiers.exec.ray_runner import RayRunner
 from grpo_verifiers.exec.ray_station import Station
 from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.exec.runner import pack
@@ -23,6 +27,7 @@ from grpo_verifiers.exec.spec import make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.redaction import remember
 from grpo_verifiers.verdict import Step, Verdict
+from tests.waiting import comes
 
 
 def check(completion, answer=None):
@@ -43,7 +48,7 @@ def with_trainer(completion, trainer_state):
 def ray_there(monkeypatch):
     """Ray as far as looking for it goes: it is neither imported nor asked."""
     found = types.ModuleType("ray")
-    found.__spec__ = types.SimpleNamespace(name="ray")
+    found.__spec__ = ModuleSpec("ray", None, origin="ray/__init__.py")
     monkeypatch.setitem(sys.modules, "ray", found)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
@@ -117,6 +122,24 @@ def test_what_is_not_installed_travels_by_value(tmp_path):
     assert here.load()("2") == 2.0
     assert make_spec(built_in, elsewhere=True, confined=True).target == "grpo_verifiers.math:math"
     assert make_spec(json.dumps, elsewhere=True).target == "json:dumps"
+
+
+def test_what_is_cancelled_while_its_runner_closes_has_an_outcome_and_raises_nothing(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    for _ in range(3):
+        runner = RayRunner()
+        batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(200)]
+        assert comes(runner.pids)
+        closing = threading.Thread(target=runner.close)
+        with ThreadPoolExecutor(8) as threads:
+            before = [threads.submit(runner.cancel, batch) for batch in batches[:50]]
+            closing.start()
+            assert comes(lambda runner=runner: runner.closed)
+            after = [threads.submit(runner.cancel, batch) for batch in batches[50:]]
+            assert [each.result(60) for each in (*before, *after)] == [None] * 200
+        closing.join(60)
+        assert {outcome.kind for batch in batches for outcome in batch.wait(0)} == {"broken"}
+        runner.cancel(batches[0])
 
 
 def test_specs_that_differ_in_how_they_run_are_told_apart():

@@ -196,9 +196,13 @@ class RayRunner:
         return batch
 
     def cancel(self, batch: Batch) -> None:
-        """Give up what is left of a batch, without waiting."""
-        if not batch.done():
-            self._put("cancel", batch)
+        """Give up what is left of a batch, without waiting; a runner that closes gives it up itself."""
+        with self._lock:
+            asked = not self.closed and self._owner == os.getpid() and not batch.done()
+            if asked:
+                self._inbox.append(("cancel", batch))
+        if asked:
+            self._ring()
 
     def warm(self, spec: CheckSpec) -> None:
         """Connect to the cluster, start actors and have them load a check, without waiting."""
