@@ -8,6 +8,7 @@ import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 import grpo_verifiers
 from grpo_verifiers import get_verifier
-from grpo_verifiers.errors import KeywordError
+from grpo_verifiers.errors import KeywordError, VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate
 from grpo_verifiers.exec.outcome import Outcome, Refused
 from grpo_verifiers.exec.ray_bridge import actor_size, room
@@ -23,7 +24,7 @@ from grpo_verifiers.exec.ray_runner import RayRunner
 from grpo_verifiers.exec.ray_station import Station
 from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
 from grpo_verifiers.exec.runner import pack
-from grpo_verifiers.exec.spec import make_spec
+from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.redaction import remember
 from grpo_verifiers.verdict import Step, Verdict
@@ -122,6 +123,22 @@ def test_what_is_not_installed_travels_by_value(tmp_path):
     assert here.load()("2") == 2.0
     assert make_spec(built_in, elsewhere=True, confined=True).target == "grpo_verifiers.math:math"
     assert make_spec(json.dumps, elsewhere=True).target == "json:dumps"
+
+
+def test_sending_a_function_changes_nothing_that_others_pickle(monkeypatch):
+    import cloudpickle
+
+    beside, users = types.ModuleType("beside_it"), types.ModuleType("registered_by_its_user")
+    for module in (beside, users):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    cloudpickle.register_pickle_by_value(users)
+    try:
+        for along, refused in (([beside, users, beside], False), ([beside, users, types.ModuleType("nowhere")], True)):
+            with pytest.raises(VerifierError, match=r"cannot be sent to .*nowhere") if refused else nullcontext():
+                by_value(check, along)
+            assert cloudpickle.list_registry_pickle_by_value() == {users.__name__}
+    finally:
+        cloudpickle.unregister_pickle_by_value(users)
 
 
 def test_what_is_cancelled_while_its_runner_closes_has_an_outcome_and_raises_nothing(monkeypatch):

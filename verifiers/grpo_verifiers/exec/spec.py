@@ -4,6 +4,7 @@ By import reference when a fresh process can import it, by path for a plug-in fi
 rest: closures, notebook cells, unguarded scripts.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.machinery
@@ -130,13 +131,14 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
 
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     # Plug-in files and modules of made-up names do not exist in a worker: what a closure takes from them goes along.
-    registered = list(along)
-    if module is not None and module.__name__ != "__main__" and not _importable(module) and module not in registered:
-        registered.append(module)
-    with _by_value:
-        for each in registered:
-            cloudpickle.register_pickle_by_value(each)
+    registered = {each.__name__: each for each in along}
+    if module is not None and module.__name__ != "__main__" and not _importable(module):
+        registered[module.__name__] = module
+    with _by_value, contextlib.ExitStack() as afterwards:
         try:
+            for name in registered.keys() - cloudpickle.list_registry_pickle_by_value():  # the user's own stay
+                cloudpickle.register_pickle_by_value(registered[name])
+                afterwards.callback(cloudpickle.unregister_pickle_by_value, registered[name])
             payload: bytes = cloudpickle.dumps(fn)
         except Exception as error:
             raise VerifierError(
@@ -144,9 +146,6 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
                 "holds something that exists in this process only (a lock, a socket, an open file): create that inside "
                 'the function, or choose isolation="inline".'
             ) from error
-        finally:
-            for each in registered:
-                cloudpickle.unregister_pickle_by_value(each)
     if len(payload) > MAX_PAYLOAD:
         raise VerifierError(
             f"the function {_name(fn)} drags {len(payload) >> 20} MiB along (at most {MAX_PAYLOAD >> 20}): a closure "
