@@ -1071,6 +1071,18 @@ def gathers_to_draw(host: Host) -> bool:
     return bool(host.args.ds3_gather_for_generation)
 
 
+@contextmanager
+def without_hooks_of_zero3(host: Host) -> "Iterator[None]":
+    """Passes within the block gather nothing under ZeRO-3: the weights are whole already."""
+    from trl.models.utils import add_hooks, remove_hooks
+
+    remove_hooks(host.model_wrapped)
+    try:
+        yield
+    finally:
+        add_hooks(host.model_wrapped)
+
+
 def adapters_of(host: Host) -> dict[str, Any]:
     """The configs of the model's PEFT adapters by name; empty when it has none."""
     return getattr(unwrapped(host), "peft_config", None) or {}

@@ -21,6 +21,7 @@ from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.evaluation.tables import percent, results_table
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
+from grpo_plus.training.pieces import drawn_from
 from grpo_plus.training.run import Run
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.options import Matches, Range
@@ -76,10 +77,15 @@ class Measure:
         problems = []
         if not trainer.verification.live:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
-        if (trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer)) or _trl.zero_stage(trainer) == 3:
+        if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
             problems.append(
-                "measure cannot draw from a model that FSDP1 or DeepSpeed ZeRO-3 holds in pieces: use FSDP2 or ZeRO-2, "
-                "or remove measure and use grpo-plus eval on the trained model."
+                "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
+                "grpo-plus eval on the trained model."
+            )
+        if _trl.zero_stage(trainer) == 3 and not _trl.gathers_to_draw(trainer):
+            problems.append(
+                "measure draws from the whole model in every process, which ds3_gather_for_generation: false forbids "
+                "under DeepSpeed ZeRO-3: set it to true, or remove measure and use grpo-plus eval on the trained model."
             )
         if not hasattr(rows, "__len__") or len(rows) == 0:
             problems.append("measure needs rows that can be counted, and at least one: its split is a stream or empty.")
@@ -117,7 +123,7 @@ class Measure:
         )
         verifiers = [live.verifier for live in trainer.verification.live]
         rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
-        model, device = trainer.accelerator.unwrap_model(trainer.model_wrapped), trainer.accelerator.device
+        device = trainer.accelerator.device
         store: Store | None = None
         if rank == 0:
             with _unharmed():
@@ -127,7 +133,11 @@ class Measure:
         if resumes and self._late and len(done) < len(self._rows) * self._n:
             return "Accuracy before training is not known: the run that was to measure it ended before that."
         judged: list[Sample] = []
-        with trainer.guard.sampling(), in_step(model, device) if self._in_pieces else nullcontext():
+        with (
+            trainer.guard.sampling(),
+            drawn_from(trainer) as model,
+            in_step(model, device) if self._in_pieces else nullcontext(),
+        ):
             sampler = Sampler(
                 model,
                 trainer.processing_class,

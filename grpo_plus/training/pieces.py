@@ -1,7 +1,7 @@
 """Weights that FSDP or ZeRO-3 has taken apart: this process's piece of one, and all of them whole for a moment."""
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -24,6 +24,20 @@ def whole(weights: Iterable[Tensor], *, change: bool = False) -> AbstractContext
         apart, modifier_rank=0 if change else None
     )
     return gathered
+
+
+@contextmanager
+def drawn_from(host: Host) -> Iterator[Any]:
+    """The model without its wrappers, to draw from; ZeRO-3's weights are whole in every process within the block.
+
+    Every process enters it, and makes as many passes as its own completions need.
+    """
+    model = host.accelerator.unwrap_model(host.model_wrapped)
+    if _trl.zero_stage(host) != 3:
+        yield model
+        return
+    with whole(model.parameters()), _trl.without_hooks_of_zero3(host):
+        yield model
 
 
 def gathered(weight: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from zero_jobs import CASES, RESUMED
+from zero_jobs import CASES, FIRST_STAGE, RESUMED
 
 pytestmark = [pytest.mark.engine("deepspeed"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
-STAGES = [*((1, name) for name in ("full", "adam", "dead")), *((stage, name) for stage in (2, 3) for name in CASES)]
+STAGES = [*((1, name) for name in FIRST_STAGE), *((stage, name) for stage in (2, 3) for name in CASES)]
 STAGES += [(2, "four")]
 
 
@@ -116,6 +116,25 @@ def test_our_rollouts_draw_what_they_draw_under_ddp(trained, stage, name):
         entry["eval_reward"] for entry in truth["evaluations"]
     ]
     assert len(mine["evaluations"]) == (3 if name == "drawn" else 0)
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"), [*((stage, "measured") for stage in (1, 2, 3)), (2, "measured_lora"), (3, "measured_lora")]
+)
+def test_the_same_completions_are_measured_before_and_after_training(trained, stage, name):
+    """The first rank draws three rows and the second one two; training in between goes on as without it."""
+    single, ranks = trained
+    truth, mine = read(single, name), read(ranks, f"{name}_{stage}")
+    assert mine["said"] == truth["said"]
+    assert mine["measured"] == truth["measured"]
+    assert len(mine["measured"]["after"]) == 15
+    assert mine["measured"]["before"] != mine["measured"]["after"]
+    alike(mine, truth, "loss", "grad_norm")
+    assert off(weights(ranks, f"{name}_{stage}"), weights(single, name)) < 1e-6
+
+
+def test_measure_is_refused_where_no_process_may_hold_the_whole_model(trained):
+    assert "ds3_gather_for_generation: false forbids" in refused(trained[1], "measured_in_pieces")
 
 
 def test_weights_that_stay_in_pieces_are_left_to_trl_to_draw_from(trained):

@@ -18,7 +18,10 @@ CASES = {
     "dead": {"reward": "half", "objective": "dapo"},
     "process": {"advantage": "process", "scorer": True},
     "checkpointing": {"lora": True, "gradient_checkpointing": True},
+    "measured": {"measures": True, "verifiers": ["even"], "gradient_checkpointing": True},
 }
+FIRST_STAGE = ("full", "adam", "dead", "measured")
+"""The cases that run under ZeRO-1, too."""
 RESUMED = ("adam", "reference", "lora_reference")
 """Those that are resumed from a checkpoint after two steps, the weights of their references included."""
 
@@ -34,7 +37,8 @@ def alone():
     """Every case in one process, on TRL's own path."""
     jobs = [{"name": name, "engine": "stock", **case} for name, case in CASES.items()]
     four = {"name": "four", "engine": "stock", "lora": True, "four": True}
-    return [*jobs, four, {"name": "offloaded", "engine": "stock", **ADAM, "max_steps": 3}]
+    adapted = {"name": "measured_lora", "engine": "stock", "lora": True, **CASES["measured"]}
+    return [*jobs, four, adapted, {"name": "offloaded", "engine": "stock", **ADAM, "max_steps": 3}]
 
 
 def under_zero():
@@ -43,7 +47,7 @@ def under_zero():
 
 
 def _of_stage(stage):
-    names = CASES if stage > 1 else ("full", "adam", "dead")
+    names = CASES if stage > 1 else FIRST_STAGE
     for name in names:
         job = {"stage": stage, "engine": "packed", **CASES[name]}
         yield {"name": f"{name}_{stage}", **job}
@@ -63,12 +67,13 @@ def _drawn():
 
 
 def _others():
-    jobs = []
+    jobs = [{"name": "measured_in_pieces", "stage": 3, **CASES["measured"], "ds3_gather_for_generation": False}]
     for stage in (2, 3):
         shared = {"stage": stage, "engine": "packed"}
         jobs += [
             {"name": f"trimmed_{stage}", **shared, "engine": "trimmed"},
             {"name": f"four_{stage}", **shared, "lora": True, "four": True},
+            {"name": f"measured_lora_{stage}", **shared, **CASES["measured"], "lora": True},
             {"name": f"bound_{stage}", **shared, "engine_tokens_per_pass": 64},
             {"name": f"offloaded_{stage}", **shared, **ADAM, "environment": OFFLOADED[stage]},
         ]

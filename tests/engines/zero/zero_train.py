@@ -23,6 +23,8 @@ from transformers import BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, _trl
 from grpo_plus.engine import facts_of
+from grpo_plus.evaluation.measure import Measure
+from grpo_verifiers import verifier
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 PROMPTS = ["1+2=", "12+34+5=", "4=", "90-12=", "7*8=", "123+4=", "5-5=", "66="]
@@ -67,6 +69,13 @@ def steps(completion_ids, row, **_):
     ]
 
 
+@verifier("even", isolation="inline")
+def even(completion: str) -> bool:
+    return sum(map(ord, completion)) % 2 == 0
+
+
+MEASURED = {"n": 3, "limit": 5, "batch": 4, "max_completion_length": 9}
+ROWS = Dataset.from_dict({"prompt": [f"{number}+{number * 7 % 10}=" for number in range(16)]})
 REWARDS = {"mixed": mixed, "half": first_half_only, "drawn": drawn}
 
 
@@ -103,6 +112,7 @@ def run(
     environment=None,
     resume=None,
     evaluates=False,
+    measures=False,
     **settings,
 ):
     """Train, and say what it gave."""
@@ -161,9 +171,14 @@ def run(
         return output
 
     trainer._generate_and_score_completions = noted
+    measure, said = Measure(MEASURED, trainer, ROWS) if measures else None, []
+    if measure:
+        measure.before(said.append, resumes=resume is not None)
     trainer.train(resume_from_checkpoint=resume and str(folder / resume))
     problem = trainer.saving.save_model(folder / name)
     assert problem is None, problem
+    if measure:
+        said.append(measure.take("after"))
     every = _trl.gather_objects([seen])
     metrics = _trl.gather_objects([trainer.engine.metrics])
     return {
@@ -177,6 +192,10 @@ def run(
         "stock_drew": trainer.rollouts.stock,
         "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
         "evaluations": [entry for entry in trainer.state.log_history if "eval_reward" in entry],
+        "said": said,
+        "measured": {when: [one.as_json() for one in kept.samples] for when, kept in measure.found.items()}
+        if measure
+        else {},
         "reference": getattr(reference_of(trainer), "refreshed", None),
     }
 
