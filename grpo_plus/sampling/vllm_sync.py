@@ -22,6 +22,7 @@ class Means(NamedTuple):
         vllm: vLLM is installed beside the trainer, which TRL's own path needs.
         takes_adapters: the server takes adapters; None where nobody asked it yet.
         servable: vLLM serves adapters of this kind.
+        as_object: the model was handed over as an object, whose weights may not be those that its name stands for.
     """
 
     quantised: bool = False
@@ -30,11 +31,18 @@ class Means(NamedTuple):
     vllm: bool = False
     takes_adapters: bool | None = None
     servable: bool = True
+    as_object: bool = False
 
     @property
     def doubtful(self) -> bool:
         """The server has to be asked whether it takes adapters: weights could go on TRL's own path as well."""
-        return self.adapters and self.servable and not self.quantised and self.accelerator and self.vllm
+        group = self.accelerator and self.vllm
+        return self.adapters and self.servable and not self.quantised and not self.unlike and group
+
+    @property
+    def unlike(self) -> bool:
+        """The server may hold another base than the one that adapters are trained on."""
+        return self.adapters and self.as_object and not self.quantised
 
 
 def choose(asked: str | None, means: Means) -> Way:
@@ -47,6 +55,8 @@ def choose(asked: str | None, means: Means) -> Way:
     if means.adapters:
         if group and not means.servable:
             return Way("nccl", "the adapters are of a kind that vLLM cannot serve: TRL merges them")
+        if group and means.unlike:
+            return Way("nccl", "the model is an object, whose weights may not be the server's: TRL merges the adapters")
         if means.takes_adapters is not False or not group:
             unknown = " (nccl if the server turns out not to)" * (means.takes_adapters is None and group)
             return Way("adapter", f"adapters are trained, and the server takes them{unknown}")
@@ -58,7 +68,13 @@ def choose(asked: str | None, means: Means) -> Way:
 
 
 def sync_problems(asked: str | None, means: Means) -> list[str]:
-    """Why a way that was asked for cannot be gone."""
+    """Why a way that was asked for cannot be gone, or why none can be chosen."""
+    if asked is None and means.unlike and choose(None, means).name == "adapter":
+        return [
+            "adapters are trained on a model that was handed over as an object, and a server takes the adapter alone, "
+            "over a base of its own that nobody can compare with yours. Hand over the name or folder of the model; or, "
+            "where the server holds the same weights, set vllm_sync: adapter."
+        ]
     found = {
         "files nccl": means.quantised
         and "but the base is quantised: to hand over whole weights the adapter would have to be merged into it, which "

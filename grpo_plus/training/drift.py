@@ -16,9 +16,11 @@ from torch import Tensor
 from grpo_plus import _trl
 from grpo_plus._trl import SUPPORT
 from grpo_plus.qlora.dropout import has_dropout
+from grpo_plus.qlora.model import bits_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import shown, truncation
-from grpo_plus.training.hooks import Draw, Hook
+from grpo_plus.sampling.decode import is_adapted
+from grpo_plus.training.hooks import Draw, Hook, Setup
 from grpo_verifiers.redaction import RedactedError, get_logger
 
 logger = get_logger(__name__)
@@ -27,6 +29,8 @@ FOREIGN = 1.0
 """Mean difference, in nats, of the first batch from which on it is another model: the run ends."""
 LARGE = 0.2
 """Mean difference that is warned of in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
+APART = 0.05
+"""The same for the first batch of an adapter over a base that vLLM loaded by itself, and training was given as an object."""
 GROWN, FLOOR = 4.0, 0.01
 """Warned of as well: a mean that has grown so many times over that of the first batch, and is above this."""
 EVERY, ROWS = 10, 4
@@ -79,10 +83,15 @@ class Gap:
         return self.total / max(self.tokens, 1)
 
 
-def judged(first: Gap, now: Gap) -> str | None:
-    """What is wrong: ``foreign`` (first batch only), ``grown`` (later ones only) or ``large``; None for nothing."""
+def judged(first: Gap, now: Gap, *, apart: bool = False) -> str | None:
+    """What is wrong: ``foreign`` or ``apart`` (first batch only), ``grown`` (later ones only) or ``large``; or None.
+
+    ``apart``: the base that is trained and the one that vLLM holds come from two places.
+    """
     if now is first and now.mean >= FOREIGN:
         return "foreign"
+    if apart and now is first and now.mean > APART:
+        return "apart"
     if now.mean > max(FLOOR, GROWN * first.mean):
         return "grown"
     return "large" if now.mean > LARGE else None
@@ -99,6 +108,8 @@ def likely(verdict: str, unlike: str) -> str:
         "each update (its log, another run on the same server, a proxy in between).",
         "large": "It is there from the start: most likely vLLM holds the base in another precision or quantisation, or "
         "another version of the model.",
+        "apart": "The model was handed over as an object, and vLLM has loaded the base by its name: most likely the two "
+        "are not the same weights. Save the object, and train and serve that folder by its name.",
         "foreign": "So large a difference on the first batch means another model or another vocabulary.",
     }
     return causes[verdict] + (other if unlike else "")
@@ -112,6 +123,11 @@ class Drift(Hook):
         self._batches = 0
         self._said: set[str] = set()
         self._fresh = False  # the next tokens to be scored have just been drawn
+        self._apart = False
+
+    def before_loading(self, setup: Setup) -> None:
+        """See where the base comes from."""
+        self._apart = not isinstance(setup.model, str) and bits_of(setup.model) is None
 
     def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Compare what was drawn for training.
@@ -188,7 +204,7 @@ class Drift(Hook):
             self.host.model.train()
 
     def _judge(self, first: Gap, gap: Gap) -> None:
-        verdict = judged(first, gap)
+        verdict = judged(first, gap, apart=self._apart and is_adapted(_trl.unwrapped(self.host)))
         if verdict is None:
             return
         unlike, word = self._unlike(), _trl.text_of(self.host, [gap.token])

@@ -205,6 +205,7 @@ def _means(setup: Setup, request: Any) -> Means:
         accelerator=setup.args.device.type != "cpu",
         vllm=installed("vllm"),
         servable=not adapter_problems(request.adapter),
+        as_object=not isinstance(setup.model, str),
     )
 
 

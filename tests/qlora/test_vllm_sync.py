@@ -22,6 +22,8 @@ GROUP = {"accelerator": True, "vllm": True}
         ({"adapters": True, "takes_adapters": False}, "adapter"),  # and then refused, with the command
         ({"adapters": True, **GROUP, "servable": False}, "nccl"),
         ({"adapters": True, "quantised": True, **GROUP, "takes_adapters": False}, "adapter"),
+        ({"adapters": True, "as_object": True, **GROUP, "takes_adapters": True}, "nccl"),
+        ({"adapters": True, "as_object": True, "quantised": True, **GROUP}, "adapter"),  # there is no other way
         ({"adapters": True, "quantised": True, **GROUP, "servable": False}, "adapter"),
     ],
     ids=str,
@@ -48,9 +50,21 @@ def test_a_way_that_cannot_be_gone_is_refused_with_the_way_out(asked, means, wor
     assert any(word in problem for word in ("Set vllm_sync", "set vllm_sync", "leave it unset"))
 
 
+def test_an_adapter_alone_does_not_go_unasked_over_a_base_that_nobody_can_compare():
+    means = Means(adapters=True, as_object=True)
+    (problem,) = sync_problems(None, means)
+    assert "handed over as an object" in problem
+    assert "Hand over the name or folder of the model; or, where" in problem
+    assert sync_problems("adapter", means) == []
+    assert not means._replace(**GROUP).doubtful
+
+
 @pytest.mark.parametrize(
     ("asked", "means"),
     [
+        (None, {"adapters": True, "as_object": True, **GROUP}),
+        (None, {"adapters": True, "as_object": True, "quantised": True}),
+        (None, {"as_object": True}),
         (None, {"quantised": True, "adapters": True}),
         ("adapter", {"quantised": True, "adapters": True}),
         ("adapter", {"adapters": True}),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_plus.qlora.dropout import has_dropout
-from grpo_plus.training.drift import FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
+from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
 
 
 def gap(mean):
@@ -44,6 +44,14 @@ def test_the_first_batch_is_judged_by_its_size():
     for mean, verdict in [(LARGE * 0.99, None), (LARGE * 1.01, "large"), (FOREIGN, "foreign")]:
         first = gap(mean)
         assert judged(first, first) == verdict
+
+
+def test_a_base_that_vllm_loaded_by_itself_is_compared_more_closely_with_an_object():
+    for mean, verdict in [(APART * 0.99, None), (APART * 1.01, "apart"), (FOREIGN, "foreign")]:
+        first = gap(mean)
+        assert judged(first, first, apart=True) == verdict
+    assert judged(gap(0.04), gap(APART * 1.01), apart=True) is None
+    assert "handed over as an object" in likely("apart", "")
 
 
 def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():

@@ -164,7 +164,7 @@ def make(warm, rows, tmp_path):
         }
         adapter = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
         return GRPOPlusTrainer(
-            str(model),
+            str(model) if isinstance(model, str | Path) else model,
             args=GRPOPlusConfig(**{**values, **changes}),
             train_dataset=rows,
             quantization_config=NF4 if four else None,

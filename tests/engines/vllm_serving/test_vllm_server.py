@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from transformers import TrainerCallback
+import torch
+from transformers import AutoModelForCausalLM, TrainerCallback
 
 from grpo_plus.sampling.vllm_http import ServerError
 from grpo_plus.sampling.vllm_server import VllmServer
@@ -71,6 +72,21 @@ class TestAdapters:
         run = make(server.url, four=True, optim="adamw_torch", max_steps=2)
         run.train()
         assert min(logged(run, GAP)) > 1e-3
+
+    def test_on_a_model_that_was_changed_in_memory_is_refused_and_where_asked_for_the_difference_is_named(
+        self, server, make, caplog
+    ):
+        model = AutoModelForCausalLM.from_pretrained(server.model, dtype=torch.float32)
+        with torch.no_grad():
+            model.lm_head.weight.mul_(0.45)
+        with pytest.raises(ConfigError, match=r"handed over as an object, .* set vllm_sync: adapter"):
+            make(server.url, model=model, lora=True)
+        run = make(server.url, model=model, lora=True, vllm_sync="adapter", max_steps=1)
+        run.train()
+        (mean,) = logged(run, "rollout/logp_drift")
+        assert 0.05 < mean < 0.2
+        (line,) = [text for text in caplog.messages if "log-probabilities that differ" in text]
+        assert "vLLM has loaded the base by its name" in line
 
     def test_two_runs_share_a_server_without_taking_each_others_weights(self, server, make, exact):
         first, second = make(server.url, "one", lora=True, max_steps=4), make(server.url, "two", lora=True, max_steps=4)
