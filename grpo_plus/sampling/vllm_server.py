@@ -27,8 +27,26 @@ logger = get_logger(__name__)
 Completion = tuple[list[int], list[float | None], Any]
 """Tokens, the log-probabilities that they were drawn at, and the support of truncated sampling."""
 
+OWN = ("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
+"""Fields of a completion request that are set here."""
+OTHER_ANSWERS = ("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs")
+"""Fields that change what comes back in a way that nobody reads here."""
+
 TRIES = 4
 """Times that a server may be lost in one drawing before the run ends."""
+
+
+def request_problems(keywords: Mapping[str, Any], regex: str | None) -> list[str]:
+    """Why a request cannot hold these `generation_kwargs`, beside `vllm_structured_outputs_regex`."""
+    what = {name: "is set by training itself" for name in OWN}
+    what |= {name: "changes the form of the answer, which training reads" for name in OTHER_ANSWERS}
+    if regex is not None:
+        what["structured_outputs"] = f"would go before vllm_structured_outputs_regex ({regex!r})"
+    return [
+        f"generation_kwargs has {name} ({keywords[name]!r}), which {why}: leave it out."
+        for name, why in what.items()
+        if name in keywords
+    ]
 
 
 def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.qlora.checks import Request, request_of
+from grpo_plus.recipe.options import mapping
 from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 from grpo_plus.sampling.vllm_colocate import RANKS, Colocated, made, on_cpu, room_for
 from grpo_plus.training.hooks import Hook, Setup
@@ -49,11 +50,19 @@ class Colocate(Hook):
         self.llm: Colocated | None = None
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """A quantised base that vLLM cannot hold, or whose adapter could only be merged into it."""
+        """A quantised base that vLLM cannot hold, or whose adapter could only be merged into it; reserved keywords."""
         args = setup.args
-        if not _colocated(args) or (request := _request(setup)).bits is None:
+        if not _colocated(args):
             return []
-        found: list[Problem] = list(merge_reasons(request, sleeps=args.vllm_enable_sleep_mode))
+        keywords, request = mapping("generation_kwargs", args.generation_kwargs), _request(setup)
+        found: list[Problem] = [
+            f"generation_kwargs has {name} ({keywords[name]!r}), which is set by training itself: leave it out."
+            for name in ("n", "logprobs")
+            if name in keywords
+        ]
+        if request.bits is None:
+            return found
+        found += merge_reasons(request, sleeps=args.vllm_enable_sleep_mode)
         if request.bits == 8:
             command = start_command(request.name, getattr(request.adapter, "r", None))
             found.append(

@@ -9,12 +9,13 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.qlora.checks import request_of
+from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
 from grpo_plus.sampling.vllm_files import FilePush
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import Push, Weights
-from grpo_plus.sampling.vllm_server import VllmServer, check_server, warn_of_raw
+from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import whole_tensors
@@ -56,6 +57,9 @@ class Serving(Hook):
         way = choose(self._asked, means).name
         if way == "adapter" and request.adapter is not None:
             found += adapter_problems(request.adapter)
+        if way != "nccl":
+            keywords = mapping("generation_kwargs", args.generation_kwargs)
+            found += request_problems(keywords, args.vllm_structured_outputs_regex)
         weighs = args.vllm_importance_sampling_correction and not args.vllm_importance_sampling_mode.startswith("token")
         if way != "nccl" and args.loss_type == "vespo" and weighs:  # the host says so itself, of its own path
             found.append(

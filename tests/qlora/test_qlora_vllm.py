@@ -24,7 +24,7 @@ from grpo_plus.sampling import vllm_http
 from grpo_plus.sampling.vllm_adapter import AdapterPush, adapter_problems
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import Weights
-from grpo_plus.sampling.vllm_server import VllmServer
+from grpo_plus.sampling.vllm_server import OTHER_ANSWERS, OWN, VllmServer, request_problems
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
 
@@ -270,6 +270,41 @@ class TestServer:
         client = Client(url, patience=1)
         state.adapters["mine"] = Path()
         assert client.load("mine", "/x") is None
+
+
+class TestRequests:
+    @pytest.mark.parametrize("name", [*OWN, *OTHER_ANSWERS])
+    def test_what_the_request_sets_itself_is_refused(self, name):
+        (problem,) = request_problems({name: 5, "seed": 1, "stop": ["x"]}, None)
+        assert problem.startswith(f"generation_kwargs has {name} (5), which ")
+        assert request_problems({"seed": 1, "max_tokens": 8, "structured_outputs": {"regex": "a"}}, None) == []
+        assert "would go before vllm_structured_outputs_regex ('b')" in request_problems({"structured_outputs": 1}, "b")[0]
+
+    def test_no_field_of_the_request_is_left_out_of_that_list(self):
+        class Asked(Client):
+            def complete(self, *payloads, read=list):
+                seen.extend(payloads)
+                raise ServerError("enough")
+
+        seen = []
+        server = VllmServer(
+            Asked("http://127.0.0.1:9", patience=0.1),
+            AdapterPush(),
+            weights=Weights(lambda: None),
+            accelerator=None,
+            folder=Path(),
+            sampling={"top_p": 0.5},
+            name="model",
+        )
+        with pytest.raises(ServerError, match="enough"):
+            server._complete([[1, 2]])
+        assert set(seen[0]) - {"top_p"} == set(OWN)
+
+    @pytest.mark.parametrize("mode", ["server", "colocate"])
+    def test_a_run_ends_before_anything_loads(self, mode, folder, tmp_path):
+        kwargs = {"vllm_mode": mode, "generation_kwargs": {"logprobs": 5}}
+        with pytest.raises(ConfigError, match=r"generation_kwargs has logprobs \(5\), which is set by training itself"):
+            trainer(folder, config(tmp_path, "http://127.0.0.1:9", **kwargs))
 
 
 class TestAdapters:
