@@ -38,8 +38,8 @@ TRIES = 4
 
 def request_problems(keywords: Mapping[str, Any], regex: str | None) -> list[str]:
     """Why a request cannot hold these `generation_kwargs`, beside `vllm_structured_outputs_regex`."""
-    what = {name: "is set by training itself" for name in OWN}
-    what |= {name: "changes the form of the answer, which training reads" for name in OTHER_ANSWERS}
+    what = dict.fromkeys(OWN, "is set by training itself")
+    what |= dict.fromkeys(OTHER_ANSWERS, "changes the form of the answer, which training reads")
     if regex is not None:
         what["structured_outputs"] = f"would go before vllm_structured_outputs_regex ({regex!r})"
     return [

@@ -70,11 +70,12 @@ def choose(asked: str | None, means: Means) -> Way:
 def sync_problems(asked: str | None, means: Means) -> list[str]:
     """Why a way that was asked for cannot be gone, or why none can be chosen."""
     if asked is None and means.unlike and choose(None, means).name == "adapter":
-        return [
+        text = (
             "adapters are trained on a model that was handed over as an object, and a server takes the adapter alone, "
             "over a base of its own that nobody can compare with yours. Hand over the name or folder of the model; or, "
             "where the server holds the same weights, set vllm_sync: adapter."
-        ]
+        )
+        return [text]
     found = {
         "files nccl": means.quantised
         and "but the base is quantised: to hand over whole weights the adapter would have to be merged into it, which "

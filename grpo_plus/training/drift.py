@@ -6,6 +6,7 @@ computed both, and elsewhere on a few completions of the first batch and of ever
 where dropout is on while it does.
 """
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +31,11 @@ FOREIGN = 1.0
 LARGE = 0.2
 """Mean difference that is warned of in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
 APART = 0.05
-"""The same for the first batch of an adapter over a base that vLLM loaded by itself, and training was given as an object."""
+"""The same for the first batch of an adapter over a base that training was given as an object, and vLLM was not."""
 GROWN, FLOOR = 4.0, 0.01
-"""Warned of as well: a mean that has grown so many times over that of the first batch, and is above this."""
+"""Warned of as well: a mean that has grown so many times over the usual one, and is above this."""
+FIRST, AGAIN = 5, 2.0
+"""The usual mean is the median of so many batches; growth is said again at so many times the mean said last."""
 EVERY, ROWS = 10, 4
 """Where TRL scores nothing, one batch in so many is compared, and of it so many completions of each rank."""
 MOST = 100.0
@@ -83,18 +86,46 @@ class Gap:
         return self.total / max(self.tokens, 1)
 
 
-def judged(first: Gap, now: Gap, *, apart: bool = False) -> str | None:
+def usual(before: Sequence[float]) -> float:
+    """The usual mean, from those of the first batches: the lower one of two in the middle."""
+    return statistics.median_low(before)
+
+
+def judged(before: Sequence[float], now: float, *, apart: bool = False) -> str | None:
     """What is wrong: ``foreign`` or ``apart`` (first batch only), ``grown`` (later ones only) or ``large``; or None.
 
-    ``apart``: the base that is trained and the one that vLLM holds come from two places.
+    ``before`` are the means of the first batches, none at the first. ``apart``: the base that is trained and the one
+    that vLLM holds come from two places.
     """
-    if now is first and now.mean >= FOREIGN:
+    if not before and now >= FOREIGN:
         return "foreign"
-    if apart and now is first and now.mean > APART:
+    if not before and apart and now > APART:
         return "apart"
-    if now.mean > max(FLOOR, GROWN * first.mean):
+    if before and now > max(FLOOR, GROWN * usual(before)):
         return "grown"
-    return "large" if now.mean > LARGE else None
+    return "large" if now > LARGE else None
+
+
+class Course:
+    """Judges one mean after the other.
+
+    Attributes:
+        first: the means of the first batches, without those that had grown.
+    """
+
+    def __init__(self) -> None:
+        self.first: list[float] = []
+        self._told = 0.0  # the last that had grown enough to be told
+
+    def judge(self, mean: float, *, apart: bool = False) -> tuple[str | None, bool]:
+        """The verdict, and whether it is to be told once more."""
+        verdict = judged(self.first, mean, apart=apart)
+        if verdict != "grown":
+            self.first += [mean] * (len(self.first) < FIRST)
+            return verdict, False
+        further = mean >= AGAIN * self._told
+        self._told = mean if further else self._told
+        return verdict, further
 
 
 def likely(verdict: str, unlike: str) -> str:
@@ -104,11 +135,11 @@ def likely(verdict: str, unlike: str) -> str:
         "(--logprobs-mode processed_logprobs); penalties and masks are in vLLM's and not in the loss."
     )
     causes = {
-        "grown": "It has grown since the first batch, so vLLM most likely draws from old weights: see whether it gets "
-        "each update (its log, another run on the same server, a proxy in between).",
+        "grown": "It has grown since the first batches, so vLLM most likely draws from old weights: see whether it "
+        "gets each update (its log, another run on the same server, a proxy in between).",
         "large": "It is there from the start: most likely vLLM holds the base in another precision or quantisation, or "
         "another version of the model.",
-        "apart": "The model was handed over as an object, and vLLM has loaded the base by its name: most likely the two "
+        "apart": "The model was handed over as an object, and vLLM has loaded the base by its name: most likely they "
         "are not the same weights. Save the object, and train and serve that folder by its name.",
         "foreign": "So large a difference on the first batch means another model or another vocabulary.",
     }
@@ -119,7 +150,7 @@ class Drift(Hook):
     """Compares what vLLM sampled with what the trainer makes of it; does nothing where vLLM does not draw."""
 
     def __init__(self) -> None:
-        self._first: Gap | None = None
+        self._course = Course()
         self._batches = 0
         self._said: set[str] = set()
         self._fresh = False  # the next tokens to be scored have just been drawn
@@ -177,8 +208,7 @@ class Drift(Hook):
         gap = Gap.over(_trl.gather_objects([part]))
         if gap.tokens:
             _trl.log(self.host, {MEAN: gap.mean, WORST: gap.worst})
-            self._first = self._first or gap
-            self._judge(self._first, gap)
+            self._judge(gap)
 
     def _known(self, output: Mapping[str, Any]) -> Tensor:
         """(B, 1): rows whose two values are of the same thing, which truncated sampling makes of few."""
@@ -203,16 +233,20 @@ class Drift(Hook):
         finally:
             self.host.model.train()
 
-    def _judge(self, first: Gap, gap: Gap) -> None:
-        verdict = judged(first, gap, apart=self._apart and is_adapted(_trl.unwrapped(self.host)))
+    def _judge(self, gap: Gap) -> None:
+        apart = self._apart and is_adapted(_trl.unwrapped(self.host))
+        verdict, again = self._course.judge(gap.mean, apart=apart)
         if verdict is None:
             return
+        if again:
+            self._said.discard(verdict)
         unlike, word = self._unlike(), _trl.text_of(self.host, [gap.token])
+        first = usual(self._course.first)
         if verdict == "foreign" and unlike:
             verdict = "large"
         text = (
             f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by "
-            f"{gap.mean:.3g} on average (first batch: {first.mean:.3g}; {gap.tokens} tokens). The worst is token "
+            f"{gap.mean:.3g} on average (first batches: {first:.3g}; {gap.tokens} tokens). The worst is token "
             f"{gap.token} ({word!r}) at place {gap.place} of a completion: vLLM {gap.sampled:.4g}, the model "
             f"{gap.scored:.4g}. {likely(verdict, unlike)}"
         )

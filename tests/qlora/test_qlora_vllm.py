@@ -278,7 +278,9 @@ class TestRequests:
         (problem,) = request_problems({name: 5, "seed": 1, "stop": ["x"]}, None)
         assert problem.startswith(f"generation_kwargs has {name} (5), which ")
         assert request_problems({"seed": 1, "max_tokens": 8, "structured_outputs": {"regex": "a"}}, None) == []
-        assert "would go before vllm_structured_outputs_regex ('b')" in request_problems({"structured_outputs": 1}, "b")[0]
+        assert (
+            "would go before vllm_structured_outputs_regex ('b')" in request_problems({"structured_outputs": 1}, "b")[0]
+        )
 
     def test_no_field_of_the_request_is_left_out_of_that_list(self):
         class Asked(Client):

@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from grpo_plus.qlora.dropout import has_dropout
-from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
-
-
-def gap(mean):
-    return Gap(total=mean * 10, tokens=10)
+from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Course, Gap, judged, likely
 
 
 def of(sampled, scored, compared):
@@ -42,26 +38,47 @@ def test_ranks_are_put_together():
 
 def test_the_first_batch_is_judged_by_its_size():
     for mean, verdict in [(LARGE * 0.99, None), (LARGE * 1.01, "large"), (FOREIGN, "foreign")]:
-        first = gap(mean)
-        assert judged(first, first) == verdict
+        assert judged([], mean) == verdict
 
 
 def test_a_base_that_vllm_loaded_by_itself_is_compared_more_closely_with_an_object():
     for mean, verdict in [(APART * 0.99, None), (APART * 1.01, "apart"), (FOREIGN, "foreign")]:
-        first = gap(mean)
-        assert judged(first, first, apart=True) == verdict
-    assert judged(gap(0.04), gap(APART * 1.01), apart=True) is None
+        assert judged([], mean, apart=True) == verdict
+    assert judged([0.04], APART * 1.01, apart=True) is None
     assert "handed over as an object" in likely("apart", "")
 
 
 def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
-    exact, rounded = gap(1e-6), gap(0.03)
-    assert judged(exact, gap(FLOOR * 0.99)) is None
-    assert judged(exact, gap(FLOOR * 1.01)) == "grown"
-    assert judged(rounded, gap(0.03 * GROWN * 0.99)) is None
-    assert judged(rounded, gap(0.03 * GROWN * 1.01)) == "grown"
-    assert judged(exact, gap(FOREIGN * 5)) == "grown"
-    assert judged(gap(0.3), gap(0.3)) == "large"
+    exact, rounded = [1e-6], [0.03]
+    assert judged(exact, FLOOR * 0.99) is None
+    assert judged(exact, FLOOR * 1.01) == "grown"
+    assert judged(rounded, 0.03 * GROWN * 0.99) is None
+    assert judged(rounded, 0.03 * GROWN * 1.01) == "grown"
+    assert judged(exact, FOREIGN * 5) == "grown"
+    assert judged([0.3], 0.3) == "large"
+
+
+def course(*means):
+    judge = Course()
+    return [judge.judge(mean) for mean in means]
+
+
+def test_one_odd_batch_at_the_start_does_not_hide_later_growth():
+    for odd in ([0.19, 0.004, 0.005, 0.004], [0.004, 0.19, 0.005, 0.004], [0.004, 0.005, 0.015, 0.004]):
+        assert course(*odd, 0.08)[-1][0] == "grown"
+    assert course(0.02, 0.03, 0.02, 0.07, 0.05)[-1] == (None, False)
+
+
+def test_what_has_grown_never_becomes_usual_and_slow_growth_is_seen():
+    assert [verdict for verdict, _ in course(1e-6, *[0.1] * 20)] == [None, *["grown"] * 20]
+    assert course(*[0.004 * step for step in range(12)])[-1][0] == "grown"
+
+
+def test_growth_is_told_again_when_it_is_twice_what_was_told():
+    assert [told for _, told in course(0.001, 0.02, 0.03, 0.039, 0.04, 0.05, 0.079, 0.08)] == [
+        *(False, True, False, False),
+        *(True, False, False, True),
+    ]
 
 
 def test_settings_by_which_raw_log_probabilities_differ_are_named():
