@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.cli._ranks import FOLDER, report
+from grpo_plus.cli._signals import PassedOn
 from grpo_plus.cli._watch import Watch
 from grpo_verifiers.files import temporary_folder
 from grpo_verifiers.redaction import redact_text
@@ -47,7 +47,10 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
     resume = f"Resume from the last checkpoint with:\n  {command} --resume_from_checkpoint last"
     failure: BaseException | None = None
     codes: dict[int, int] = {}
-    with _passed_on() as heard, _watched(chosen) as watch:
+    with PassedOn() as signals, _watched(chosen) as watch:
+        if watch:
+            signals.awaited = watch.awaited
+        heard = signals.heard
         os.environ.update(naming_us({LAUNCHED: "1", **({FOLDER: str(watch.folder)} if watch else {})}))
         try:
             launch_command(chosen)
@@ -125,29 +128,6 @@ def _settings(chosen: Any) -> Callable[[str], Any]:
         return file.get(name) if given is None else given
 
     return setting
-
-
-@contextlib.contextmanager
-def _passed_on() -> Iterator[list[int]]:
-    """Forward signals to the ranks, which save and exit; yields the list of received signals."""
-    import psutil  # type: ignore[import-untyped]  # comes with accelerate
-
-    heard: list[int] = []
-
-    def hear(number: int, _frame: FrameType | None) -> None:
-        heard.append(number)
-        for child in psutil.Process().children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.send_signal(number)
-
-    before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {
-        number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield heard
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:

@@ -55,6 +55,12 @@ class Watch:
         self._ended.set()
         self._thread.join()
 
+    def awaited(self) -> str | None:
+        """Which machines have not come yet, as long as no rank has started here; None from then on."""
+        if self._ended.is_set() or _ranks.started(self.folder):
+            return None
+        return self._machines.awaited() if self._machines else ""
+
     def missing(self, error: BaseException) -> str:
         """What to do where the machines have not found each other; empty where the ranks have started."""
         if self._machines is None or _ranks.started(self.folder):

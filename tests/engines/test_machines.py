@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -206,6 +207,22 @@ def test_a_machine_that_never_comes_is_named_in_time(place, logs, machines):
     assert "this one is machine 0" in text
     assert "--machine_rank (0 to 1)" in text
     assert "Traceback" not in text
+
+
+def test_a_machine_that_waits_for_others_ends_with_a_signal(place, logs, machines):
+    """Torch's store waits where Python runs no handler: both the first machine, who keeps it, and another."""
+    processes = [
+        machines.start(number, place / "config.yaml", log=logs[number], port=machines._port()) for number in range(2)
+    ]
+    for process, log, number in zip(processes, logs, (signal.SIGINT, signal.SIGTERM), strict=True):
+        assert comes(lambda log=log: "waiting for" in log.read_text(), 90), log.read_text()
+        process.send_signal(number)
+    assert [process.wait(10) for process in processes] == [130, 143]
+    texts = [log.read_text() for log in logs]
+    for number, (text, name) in enumerate(zip(texts, ("SIGINT", "SIGTERM"), strict=True)):
+        told = f"grpo-plus train: {name} came before the ranks had started. This is machine {number} of 2, waiting for "
+        assert last_lines(text, 1).startswith(told)
+        assert "Traceback" not in text
 
 
 def test_a_rank_that_fails_ends_the_other_with_its_message_last(one_machine):
