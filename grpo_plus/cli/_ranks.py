@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -82,6 +83,9 @@ class Own:
             return False
         lost = error is not None and isinstance(error, RuntimeError | OSError) and bool(_LOST.search(_named(error)))
         fault = Fault(self.name(), text.rstrip(), code, follows=lost or bool(self.dead()))
+        if threading.current_thread() is threading.main_thread():
+            # Torch sends it once another rank has ended. This one is about to: its trackers send what they have.
+            signal.signal(signal.SIGTERM, lambda *_: None)
         return self._write("fault", {**asdict(fault), "time": time.time()})
 
     def done(self) -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,8 @@ from grpo_plus.cli._ranks import Fault
 
 GRACE = 5.0
 """Seconds in which the other ranks may end by themselves; what they wait for will not come any more."""
+FAREWELL = 15.0
+"""The same for a rank that has told why it failed: trackers still send what they have, and workers end."""
 TICK = 0.2
 PATIENCE = 20.0
 """Seconds without the other machines before it is said what is waited for."""
@@ -110,10 +112,12 @@ class Watch:
 
     def _look(self) -> None:
         ticks, since, said = 0, 0.0, False
+        told: dict[int, float] = {}  # rank to when it had told why it failed
         while not self._ended.wait(TICK):
             ticks += 1
-            if any(self.folder.glob("*.fault")):  # looked at first: who had died by then is found below
+            for path in self.folder.glob("*.fault"):  # looked at first: who had died by then is found below
                 self._told = min(self._told, ticks)
+                told.setdefault(int(path.stem), time.monotonic())
             for rank in _ranks.dead(self.folder):
                 self._dead.setdefault(rank, ticks)
             machines = self._machines
@@ -122,15 +126,15 @@ class Watch:
                 if not said and not _ranks.started(self.folder) and time.monotonic() - self._began > PATIENCE:
                     said = True
                     print(machines.awaited(), file=sys.stderr, flush=True)
-            failed = self._dead or any(self.folder.glob("*.fault"))
-            since = since or (time.monotonic() if failed or self.fault else 0.0)
-            if since and (self.fault or time.monotonic() - since > GRACE):
-                self._kill()
+            now = time.monotonic()
+            since = since or (now if self._dead or told or self.fault else 0.0)
+            if since and (self.fault or now - since > GRACE):
+                self._kill(spared={rank for rank, when in told.items() if now - when < FAREWELL})
 
-    def _kill(self) -> None:
+    def _kill(self, spared: Collection[int]) -> None:
         """End the ranks that are left: they are in a collective, where no other signal is heard."""
-        dead = _ranks.dead(self.folder)
+        gone = {*_ranks.dead(self.folder), *spared}
         for rank, pid in _ranks.started(self.folder).items():
-            if rank not in dead:
+            if rank not in gone:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """What ranks of one machine tell their launcher, and whose message it prints last."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,19 +11,30 @@ import pytest
 from grpo_plus.cli import UserError, _ranks
 from grpo_plus.cli._launch import _check_machines
 from grpo_plus.cli._ranks import Fault, Own, cause, report
+from grpo_plus.cli._watch import Watch
 
 RANK = """
 import sys, time
-from grpo_plus.cli import UserError, _ranks
-from grpo_plus.cli._launch import _check_machines
+from grpo_plus.cli import _ranks
 own = _ranks.own()
 if "fault" in sys.argv:
     own.failed("it broke", 3)
 if "done" in sys.argv:
     own.done()
 print("up", flush=True)
+if "farewell" in sys.argv:
+    time.sleep(8)  # longer than others are given
+    sys.exit(3)
 time.sleep(600)
 """
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """A rank that has told why it failed no longer hears SIGTERM; this process goes on."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture
@@ -71,6 +83,16 @@ def test_a_rank_lives_on_when_the_clock_is_set(rank, tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "boot_time", lambda: start() + 3600)
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) + 3600)
     assert _ranks.dead(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_ranks_that_have_told_why_they_failed_may_end_their_work_but_not_for_ever(rank, tmp_path):
+    hangs, ends, stays = rank(0), rank(1, "fault", "farewell"), rank(2, "fault")
+    with Watch(tmp_path):
+        ends.send_signal(signal.SIGTERM)  # as torch does where another rank has ended
+        assert hangs.wait(30) == -signal.SIGKILL
+        assert ends.wait(30) == 3
+        assert stays.wait(30) == -signal.SIGKILL
 
 
 def test_a_rank_that_fails_after_another_was_killed_only_follows(rank, tmp_path):
