@@ -85,7 +85,7 @@ def _watched(chosen: Any) -> Iterator["Watch | None"]:
 
     Its folder goes with the launcher; torch's own one would stay, so it is put there, too.
     """
-    setting = _settings(chosen)
+    setting = settings(chosen)
     with temporary_folder() as folder:
         if chosen.log_dir is None and str(chosen.tee) == "0":
             chosen.log_dir = folder
@@ -114,7 +114,7 @@ def _check_machines(setting: Callable[[str], Any], machines: int) -> None:
         )
 
 
-def _settings(chosen: Any) -> Callable[[str], Any]:
+def settings(chosen: Any) -> Callable[[str], Any]:
     """Launch arguments by name; what the command line does not set stands in accelerate's config file."""
     from accelerate.commands.config.config_args import default_config_file
 

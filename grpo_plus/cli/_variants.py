@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import end_with_parent
-from grpo_plus.recipe.options import read_yaml
 from grpo_plus.sweep.check import Checked
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
 from grpo_verifiers.files import read_text, write_whole
@@ -45,7 +44,7 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> Checked:
                 problems.setdefault(made[key], []).append(label)
     return Checked(
         processes=max([1, *(each.processes or 1 for each in parsed.values())]),
-        machines=max([1, *map(_machines, parsed.values())]),
+        machines=max([1, *(_machines(each) for each in parsed.values() if each.launch)]),
         cpu=all(each.training.use_cpu for each in parsed.values()),
         problems=problems,
     )
@@ -55,9 +54,10 @@ def _machines(parsed: "Parsed") -> int:
     """The machines that the ranks of one run are spread over."""
     from accelerate.commands.launch import launch_command_parser
 
+    from grpo_plus.cli._launch import settings
+
     launch, _ = launch_command_parser().parse_known_args([*parsed.launch, "script"])
-    configured = read_yaml(Path(launch.config_file)) if launch.config_file else {}
-    return int(launch.num_machines or configured.get("num_machines") or 1)
+    return int(settings(launch)("num_machines") or 1)
 
 
 def _problem(make: Callable[[], object]) -> str:

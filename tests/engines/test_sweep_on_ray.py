@@ -414,8 +414,9 @@ def test_what_no_cluster_can_do_is_said_at_once(config, tmp_path, given, address
     assert not list(tmp_path.glob("out-sweep/beta*"))
 
 
-def test_a_device_holds_one_run_at_a_time(fake, cluster, tmp_path):
+def test_a_device_holds_one_run_at_a_time(fake, cluster, tmp_path, monkeypatch):
     """Ray counts GPUs as it is told, and gives each run its own."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # Ray adds no GPUs where it is empty
     _, go = fake("""
     device = seen / f"device-{os.environ['CUDA_VISIBLE_DEVICES']}"
     device.touch(exist_ok=False)
