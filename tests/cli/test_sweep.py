@@ -366,7 +366,7 @@ def alive(pid):
 
 def test_an_error_of_ours_leaves_no_run_behind(fake, folder):
     def fail():
-        if (folder / "order").exists():
+        if (folder / "order").exists() and order(folder):
             raise RuntimeError("painting failed")
 
     plan, go = fake("time.sleep(60)", seeds="1")
