@@ -156,9 +156,9 @@ def _truncation_notes(config: Any) -> list[str]:
     if cut and config.use_vllm and config.vllm_importance_sampling_correction:
         of_what = "a token" if config.vllm_importance_sampling_mode.startswith("token") else "a completion"
         found.append(
-            f"{cut}: where vLLM does not tell all tokens that could be drawn (it tells 20 of each place; a server "
-            f"started with --max-logprobs 128, or vllm_mode: colocate, 128), the loss scores tokens {full}. vLLM's "
-            "log-probabilities are those within that part, so TRL's importance sampling correction weighs "
+            f"{cut}: where vLLM does not tell all tokens that could be drawn (a server tells 20 of each place, or "
+            f"what --max-logprobs says; vllm_mode: colocate tells 128, or top_k + 1), the loss scores tokens {full}. "
+            "vLLM's log-probabilities are those within that part, so TRL's importance sampling correction weighs "
             f"{of_what} by a ratio below 1, the smaller the more was left out. To be without it: top_p 1.0, top_k 0 "
             "and min_p 0, or use_vllm: false with rollout: auto."
         )

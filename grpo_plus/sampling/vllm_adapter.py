@@ -13,18 +13,16 @@ from typing import Any
 
 from grpo_plus.sampling.vllm_http import Client
 from grpo_plus.sampling.vllm_push import Weights
+from grpo_plus.sampling.vllm_support import server_flags
 
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")
 """Ways to start an adapter that change the base weights, which the server does not see."""
 
 
-def start_command(name: str, rank: int | None = None) -> str:
-    """How to start the server that a run needs."""
+def start_command(name: str, rank: int | None = None, asked: int = 0) -> str:
+    """How to start the server that a run needs, which asks it about so many tokens."""
     large = f" --max-lora-rank {rank}" if rank and rank > 16 else ""
-    return (
-        f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {name} --enable-lora{large} "
-        "--logprobs-mode processed_logprobs"
-    )
+    return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {name} --enable-lora{large} {server_flags(asked)}"
 
 
 def adapter_problems(config: Any) -> list[str]:
@@ -63,13 +61,13 @@ class AdapterPush:
 
     folder = "_vllm_adapter"
 
-    def __init__(self, rank: int | None = None) -> None:
-        """``rank`` is that of the adapter, for advice."""
-        self._rank = rank
+    def __init__(self, rank: int | None = None, asked: int = 0) -> None:
+        """``rank`` is that of the adapter, and a request asks about so many tokens: for advice."""
+        self._rank, self._asked = rank, asked
 
     def command(self, name: str) -> str:
         """See `Push.command`."""
-        return start_command(name, self._rank)
+        return start_command(name, self._rank, self._asked)
 
     def refusal(self, client: Client) -> str | None:
         """See `Push.refusal`: without the permission, the address does not exist."""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from grpo_plus.sampling.support import listed
-from grpo_plus.sampling.vllm_support import MOST, asked_about, kept_ids
+from grpo_plus.sampling.vllm_support import FARTHEST, asked_about, kept_ids
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for; an adapter of another one goes into the next."""
@@ -41,7 +41,7 @@ def made(arguments: dict[str, Any], *, dtype: str | None, rank: int | None) -> "
     """
     from vllm import LLM
 
-    arguments = {**arguments, "max_logprobs": MOST}
+    arguments = {**arguments, "max_logprobs": FARTHEST}
     if dtype is not None:
         arguments["dtype"] = dtype
     if rank is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from grpo_plus.sampling.vllm_http import Client, ServerError, message
 from grpo_plus.sampling.vllm_push import Weights
+from grpo_plus.sampling.vllm_support import server_flags
 
 
 class FilePush:
@@ -20,9 +21,13 @@ class FilePush:
 
     folder = "_vllm_weights"
 
+    def __init__(self, asked: int = 0) -> None:
+        """A request asks about so many tokens: for advice."""
+        self._asked = asked
+
     def command(self, name: str) -> str:
         """See `Push.command`."""
-        return f"VLLM_SERVER_DEV_MODE=1 vllm serve {name} --logprobs-mode processed_logprobs"
+        return f"VLLM_SERVER_DEV_MODE=1 vllm serve {name} {server_flags(self._asked)}"
 
     def refusal(self, client: Client) -> str | None:
         """See `Push.refusal`."""

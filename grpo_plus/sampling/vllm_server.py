@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from grpo_plus.sampling.support import listed, unknown
 from grpo_plus.sampling.vllm_http import PAUSES, Client, LostError, ServerError, UnknownModelError
 from grpo_plus.sampling.vllm_push import Push, Weights
-from grpo_plus.sampling.vllm_support import LEAST, asked_about, from_json
+from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -287,14 +287,15 @@ class VllmServer:
         asked = self._push.asked(str(self._base.get("id", self._name)), str(self._version))
         wanted = {"model": asked, "return_token_ids": True, "return_tokens_as_token_ids": True}
         payloads = [{**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups]
-        try:
-            answers = self._drawn(payloads)
-        except ServerError as error:
-            if self.asked <= LEAST or "logprobs" not in str(error):
-                raise
-            self.asked = LEAST  # it was started without a larger --max-logprobs
-            answers = self._drawn(payloads)
-        return [completion for answer in answers for completion in answer]
+        while True:
+            try:
+                answers = self._drawn(payloads)
+            except ServerError as error:
+                if self.asked <= LEAST or "logprobs" not in str(error):
+                    raise
+                self.asked = LEAST if self.asked <= MOST else MOST  # it was started with a smaller --max-logprobs
+            else:
+                return [completion for answer in answers for completion in answer]
 
     def _drawn(self, payloads: list[dict[str, Any]]) -> list[list[Completion]]:
         asked = ({**payload, "logprobs": self.asked} for payload in payloads)

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 LEAST, MOST = 20, 128
-"""Tokens asked about: what vLLM tells unless it was started with another ``--max-logprobs``, and never more than."""
+"""Tokens asked about: what vLLM tells without another ``--max-logprobs``, and where shares decide."""
+FARTHEST = 1024
+"""More is not asked about: an answer takes some 60 bytes for each, at every token."""
 NEVER = -9000.0
 """Below this a log-probability stands for -inf; JSON has none, so a server says -9999."""
 
@@ -22,9 +24,16 @@ def asked_about(sampling: Mapping[str, Any], vocabulary: int | None = None) -> i
     """How many tokens to ask about beside each sampled one; 0 where nothing is left out when drawing."""
     if all(sampling.get(name) in neutral for name, neutral in NEUTRAL.items()):
         return 0
-    top = sampling.get("top_k")
-    bounds = [MOST, *([top + 1] if isinstance(top, int) and top > 0 else []), *([vocabulary - 1] if vocabulary else [])]
-    return min(bounds)
+    top, asked = sampling.get("top_k"), MOST
+    if isinstance(top, int) and top > 0:
+        alone = all(sampling.get(name) in NEUTRAL[name] for name in ("top_p", "min_p"))
+        asked = min(top + 1, MOST) if not alone else top + 1 if top < FARTHEST else LEAST
+    return min(asked, vocabulary - 1) if vocabulary else asked
+
+
+def server_flags(asked: int) -> str:
+    """What a server is started with to tell the log-probabilities of so many tokens beside each sampled one."""
+    return "--logprobs-mode processed_logprobs" + (f" --max-logprobs {asked}" if asked > LEAST else "")
 
 
 def kept_ids(told: Mapping[int, float]) -> list[int] | None:

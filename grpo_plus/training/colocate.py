@@ -8,8 +8,10 @@ from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.qlora.checks import Request, request_of
 from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.truncation import truncation
 from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 from grpo_plus.sampling.vllm_colocate import RANKS, Colocated, made, on_cpu, room_for
+from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
@@ -64,7 +66,7 @@ class Colocate(Hook):
             return found
         found += merge_reasons(request, sleeps=args.vllm_enable_sleep_mode)
         if request.bits == 8:
-            command = start_command(request.name, getattr(request.adapter, "r", None))
+            command = start_command(request.name, getattr(request.adapter, "r", None), asked_about(truncation(args)))
             found.append(
                 "vllm_mode is 'colocate' and the base is 8-bit, which vLLM in the same process cannot hold. Set "
                 f"vllm_mode: server for a server that takes the adapter alone ({command}), load_in_4bit: true, or "

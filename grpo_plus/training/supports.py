@@ -53,7 +53,7 @@ class Supports(Hook):
         if (served := self._served()) is not None:
             return (
                 f"vLLM tells of {served.asked} tokens beside each sampled one, and more could be drawn (or it does not "
-                "return processed log-probabilities; a server takes --max-logprobs 128)"
+                "return processed log-probabilities; a server takes a larger --max-logprobs)"
             )
         if self._rollouts.stock is not None:
             return f"generate drew the completions ({self._rollouts.stock})"

@@ -101,6 +101,7 @@ def logged(run, name):
     return [entry[name] for entry in run.state.log_history if name in entry]
 
 
+PARTS = {"weights": Weights(lambda: None), "accelerator": None, "folder": Path(), "name": "model"}
 GAP = "sampling/sampling_logp_difference/max"
 
 
@@ -189,6 +190,40 @@ class TestServer:
         assert f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {folder} --enable-lora" in text
 
     @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("sampling", "flag"),
+        [
+            ({}, "processed_logprobs."),
+            ({"top_p": 0.9}, "processed_logprobs --max-logprobs 128."),
+            ({"top_k": 200}, "processed_logprobs --max-logprobs 201."),
+            ({"generation_kwargs": {"top_k": 200}}, "processed_logprobs --max-logprobs 201."),
+            ({"top_k": 10}, "processed_logprobs."),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("way", ["adapter", "files"])
+    def test_the_command_is_for_what_the_run_will_ask(self, way, sampling, flag, folder, tmp_path):
+        args = config(tmp_path, "http://127.0.0.1:9", vllm_server_timeout=0.01, vllm_sync=way, **sampling)
+        adapter = LoraConfig(r=4, target_modules="all-linear") if way == "adapter" else None
+        with pytest.raises(ConfigError) as caught:
+            GRPOPlusTrainer(folder, digits, args, ROWS, peft_config=adapter)
+        assert str(caught.value).replace("\n", " ").rstrip(".").endswith(flag.rstrip("."))
+
+    def test_a_server_that_tells_fewer_is_asked_for_fewer(self, tmp_path):
+        class Least(Client):
+            def complete(self, *payloads, read=list):
+                seen.append(payloads[0]["logprobs"])
+                if seen[-1] > most:
+                    raise ServerError(f"Requested sample logprobs of {seen[-1]}, greater than max allowed: {most}")
+                return [read([{"token_ids": [1], "logprobs": {"token_logprobs": [-1.0]}}])]
+
+        for allowed, asked in [(201, [201]), (130, [201, 128]), (20, [201, 128, 20])]:
+            seen, most = [], allowed
+            client = Least("http://127.0.0.1:9", patience=0.1)
+            server = VllmServer(client, AdapterPush(), sampling={"top_k": 200}, **PARTS)
+            server._complete([[1, 2]])
+            assert seen == asked
+
     def test_another_model(self, folder, tmp_path, state, url):
         state.name = "Qwen/Qwen3-8B"
         text = self.refusal(folder, config(tmp_path, url))
@@ -292,11 +327,8 @@ class TestRequests:
         server = VllmServer(
             Asked("http://127.0.0.1:9", patience=0.1),
             AdapterPush(),
-            weights=Weights(lambda: None),
-            accelerator=None,
-            folder=Path(),
             sampling={"top_p": 0.5},
-            name="model",
+            **PARTS,
         )
         with pytest.raises(ServerError, match="enough"):
             server._complete([[1, 2]])

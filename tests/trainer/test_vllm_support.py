@@ -14,7 +14,10 @@ def test_only_where_tokens_are_left_out_more_is_asked_for():
     assert asked_about({"top_k": -1, "min_p": None}) == 0
     assert asked_about({"top_p": 0.9}) == asked_about({"min_p": 0.1}) == MOST
     assert asked_about({"top_p": 0.9, "top_k": 5}) == 6
-    assert asked_about({"top_k": 10_000}) == MOST
+    assert asked_about({"top_k": 200}) == 201
+    assert asked_about({"top_k": 200, "min_p": 0.1}) == MOST  # which mostly leaves far fewer
+    assert asked_about({"top_k": 10_000}) == LEAST  # more than anybody tells: nothing is gained by asking
+    assert asked_about({"top_k": 200}, vocabulary=101) == 100
     assert asked_about({"top_p": 0.9}, vocabulary=101) == 100
     assert LEAST < MOST
 
