@@ -18,6 +18,7 @@ import grpo_verifiers
 from benchmarks import labelled
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.exec.ray_station import MOST_SPECS
 from grpo_verifiers.exec.runner import close_shared_runners, shared_runner
 from grpo_verifiers.exec.spec import make_spec
 from tests.waiting import comes
@@ -172,17 +173,24 @@ def test_a_batch_function_is_asked_once_and_answers_in_order(cluster):
     assert [(verdict.score, verdict.status) for verdict in found] == [(1, "correct"), (0, "error"), (3, "correct")]
 
 
+def where(completion):
+    """A number's own score, and which actor it ran at."""
+    from grpo_verifiers import Verdict
+
+    parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+    time.sleep(0.01)
+    return Verdict(float(completion), detail=parent)
+
+
+def judges(calls=8):
+    """The actors that so many calls ran at."""
+    found = ask(where, [str(number) for number in range(calls)])
+    assert told(found) == list(range(calls))
+    return {outcome.verdicts[0].detail for outcome in found}
+
+
 def test_hundreds_of_calls_come_back_in_order_from_both_nodes(cluster):
-    def where(completion):
-        from grpo_verifiers import Verdict
-
-        parent = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
-        time.sleep(0.01)
-        return Verdict(float(completion), detail=parent)
-
-    found = ask(where, [str(number) for number in range(300)])
-    assert told(found) == list(range(300))
-    pids = {outcome.verdicts[0].detail for outcome in found}
+    pids = judges(300)
     assert len(pids) == 2
     assert pids <= {str(process.pid) for process in actors()}
 
@@ -230,11 +238,12 @@ def test_what_was_begun_ahead_is_asked_once_and_what_nobody_asked_for_is_given_u
             time.sleep(1000)
         return float(completion)
 
+    assert comes(lambda: len(judges()) == 2)  # else one actor may hold both calls, the second behind the sleeper
     verifier = get_verifier(noted, isolation="ray", folder=str(tmp_path), timeout=300)
     verifier.begin(None, "7")
     verifier.begin(None, "sleep")
     path = tmp_path / "asked"
-    assert comes(lambda: path.exists() and path.read_text().split() == ["7", "sleep"])
+    assert comes(lambda: path.exists() and sorted(path.read_text().split()) == ["7", "sleep"])
     assert [v.score for v in verifier.verify_batch(None, ["7", "5"])] == [7, 5]
     ahead = verifier.forget()
     assert (ahead.used, ahead.dropped) == (1, 1)
@@ -300,6 +309,7 @@ def test_a_confined_worker_on_a_node_reaches_nothing_of_ray(cluster):
 RANK = """
 import os, sys, time
 from grpo_verifiers import get_verifier
+from grpo_verifiers.exec.ray_station import MOST_SPECS
 from grpo_verifiers.exec.runner import close_shared_runners
 def where(completion):
     import os, time
@@ -399,6 +409,42 @@ def test_a_node_with_other_code_of_ours_is_named_before_it_judges(monkeypatch, t
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         with pytest.raises(VerifierFailedError, match=r"has another grpo_verifiers than the trainer .* on every node"):
             get_verifier(misbehave, isolation="ray").verify("1")
+    finally:
+        close_shared_runners()
+        cluster.shutdown()
+
+
+TAP = """
+from grpo_verifiers.exec import ray_station
+run = ray_station.Station.run
+def tapped(self, number, key, spec, *rest):
+    with open({log!r}, "a") as file:
+        file.write(f"{{len(spec)}}\\n")
+    return run(self, number, key, spec, *rest)
+ray_station.Station.run = tapped
+"""
+
+
+def test_a_check_travels_with_an_actors_first_call_and_again_once_it_was_forgotten(monkeypatch, tmp_path):
+    close_shared_runners()
+    log, source = tmp_path / "sizes", Path(grpo_verifiers.__file__).parents[1]
+    (tmp_path / "sitecustomize.py").write_text(TAP.format(log=str(log)))
+    cluster, _ = started(1, env_vars={"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, source)))})
+
+    def sizes_of(number, texts):
+        log.write_text("")
+        assert told(ask(lambda completion: number + len(completion), texts)) == [number + len(text) for text in texts]
+        return [int(size) > 0 for size in log.read_text().split()]
+
+    try:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        sent = sizes_of(0, ["a" * number for number in range(40)])
+        assert (len(sent), sent[0], any(sent[4:])) == (40, True, False)
+        for number in range(1, MOST_SPECS + 1):
+            assert sizes_of(number, ["a"]) == [True]
+        assert sizes_of(1, ["a"]) == [False]
+        assert sizes_of(0, ["a"]) == [False, True]
+        assert sizes_of(0, ["a"]) == [False]
     finally:
         close_shared_runners()
         cluster.shutdown()
