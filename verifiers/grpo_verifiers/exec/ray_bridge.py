@@ -64,6 +64,8 @@ class _Actor:
     ready: bool = False
     node: str = ""
     calls: dict[int, _Call] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    """Checks that it has: Ray would copy them there again with each call."""
 
 
 class ClusterError(Exception):
@@ -85,7 +87,7 @@ class Bridge:
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._actors: list[_Actor] = []
         self._queue: collections.deque[_Call] = collections.deque()
-        self._specs: dict[str, tuple[Any, Any]] = {}
+        self._specs: dict[str, Any] = {}
         self._cpus, self._wanted = 1.0, 1
         self._recounted = -RECOUNT_SECONDS
         self._failures, self._retry_at = 0, 0.0
@@ -132,7 +134,7 @@ class Bridge:
     def _on_spec(self, _: int, key: str, extra: Any, payload: bytes) -> None:
         del extra
         if key not in self._specs:
-            self._specs[key] = key, self._ray.put(payload)
+            self._specs[key] = self._ray.put(payload)
             for actor in self._actors:
                 if actor.ready:
                     self._warm(actor, key)
@@ -223,7 +225,7 @@ class Bridge:
             self._warm(actor, key)
 
     def _warm(self, actor: _Actor, key: str) -> None:
-        actor.handle.warm.remote(*self._specs[key])
+        actor.handle.warm.remote(key, self._specs[key])
 
     def _dispatch(self) -> None:
         now = time.monotonic()
@@ -231,9 +233,10 @@ class Bridge:
             call = self._queue.popleft()
             actor.calls[call.number] = call
             call.deadline = now + 4 * call.timeout + SPARE
-            key, spec = self._specs[call.key]
-            reply = actor.handle.run.remote(call.number, key, spec, call.payload, call.timeout, call.rows)
-            self._ask(actor, "ran", reply, call)
+            known = call.key in actor.known
+            spec = b"" if known else self._specs[call.key]
+            reply = actor.handle.run.remote(call.number, call.key, spec, call.payload, call.timeout, call.rows)
+            self._ask(actor, "ran", reply, call, known)
 
     def _free(self, call: _Call) -> _Actor | None:
         """The actor with the fewest calls, where it takes one more; one without any for a call that has lost one."""
@@ -245,16 +248,23 @@ class Bridge:
         ]
         return min(able, key=lambda actor: len(actor.calls), default=None)
 
-    def _on_ran(self, actor: _Actor, call: _Call, error: BaseException | None, reply: Any) -> None:
+    def _on_ran(self, actor: _Actor, call: _Call, known: bool, error: BaseException | None, reply: Any) -> None:
         if actor not in self._actors:  # lost: its calls are elsewhere
             return
         if error is None:
             try:
-                outcome = unpack_outcome(read_fields(reply), call.rows)
+                fields = read_fields(reply)
+                if known and "forgot" in fields:
+                    del actor.calls[call.number]
+                    actor.known.discard(call.key)
+                    self._queue.appendleft(call)
+                    return
+                outcome = unpack_outcome(fields, call.rows)
             except WireError as wrong:  # here, or the trainer would end this process for it, and all actors with it
                 self._lose(actor, f"it {wrong}", blame=True)
                 return
             del actor.calls[call.number]
+            actor.known.add(call.key)
             self._answer(call, outcome)
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             del actor.calls[call.number]

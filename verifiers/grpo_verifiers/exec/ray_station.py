@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import platform
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Station:
         """Start nothing yet; so many worker processes, and programs in boxes, at a time."""
         os.environ[WORKERS_VARIABLE] = str(workers)  # the pool of boxes reads it
         self._runner = Runner(workers)
+        self._lock = threading.Lock()
         self._specs: dict[str, CheckSpec] = {}
         self._places: dict[str, Any] = {}
         self._open: dict[int, Ongoing] = {}
@@ -67,8 +69,7 @@ class Station:
     def warm(self, key: str, spec: bytes) -> bytes:
         """Have its workers load a check."""
         try:
-            known = self._spec(key, spec)
-            if not known.boxes:
+            if (known := self._spec(key, spec)) is not None and not known.boxes:
                 self._runner.warm(known)
         except Exception:  # noqa: BLE001 - the first call says what is wrong
             return b"{}"
@@ -77,9 +78,11 @@ class Station:
     def run(  # noqa: PLR0917 - Ray's calls are by position
         self, number: int, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None
     ) -> bytes:
-        """The outcome of one call, packed."""
+        """The outcome of one call, packed; without a spec, that of a check which came before."""
         try:
-            asked = self._start(self._spec(key, spec), key, payload, timeout, rows)
+            if (known := self._spec(key, spec)) is None:
+                return b'{"forgot":true}'
+            asked = self._start(known, key, payload, timeout, rows)
             self._open[number] = asked
             if number in self._given_up:  # while it was started
                 asked.cancel()
@@ -101,14 +104,15 @@ class Station:
             asked.cancel()
         return b"{}"
 
-    def _spec(self, key: str, spec: bytes) -> CheckSpec:
-        if key not in self._specs:
-            while len(self._specs) >= MOST_SPECS:
-                oldest = next(iter(self._specs))
-                self._specs.pop(oldest, None)
-                self._places.pop(oldest, None)
-            self._specs[key] = pickle.loads(spec)  # noqa: S301 - from the trainer
-        return self._specs[key]
+    def _spec(self, key: str, spec: bytes) -> CheckSpec | None:
+        with self._lock:
+            if key not in self._specs and spec:
+                while len(self._specs) >= MOST_SPECS:
+                    oldest = next(iter(self._specs))
+                    self._specs.pop(oldest)
+                    self._places.pop(oldest, None)
+                self._specs[key] = pickle.loads(spec)  # noqa: S301 - from the trainer
+            return self._specs.get(key)
 
     def _start(self, spec: CheckSpec, key: str, payload: bytes, timeout: float, rows: int | None) -> Ongoing:
         if not spec.boxes:
