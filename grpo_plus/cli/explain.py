@@ -300,12 +300,13 @@ def _sync(parsed: "Parsed") -> str:
     """
     import torch
 
+    from grpo_plus.qlora.defaults import bits_asked, stored_bits
     from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
 
     config, model = parsed.training, parsed.model
     if not config.use_vllm or config.vllm_mode != "server":
         return ""
-    quantised = bool(model.load_in_4bit or model.load_in_8bit)
+    quantised = bool(bits_asked(vars(model)) or stored_bits(vars(model)))
     means = Means(
         quantised=quantised,
         adapters=bool(model.use_peft) or quantised,

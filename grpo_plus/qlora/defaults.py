@@ -96,7 +96,7 @@ def bits_asked(values: Mapping[str, Any]) -> int | None:
     return 8 if values.get("load_in_8bit") else None
 
 
-def _stored_bits(values: Mapping[str, Any]) -> int | None:
+def stored_bits(values: Mapping[str, Any]) -> int | None:
     """4 or 8 if the checkpoint is one that bitsandbytes has quantised."""
     name = values.get("model_name_or_path")
     if not name or is_reference(name):
@@ -143,7 +143,7 @@ def fill_parser(
     flags = {argument.partition("=")[0] for argument in arguments}
     known = parser._actions  # noqa: SLF001 - argparse has no public list of its options
     given = {*from_file, *(action.dest for action in known if flags & set(action.option_strings))}
-    stored = None if bits_asked(values) is not None else _stored_bits(values)
+    stored = None if bits_asked(values) is not None else stored_bits(values)
     if bits_asked(values) is None and stored is None:
         return []
     device = device or Device.present(use_cpu=bool(values.get("use_cpu")))

@@ -1,10 +1,14 @@
 """Which way weights go to a vLLM server, and what is refused."""
 
+import json
+
 import pytest
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli import UserError
 from grpo_plus.cli.explain import run as explain
 from grpo_plus.sampling.vllm_sync import WAYS, Means, choose, sync_problems
+from grpo_plus.testing import make_tiny_model
 
 GROUP = {"accelerator": True, "vllm": True}
 
@@ -84,6 +88,19 @@ def test_the_recipe_has_it_and_a_word_that_is_none_is_refused(tmp_path):
     assert GRPOPlusConfig(**settings).recipe.vllm_sync is None
     with pytest.raises(ValueError, match="vllm_sync is 'file', expected one of 'files', 'nccl', 'adapter'"):
         GRPOPlusConfig(**settings, vllm_sync="file")
+
+
+def test_explain_knows_a_checkpoint_that_is_stored_in_4_bits(tmp_path, capsys):
+    make_tiny_model(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = ["examples/quickstart.yaml", "--model_name_or_path", str(tmp_path), "--use_vllm", "true"]
+    command += ["--vllm_mode", "server"]
+    assert explain(command) == 0
+    assert "vLLM (server), weights by adapter (the base is quantised, and a merge into it" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"vllm_sync is 'files', but the base is quantised"):
+        explain([*command, "--vllm_sync", "files"])
 
 
 @pytest.mark.parametrize(
