@@ -62,6 +62,7 @@ class AdapterReference(Hook):
         self.refreshed = 0
         self._adapts = False
         self._active = False
+        self._gathered: dict[str, Tensor] = {}  # the copy as it is, once it was asked for
 
     def before_loading(self, setup: Setup) -> None:
         """See what will be trained."""
@@ -103,6 +104,7 @@ class AdapterReference(Hook):
     @torch.no_grad()
     def refresh(self) -> None:
         """π_ref ← π_θ."""
+        self._gathered = {}
         pairs = self._pairs()
         sources, copies = zip(*pairs.values(), strict=True)
         with whole(sources), whole(copies, change=True):
@@ -119,17 +121,20 @@ class AdapterReference(Hook):
         return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The copy, under FSDP and DeepSpeed; all ranks gather it."""
+        """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
         apart = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
         if not (self._active and apart) or self.host.args.save_only_model:
             return {}
-        copies = {name: copied for name, (_, copied) in self._pairs().items()}
-        with whole(copies.values()):
-            return {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
+        if not self._gathered:
+            copies = {name: copied for name, (_, copied) in self._pairs().items()}
+            with whole(copies.values()):
+                self._gathered = {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
+        return self._gathered
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with this copy."""
+        self._gathered = {}
         copies = {name: copied for name, (_, copied) in self._pairs().items()}
         if copies.keys() != tensors.keys():
             raise ValueError("it is that of another adapter")

@@ -17,7 +17,9 @@ from accelerate.utils import DistributedType
 from grpo_plus._trl import mark_step
 from grpo_plus.objectives import objectives
 from grpo_plus.recipe.iterations import moves_within_batch, stop_problems
+from grpo_plus.training import reference
 from grpo_plus.training.inner import check_clean_steps
+from grpo_plus.training.state import Frozen
 from grpo_verifiers.errors import ConfigError
 
 SETTINGS = {
@@ -565,6 +567,32 @@ def test_a_lora_reference_follows_the_policy_and_survives_a_resume(build, tmp_pa
     assert same(kept[0][0], three)
     assert same(kept[0][1], ref_three)
     assert again.args.sync_ref_model
+
+
+def test_a_lora_reference_in_pieces_is_gathered_once_after_each_refresh(build, monkeypatch):
+    trainer = build(
+        peft_config=lora(), objective="grpo", beta=0.1, sync_ref_model=True, ref_model_mixup_alpha=1.0, max_steps=1
+    )
+    (hook,) = [hook for hook in trainer.hooks if isinstance(hook, reference.AdapterReference)]
+    count = []
+    monkeypatch.setattr(reference, "gathered", lambda weight: count.append(1) or weight)
+    monkeypatch.setattr(trainer, "is_fsdp_enabled", True)
+    for _ in range(3):  # as after each step of a run whose server may be lost
+        Frozen(hook)
+    assert len(count) == 8
+    with torch.no_grad():
+        for name, weight in trainer.model.named_parameters():
+            if ".default." in name:
+                weight.add_(1.0)
+    before = hook.tensors()
+    hook.refresh()
+    after = hook.tensors()
+    assert len(count) == 16
+    assert all(torch.equal(after[name], weight) for name, (weight, _) in hook._pairs().items())
+    hook.load_tensors(before)
+    assert all(torch.equal(weight, before[name]) for name, weight in hook.tensors().items())
+    assert len(count) == 24
+    assert not any(torch.equal(after[name], before[name]) for name in after)
 
 
 def test_a_lora_reference_cannot_be_mixed(build):

@@ -164,6 +164,7 @@ class TestRanks:
 
     def gaps(self, folder):
         log = json.loads((folder / "log.json").read_text())
+        assert log.pop("gathered") == 2  # the reference, at the first of three steps and after its refresh
         return {way: [entry[GAP] for entry in entries if GAP in entry] for way, entries in log.items()}
 
     def test_under_fsdp2(self, server, beside, port, tmp_path):
