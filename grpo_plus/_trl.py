@@ -1043,6 +1043,17 @@ def token_ids(host: Host, text: str) -> list[int]:
     return ids
 
 
+def prompt_ids(host: Host, prompt: Any) -> list[int]:
+    """The ids of a row's prompt, without tools; none where it is not of texts alone."""
+    if isinstance(prompt, str):
+        return [int(token) for token in host._tokenizer(prompt)["input_ids"]]
+    messages = isinstance(prompt, list) and all(isinstance(message.get("content"), str) for message in prompt)
+    if not messages or host._tokenizer.chat_template is None:
+        return []
+    ids: Any = host._tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    return [int(token) for token in ids["input_ids"]]
+
+
 def unwrapped(host: Host) -> Any:
     """The model without the wrappers of accelerate; adapters stay around it."""
     return host.accelerator.unwrap_model(host.model)

@@ -291,6 +291,9 @@ class VllmServer:
             try:
                 answers = self._drawn(payloads)
             except ServerError as error:
+                if "maximum context length" in str(error):
+                    way_out = "Start it with a larger --max-model-len, or lower max_completion_length."
+                    raise ServerError(f"{error} {way_out}") from error
                 if self.asked <= LEAST or "logprobs" not in str(error):
                     raise
                 self.asked = LEAST if self.asked <= MOST else MOST  # it was started with a smaller --max-logprobs

@@ -22,12 +22,15 @@ from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_plus.training.pieces import whole_tensors
 from grpo_plus.training.saving import Saving
+from grpo_plus.training.verification import evenly
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
+LOOKED_AT = 1024
+"""Rows whose prompts are looked at, for the longest."""
 PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
 """A text whose tokens tell vocabularies apart."""
 
@@ -181,6 +184,14 @@ class Serving(Hook):
                 f"the vLLM server at {url} has room for {room} tokens, prompt and completion together, but "
                 f"max_completion_length is {needed}: start it with a larger --max-model-len."
             )
+        longest = _longest_prompt(self.host) if isinstance(room, int) and needed is not None else 0
+        if isinstance(room, int) and needed is not None and longest + needed > room:
+            logger.warning(
+                "The vLLM server at %s has room for %d tokens, and there are prompts of %d tokens beside completions "
+                "of %d (max_completion_length): the run will end where it comes to one. Start the server with "
+                "--max-model-len %d, lower max_completion_length, or leave such rows out.",
+                *(url, room, longest, needed, longest + needed),
+            )
         theirs = self._client.tokens(str(base.get("id")), PROBE)
         ours = _trl.token_ids(self.host, PROBE)
         if theirs is not None and theirs != ours:
@@ -193,6 +204,22 @@ class Serving(Hook):
         """Leave nothing of the run on the server."""
         if self.server is not None:
             self.server.close()
+
+
+def _longest_prompt(host: Host) -> int:
+    """Tokens of the longest prompt, as far as some rows of all over the dataset say; 0 where none can be read."""
+    data = host.train_dataset
+    if "prompt" not in (getattr(data, "column_names", None) or ()) or not hasattr(data, "select_columns"):
+        return 0
+    if not hasattr(data, "__len__"):  # a stream
+        return 0
+    column = data.select_columns("prompt")
+    prompts = sorted((column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)), key=_size)
+    return max((len(_trl.prompt_ids(host, prompt)) for prompt in prompts[-4:]), default=0)
+
+
+def _size(prompt: Any) -> int:
+    return len(str(prompt))
 
 
 def _served(args: Any) -> bool:

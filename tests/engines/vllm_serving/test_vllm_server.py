@@ -4,12 +4,14 @@ Every step's log-probabilities from the server are compared with those that the 
 """
 
 import json
+import re
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from grpo_plus.sampling.vllm_http import ServerError
@@ -226,6 +228,17 @@ class TestAnotherServer:
         text = self.refusal(make, server.url, max_completion_length=256)
         assert "has room for 256 tokens" in text
         assert "--max-model-len" in text
+
+    def test_no_room_for_a_prompt_beside_them_is_said_before_it_is_drawn_for(self, server, make, rows, caplog):
+        long = [{**row, "prompt": [{"role": "user", "content": "1+" * 110 + "1"}]} for row in rows.select(range(8))]
+        make(server.url)
+        assert "has room for" not in caplog.text
+        run = make(server.url, data=Dataset.from_list(long), max_steps=1)
+        (line,) = [text for text in caplog.messages if "has room for 256 tokens" in text]
+        found = re.search(r"prompts of (\d+) tokens beside completions of 48 .* --max-model-len (\d+)", line)
+        assert 221 < int(found[1]) == int(found[2]) - 48
+        with pytest.raises(ServerError, match=rf"{found[1]} input tokens.* Start it with a larger --max-model-len"):
+            run.train()
 
     def test_a_token_that_the_model_does_not_know(self, server, make):
         run = make(server.url, max_steps=1)
