@@ -35,6 +35,7 @@ from grpo_plus.training.hooks import Completions, Hook, Hooks, Setup, checked
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.model_reference import ModelReference
+from grpo_plus.training.pieces import Pieces
 from grpo_plus.training.reference import AdapterReference
 from grpo_plus.training.resuming.callback_states import CallbackStates
 from grpo_plus.training.resuming.changes import Settings
@@ -123,7 +124,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
         drawing = [self.inner, self.selecting, self.drawing, Drift()]
         scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
-        references = [AdapterReference(), ModelReference()]
+        references = [Pieces(), AdapterReference(), ModelReference()]
         updating = [*references, Supports(self.rollouts, self._served), self._engine, self.rollouts, self.guard]
         updating += [self.serving, self.colocate, self.update or StockShares()]
         going_on = [self.place, self.generation_batch, CallbackStates(), Trackers()]

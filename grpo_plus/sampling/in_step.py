@@ -48,9 +48,14 @@ def in_step(model: Any, device: torch.device) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-        for module in model.modules():
-            if isinstance(module, FSDPModule):  # some keep what they gathered until a backward pass
-                module.reshard()
+        let_go(model)
+
+
+def let_go(model: Any) -> None:
+    """Weights in pieces again, of which FSDP2 keeps some or all whole until a backward pass."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 @contextmanager

@@ -47,6 +47,7 @@ class Steps(TrainerCallback):
 
 def made(model, folder, name, **changed):
     os.environ["FSDP_STATE_DICT_TYPE"] = name.split(",")[0]
+    os.environ["FSDP_RESHARD_AFTER_FORWARD"] = str(name != "SHARDED_STATE_DICT, full").lower()
     return build(model, folder, kind=GRPOPlusTrainer, **{**RUNS[name], **changed})
 
 

@@ -9,7 +9,8 @@ pytestmark = pytest.mark.slow
 
 NAMES = (
     "full", "full, trimmed", "full, TRL's path", "gradient checkpointing", "dead rows on one rank", "LoRA", "KL",
-    "reference", "reference of LoRA", "target", "inner iterations", "process supervision",
+    "KL of LoRA", "KL of LoRA, weights kept whole", "reference", "reference, weights kept whole", "reference of LoRA",
+    "reference of LoRA, weights kept whole", "target", "inner iterations", "process supervision",
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Runs that differ in what is trained, one after the other: one process on TRL's own path, two ranks on the engine's."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -18,9 +19,21 @@ CASES = {
     "LoRA": {"lora": True},
     "KL": {"objective": "grpo", "beta": 0.1},
     "reference": {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.6},
+    "reference, weights kept whole": {
+        "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.6, "keeps": True,
+        "alone": "reference",
+    },
     "reference of LoRA": {
         "lora": True, "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0,
         "max_steps": 4,
+    },
+    "reference of LoRA, weights kept whole": {
+        "lora": True, "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0,
+        "max_steps": 4, "keeps": True, "alone": "reference of LoRA",
+    },
+    "KL of LoRA": {"lora": True, "objective": "grpo", "beta": 0.1},
+    "KL of LoRA, weights kept whole": {
+        "lora": True, "objective": "grpo", "beta": 0.1, "keeps": True, "alone": "KL of LoRA"
     },
     "target": {"objective": "target", "num_iterations": 2, "max_steps": 4},
     "inner iterations": {"objective": "grpo", "num_iterations": 2, "max_steps": 4},
@@ -46,6 +59,7 @@ def main(folder, model):
         alone = settings.pop("alone", name)
         if WORLD == 1 and alone != name:
             continue
+        os.environ["FSDP_RESHARD_AFTER_FORWARD"] = str(not settings.pop("keeps", False)).lower()
         engine = settings.pop("engine", "packed") if WORLD > 1 else "stock"
         trainer = build(model, Path(folder, "out", name), **settings, engine=engine)
         trainer.train()
