@@ -44,6 +44,8 @@ def in_step(model: Any, device: torch.device) -> Iterator[None]:
         raise
     except BaseException:
         agreement.fails()
+        if agreement.inside and hasattr(model, "reset_iter_state"):  # torch 2.13; else FSDP2 believes the pass goes on
+            model.reset_iter_state()
         raise
     finally:
         for hook in hooks:
@@ -92,16 +94,16 @@ class _Agreement:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._inside = False
+        self.inside = False
         self._waits = False
 
     def begins(self, *_: Any) -> None:
         if not self._waits:
             self._exchange(draws=True)
-        self._inside = True
+        self.inside = True
 
     def ended(self, *_: Any) -> None:
-        self._inside = False
+        self.inside = False
 
     def anybody_draws(self) -> bool:
         self._waits = True
@@ -109,7 +111,7 @@ class _Agreement:
 
     def fails(self) -> None:
         """Within a pass the others wait for pieces, not for this: they end with this process."""
-        if not self._inside:
+        if not self.inside:
             self._exchange(draws=False, fails=True)
 
     def _exchange(self, *, draws: bool, fails: bool = False) -> bool:

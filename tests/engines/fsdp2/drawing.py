@@ -1,9 +1,11 @@
 """Completions drawn from sharded weights, and once more from a whole copy of them, by the same random numbers."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from fixed import adapter, build, sharded, weights
 from peft import get_peft_model
@@ -18,6 +20,15 @@ CASES = {
     "lean, guesses": {"rollout": "auto", "repeats": True},
     "generate": {"rollout": "stock"},
     "generate, LoRA": {"rollout": "stock", "lora": True},
+    "lean, after an error": {"rollout": "auto", "rollout_draft": "none", "breaks": True},
+    "generate, after an error": {"rollout": "stock", "breaks": True},
+    "lean, LoRA, kept whole, after an error": {
+        "rollout": "auto",
+        "rollout_draft": "none",
+        "lora": True,
+        "breaks": True,
+        "keeps": True,
+    },
     "lean, bf16": {"rollout": "auto", "rollout_draft": "none", "bf16": True},
 }
 SHORT = 5
@@ -30,6 +41,9 @@ class Twice(GRPOPlusTrainer):
         if self.accelerator.process_index:
             self.generation_config.max_new_tokens = SHORT
         before = torch.get_rng_state()
+        if self.breaks:
+            self.broken.append(self.fail_within_a_pass(prompt_ids, *arguments, **keywords))
+            torch.set_rng_state(before)
         found, further = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
         self.lengths.append(max(map(len, found)))
         if self.whole is not None:
@@ -43,6 +57,34 @@ class Twice(GRPOPlusTrainer):
             self.rollouts._in_step, self.model_wrapped = alike
             self.equal.append(again == found)
         return found, further
+
+    def fail_within_a_pass(self, *arguments, **keywords):
+        """Every rank fails in the third pass of a batch; gives what is not on the model as it was before."""
+
+        def third(*_):
+            nonlocal passes
+            passes += 1
+            if passes == 3:
+                raise ValueError("no more")
+
+        model, passes = self.model, 0
+        layer = next(module for name, module in model.named_modules() if name.endswith("layers.1"))
+        raises = layer.register_forward_pre_hook(third)
+        before = installed(model)
+        with pytest.raises(ValueError, match="no more"):
+            super()._generate_single_turn(*arguments, **keywords)
+        after = installed(model)
+        raises.remove()
+        return [sharded(self), *(name for name in before | after if before.get(name) != after.get(name))]
+
+
+def installed(model):
+    """Hooks and methods of its own that each part of a model has, and its mode."""
+    hooks = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return {
+        name: [[list(getattr(part, kind)) for kind in hooks], "generate" in vars(part), part.training]
+        for name, part in model.named_modules()
+    }
 
 
 def copy_of(path, lora):
@@ -70,14 +112,17 @@ def main(folder, model, repeating):
     for name, case in CASES.items():
         settings = dict(case)
         path = repeating if settings.pop("repeats", False) else model
+        breaks = settings.pop("breaks", False)
+        os.environ["FSDP_RESHARD_AFTER_FORWARD"] = str(not settings.pop("keeps", False)).lower()
         trainer = build(path, Path(folder, "out", name), kind=Twice, max_completion_length=24, **settings)
-        trainer.lengths, trainer.equal = [], []
+        trainer.lengths, trainer.equal, trainer.broken, trainer.breaks = [], [], [], breaks
         trainer.whole = None if case.get("bf16") else copy_of(path, case.get("lora", False))
         trainer.train()
         sharded(trainer)
         rank = trainer.accelerator.process_index
         entry = trainer.state.log_history[-2]
         found[name] = {"lengths": trainer.lengths, "equal": trainer.equal, "stock": trainer.rollouts.stock}
+        found[name]["broken"] = trainer.broken
         found[name]["log"] = {key: value for key, value in entry.items() if key.startswith("rollout/")}
     found["failed"] = failed(trainer, rank)
     Path(folder, f"rank {rank}.json").write_text(json.dumps(found))

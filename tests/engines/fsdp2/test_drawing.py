@@ -15,7 +15,12 @@ def drawn(tmp_path_factory, tiny_model, repeating_model, ranks):
     return [json.loads((folder / f"rank {rank}.json").read_text()) for rank in range(2)]
 
 
-@pytest.mark.parametrize("name", ["lean", "lean, LoRA, few rows", "lean, guesses", "generate", "generate, LoRA"])
+AFTER_AN_ERROR = ("lean, after an error", "generate, after an error", "lean, LoRA, kept whole, after an error")
+
+
+@pytest.mark.parametrize(
+    "name", ["lean", "lean, LoRA, few rows", "lean, guesses", "generate", "generate, LoRA", *AFTER_AN_ERROR]
+)
 def test_completions_are_those_of_whole_weights_however_long_the_other_rank_draws(drawn, name):
     for found, most in zip(drawn, (24, 5), strict=True):
         assert found[name]["lengths"] == [most] * 3
@@ -27,8 +32,14 @@ def test_our_decode_draws_in_every_precision_and_stock_leaves_it_to_generate(dra
         found = {name: case for name, case in rank.items() if name != "failed"}
         assert {case["stock"] for case in found.values()} == {None}
         lean = {name for name, case in found.items() if "rollout/row_steps" in case["log"]}
-        assert lean == {"lean", "lean, LoRA, few rows", "lean, guesses", "lean, bf16"}
+        assert lean == {name for name in found if name.startswith("lean")}
     assert drawn[0]["lean, guesses"]["log"]["rollout/tokens_per_pass"] > 1.1
+
+
+@pytest.mark.parametrize("name", AFTER_AN_ERROR)
+def test_an_error_in_the_middle_of_drawing_leaves_the_model_as_it_was(drawn, name):
+    """What is drawn after it is compared above."""
+    assert [rank[name]["broken"] for rank in drawn] == [[[None]] * 3] * 2
 
 
 def test_a_rank_that_fails_between_passes_ends_the_others_and_leaves_the_weights_in_pieces(drawn):
