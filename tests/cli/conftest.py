@@ -1,26 +1,8 @@
-import json
 import textwrap
 
 import pytest
 
-TRAINING = """
-model_name_or_path: {model}
-output_dir: {folder}/out
-dataset_name: ./data.jsonl
-reward_funcs: [./rewards.py:digits]
-max_steps: 2
-num_generations: 4
-per_device_train_batch_size: 8
-max_completion_length: 8
-learning_rate: 1e-3
-logging_steps: 1
-save_strategy: no
-report_to: none
-use_cpu: true
-bf16: false
-disable_tqdm: true
-gradient_checkpointing: false
-"""
+from tests.two_steps import TRAINING, write_data
 
 REWARDS = '''
 def digits(completions, **columns):
@@ -62,11 +44,7 @@ def elsewhere(tmp_path_factory, monkeypatch):
 @pytest.fixture
 def folder(tmp_path):
     """A folder with data and reward functions beside the config."""
-    rows = [
-        {"prompt": f"{number}+1=", "question": f"what is {number}?", "answer": str(number + 1)} for number in range(16)
-    ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "rewards.py").write_text(REWARDS)
+    write_data(tmp_path, REWARDS)
     (tmp_path / "empty.jsonl").touch()
     return tmp_path
 

@@ -185,7 +185,7 @@ folder = pathlib.Path(next(word for word in sys.argv if word.startswith("--outpu
 state = folder / "grpo_plus"
 seen = pathlib.Path(os.environ["SEEN"])
 with (seen / "order").open("a") as file:
-    file.write(f"{folder.parent.name}/{folder.name} {os.environ.get('CUDA_VISIBLE_DEVICES')} {os.getpid()}\\n")
+    file.write(f"{folder.parent.name}/{folder.name} {os.environ.get('CUDA_VISIBLE_DEVICES')!r} {os.getpid()}\\n")
 def end(status, code):
     (state / "run.json").write_text(json.dumps({"schema": 1, "status": status, "max_steps": 2}))
     rows = [{"kind": "train", "step": step, "values": {"reward": len(folder.parent.name) + step}} for step in (1, 2)]

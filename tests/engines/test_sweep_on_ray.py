@@ -19,31 +19,13 @@ from grpo_plus.sweep.plan import Plan, make_plan
 from grpo_plus.sweep.runner import Stop, log_tail
 from grpo_plus.sweep.show import Line
 from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
+from tests.two_steps import TRAINING, write_data
 from tests.waiting import comes
 
 pytestmark = [pytest.mark.engine("ray"), pytest.mark.slow]
 
 STARTED = 120
 """Seconds that a run may take until it has started: two cores, and Ray starts Python for it first."""
-
-TRAINING = """
-model_name_or_path: {model}
-output_dir: {folder}/out
-dataset_name: ./data.jsonl
-reward_funcs: [./rewards.py:digits]
-max_steps: 2
-num_generations: 4
-per_device_train_batch_size: 8
-max_completion_length: 8
-learning_rate: 1.0e-3
-logging_steps: 1
-save_strategy: no
-report_to: none
-use_cpu: true
-bf16: false
-disable_tqdm: true
-gradient_checkpointing: false
-"""
 
 REWARDS = '''
 import os
@@ -103,9 +85,7 @@ def in_its_folder(cluster, tmp_path, monkeypatch):
 @pytest.fixture
 def config(tmp_path, tiny_model):
     """A config that trains for two steps."""
-    rows = [{"prompt": f"{number}+1=", "answer": str(number + 1)} for number in range(16)]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "rewards.py").write_text(REWARDS)
+    write_data(tmp_path, REWARDS)
     (tmp_path / "config.yaml").write_text(TRAINING.format(model=tiny_model, folder=tmp_path))
     return tmp_path / "config.yaml"
 
