@@ -39,7 +39,8 @@ examples:
 The same command goes on where a sweep stopped; more variants and seeds may be added to one.
 --on ray takes the cluster of RAY_ADDRESS or of this machine, else it starts a Ray of this machine alone. All its
 machines need a file system in common, with the sweep's folder, the config and what it names at the same paths; a run
-has the environment variables of its machine."""
+has the environment variables of its machine. A cluster that adds machines on demand may begin with none: runs wait for
+what they need. Where it has no GPU yet, --gpus asks for one."""
 
 
 def run(arguments: Sequence[str]) -> int:

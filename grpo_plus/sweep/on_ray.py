@@ -9,14 +9,17 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
 from grpo_plus.sweep.check import Checked, check
-from grpo_plus.sweep.manifest import LOCK, Manifest, State
+from grpo_plus.sweep.manifest import LOCK, Manifest
 from grpo_plus.sweep.plan import Plan, Run
 from grpo_plus.sweep.runner import PAUSE, Stop, attend, changed, note, start, unwritten
 from grpo_plus.sweep.show import Line
@@ -25,6 +28,8 @@ from grpo_verifiers.files import open_own, read_text
 
 STARTS = 3
 """How often one command starts a run whose machine is lost."""
+PATIENCE = 10.0
+"""Seconds without any run until the sweep says what it waits for."""
 
 
 @dataclass(frozen=True)
@@ -37,30 +42,24 @@ class Share:
     cpus: float = 1
     gpus: float = 0
     folder: str = field(default_factory=os.getcwd)
+    version: str = __version__
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
+    def tell(self, signals: int) -> None:
+        """Write the token, by which machines know the sweep's folder, and the number of signals into the held lock.
 
-class Desk:
-    """The sweep's end of the line: tasks report their start here, and ask for the number of signals so far."""
+        It keeps its length: a reader finds all of it at any time, and a full disk takes it.
+        """
+        with open_own(self.plan.out / LOCK, "r+", encoding="ascii") as file:
+            file.write(f"{self.token} {min(signals, 2)}")
 
-    def __init__(self) -> None:
-        self._hosts: dict[str, str] = {}
-        self._signals, self._closed = 0, False
-
-    def begin(self, name: str, host: str) -> bool:
-        """Enter a start; False: nothing is to start any more."""
-        if not self._closed:
-            self._hosts[name] = host
-        return not self._closed
-
-    def signals(self) -> int:
-        """The number of signals so far."""
-        return self._signals
-
-    def news(self, signals: int, *, closed: bool) -> dict[str, str]:
-        """The machine of each task that has begun."""
-        self._signals, self._closed = signals, closed
-        return self._hosts
+    def told(self) -> int | None:
+        """The number of signals, as the lock says; None: the sweep's folder is not there, or is another one."""
+        try:
+            token, signals = read_text(self.plan.out / LOCK).split()
+            return int(signals) if token == self.token else None
+        except (OSError, ValueError):
+            return None
 
 
 @contextlib.contextmanager
@@ -94,224 +93,188 @@ def connected() -> Iterator[Any]:
         ray.shutdown()
 
 
-def _leave(share: Share) -> None:
-    """Write the token, by which a machine knows the sweep's folder, into the lock that is held."""
-    with open_own(share.plan.out / LOCK, "w", encoding="utf-8") as file:
-        file.write(share.token)
-
-
 def prepare(ray: Any, share: Share, checker: Sequence[str], cpus: float | None, gpus: float | None) -> Share:
     """Check every variant on a machine of the cluster; gives what each run is to get."""
-    _leave(share)
+    share.tell(0)
     has_gpus = bool(ray.cluster_resources().get("GPU"))
     first = replace(share, cpus=cpus or 1, gpus=min(1, has_gpus if gpus is None else gpus))
-    holding(ray.nodes(), first)
-    options = {"num_cpus": first.cpus, "num_gpus": first.gpus, "name": "checking every variant"}
+    said = _task(ray, checked, first).options(name="checking every variant").remote(first, checker)
+    while not ray.wait([said], timeout=PATIENCE)[0]:
+        print(waiting(ray, first), file=sys.stderr, flush=True)
     try:
-        checked = ray.get(_task(ray).options(**options).remote(*_call(ray, "checked", first, checker)))
+        _, found = map(ray.get, said)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause if isinstance(error.cause, SweepError) else SweepError(str(error)) from None
-    if isinstance(checked, str):
-        raise SweepError(_lacking(checked))
-    processes = checked.processes
-    if checked.machines > 1:
+        raise _lacking(error) from None
+    if found.machines > 1:
         raise SweepError(
-            f"a run of this config is spread over {checked.machines} machines, and with --on ray each takes place on "
+            f"a run of this config is spread over {found.machines} machines, and with --on ray each takes place on "
             "one: set num_machines to 1."
         )
     if gpus is None:
-        gpus = processes * (has_gpus and not checked.cpu)
-    elif processes > 1 and 0 < gpus < processes:
+        gpus = found.processes * (has_gpus and not found.cpu)
+    elif found.processes > 1 and 0 < gpus < found.processes:
         raise SweepError(
-            f"--gpus is {gpus:g}, but a run of this config starts {processes} processes: give one to each."
+            f"--gpus is {gpus:g}, but a run of this config starts {found.processes} processes: give one to each."
         )
-    share = replace(share, processes=processes, cpus=cpus or processes, gpus=gpus)
-    holding(ray.nodes(), share)
-    return share
+    return replace(share, processes=found.processes, cpus=cpus or found.processes, gpus=gpus)
 
 
 def run_all(ray: Any, share: Share, manifest: Manifest, line: Line, stop: Stop) -> None:
     """Run all unfinished runs, as many at a time as the cluster holds; the manifest follows every start and end.
 
     Raises:
-        SweepError: a machine lacks something, none can hold a run, the config changed or the disk was full; runs that
-            had started are in the manifest.
+        SweepError: a machine lacks something, the config changed or the disk was full; runs that had started are in
+            the manifest.
     """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
+    plan, error, told = share.plan, None, 0
+    share.tell(told)
+    task = _task(ray, train, share)
+    live: dict[Any, Run] = {}
+    lost: Counter[str] = Counter()
 
-    plan, error = share.plan, None
-    _leave(share)
-    task = _task(ray)
-    here = At(ray.get_runtime_context().get_node_id(), soft=False)
-    desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote()
-    live: dict[Any, _Attempt] = {}
+    def submit(run: Run) -> None:
+        live[task.options(name=run.name).remote(share, run, manifest.of(run).state == "stopped")] = run
 
-    def submit(run: Run, number: int) -> None:
-        attempt = _Attempt(run, number, manifest.of(run).state)
-        options = task.options(name=run.name, num_cpus=share.cpus, num_gpus=share.gpus)
-        live[options.remote(*_call(ray, "train", share, attempt), desk)] = attempt
+    def begun(run: Run) -> bool:
+        return manifest.of(run).state == "running"
 
     for run in manifest.unfinished():
-        submit(run, 1)
+        submit(run)
+    busy = time.monotonic()
     try:
         while live:
-            ended, _ = ray.wait(list(live), num_returns=len(live), timeout=PAUSE)
-            closed = bool(stop.asked or error)
-            hosts = ray.get(desk.news.remote(stop.asked, closed=closed))
-            for reference, each in live.items():
-                if each.name in hosts and not each.begun:
-                    each.begun = True
-                    manifest.begin(each.run)
-                    line.began(each.run, hosts[each.name])
-                elif closed and not each.begun:
-                    ray.cancel(reference)
-            line.tick([each.run for each in live.values() if each.begun], stop.asked)
-            for reference in ended:
-                each = live.pop(reference)
-                manifest.of(each.run).state = "stopped" if each.begun else each.before
+            ready, _ = ray.wait(list(live), num_returns=len(live), timeout=PAUSE)
+            if stop.asked > told:
+                told = stop.asked
+                share.tell(told)
+            for each in ready:
+                run, again = live[each], False
                 try:
-                    outcome = ray.get(reference)
-                except ray.exceptions.TaskCancelledError:
-                    continue
+                    said = ray.get(next(each))
+                    if isinstance(said, str):
+                        manifest.begin(run)
+                        line.began(run, said)
+                        continue
+                    note(manifest, run, said, stopped=bool(stop.asked))
+                    line.ended(run)
+                except (StopIteration, ray.exceptions.TaskCancelledError):  # it was not to start any more
+                    pass
                 except ray.exceptions.RayTaskError as failure:
                     full = isinstance(failure.cause, OSError)  # a full or closed disk
-                    error = unwritten(plan, failure.cause) if full else SweepError(f"{each.run.title}: {failure}")
-                except ray.exceptions.RayError as lost:  # the machine, or Ray's process on it
-                    again = each.number < STARTS and not closed
-                    why = f"{type(lost).__name__}, start {each.number} of {STARTS}"
-                    line.say(f"{each.run.title}: its machine was lost ({why}){', starts again' * again}")
-                    if again:
-                        submit(each.run, each.number + 1)
-                else:
-                    if isinstance(outcome, int):
-                        note(manifest, each.run, outcome, stopped=bool(stop.asked))
-                        line.ended(each.run)
-                    elif outcome:
-                        error = SweepError(_lacking(outcome)) if plan.still_holds() else changed(plan)
+                    error = unwritten(plan, failure.cause) if full else _lacking(failure)
+                    error = error if plan.still_holds() else changed(plan)
+                except ray.exceptions.RayError as why:  # the machine, or Ray's process on it
+                    lost[run.name] += 1
+                    again = lost[run.name] < STARTS and not stop.asked and not error
+                    count = f"{type(why).__name__}, start {lost[run.name]} of {STARTS}"
+                    line.say(f"{run.title}: its machine was lost ({count}){', starts again' * again}")
+                del live[each]
+                if begun(run):
+                    manifest.of(run).state = "stopped"
                 manifest.save()
-            if not error and any(not each.begun for each in live.values()):
-                try:
-                    holding(ray.nodes(), share)
-                except SweepError as none:
-                    error = none
+                if again:
+                    submit(run)
+            running = [run for run in live.values() if begun(run)]
+            line.tick(running, stop.asked)
+            if stop.asked or error:
+                for each, run in live.items():
+                    if not begun(run):
+                        ray.cancel(each)
+            if running:
+                busy = time.monotonic()
+            elif live and time.monotonic() - busy >= PATIENCE:
+                line.say(waiting(ray, share))
+                busy = time.monotonic()
     finally:  # an exception must not leave runs behind
-        if live:
-            ray.get(desk.news.remote(2, closed=True))
-            ray.wait(list(live), num_returns=len(live), timeout=60)
-        for each in live.values():
-            if each.begun:
-                manifest.of(each.run).state = "stopped"
+        ends = [each.completed() for each, run in live.items() if begun(run)]
+        if ends:
+            share.tell(2)
+            ray.wait(ends, num_returns=len(ends), timeout=60)
+        for run in live.values():
+            if begun(run):
+                manifest.of(run).state = "stopped"
         manifest.save()
     if error or manifest.unsaved:
         raise error or unwritten(plan, manifest.unsaved)
 
 
-def holding(nodes: list[dict[str, Any]], share: Share) -> list[dict[str, Any]]:
-    """The machines that can hold a run.
+def waiting(ray: Any, share: Share) -> str:
+    """What a run needs, and what the machines of the cluster have."""
 
-    Raises:
-        SweepError: there is none, so that no run would ever start.
-    """
-    there = [node for node in nodes if node["Alive"]]
-    found = [
-        node
-        for node in there
-        if node["Resources"].get("CPU", 0) >= share.cpus and node["Resources"].get("GPU", 0) >= share.gpus
-    ]
-    if not found:
-        each = [f"  {node['NodeManagerHostname']}: {_resources(node['Resources'])}" for node in there]
-        raise SweepError(
-            f"each run needs {_resources({'CPU': share.cpus, 'GPU': share.gpus})} on one machine, and no machine of "
-            "the Ray cluster has that:\n" + "\n".join(each) + "\nGive each run less with --cpus and --gpus, or add a "
-            "machine that has it. The same command goes on."
-        )
-    return found
+    def text(has: Mapping[str, float]) -> str:
+        return f"{has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs"
 
-
-def _resources(has: Mapping[str, float]) -> str:
-    return f"{has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs"
-
-
-def _lacking(what: str) -> str:
+    there = Counter(text(node["Resources"]) for node in ray.nodes() if node["Alive"])
+    each = ", ".join(f"{count} with {what}" for what, count in sorted(there.items()))
     return (
-        f"a machine of the Ray cluster cannot take part in the sweep: {what}.\nEvery machine needs the same grpo_plus, "
+        f"still waiting for resources: a run needs {text({'CPU': share.cpus, 'GPU': share.gpus})} on one machine; "
+        f"the cluster has {each or 'no machine'}, of which {text(ray.available_resources())} are free. "
+        "--cpus and --gpus give each run less; Ctrl-C ends the sweep."
+    )
+
+
+def _lacking(why: Any) -> SweepError:
+    """The error of a task; one that could not even be read tells of another release, or of none."""
+    if isinstance(cause := getattr(why, "cause", None), SweepError):
+        return cause
+    return SweepError(
+        f"a machine of the Ray cluster cannot take part in the sweep: {why}.\nEvery machine needs the same grpo_plus, "
         "and the sweep's folder, the config and what it names at the same paths, in a file system that they share. The "
         "same command goes on."
     )
 
 
-@dataclass
-class _Attempt:
-    """A start of a run; ``before`` is the run's state when it was handed to Ray."""
-
-    run: Run
-    number: int
-    before: State
-    begun: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.run.name} {self.number}"
+def _task(ray: Any, function: Callable[..., Iterator[Any]], share: Share) -> Any:
+    """A task that Ray never starts again by itself: nobody would learn of that, and a run would not be resumed."""
+    options = {"num_cpus": share.cpus, "num_gpus": share.gpus, "max_retries": 0, "num_returns": "streaming"}
+    return ray.remote(**options)(function)
 
 
 # -- on the machines of the cluster ------------------------------------------------------------------------------------
 
 
-def _task(ray: Any) -> Any:
-    def on_machine(version: str, name: str, given: bytes, *more: Any) -> Any:
-        """Carried by value, so that it runs where another release or none is: there it says so."""
-        import importlib
-        import pickle
-        import socket
-        import subprocess
-        import sys
-
-        # Asked of a process, as a run is one: Ray's own finds modules where those of the sweep were, too.
-        ask = [sys.executable, "-c", "import grpo_plus; print(grpo_plus.__version__)"]
-        found = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - as it stands
-        if found != version:
-            return f"{socket.gethostname()}: grpo_plus is {found or 'missing'} there and {version} here"
-        return getattr(importlib.import_module("grpo_plus.sweep.on_ray"), name)(*pickle.loads(given), *more)  # noqa: S301 - ours
-
-    return ray.remote(max_retries=0)(on_machine)
-
-
-def _call(ray: Any, name: str, *given: object) -> tuple[str, str, bytes]:
-    return __version__, name, ray.cloudpickle.dumps(given)
-
-
 def lacks(share: Share) -> str:
-    """What this machine lacks for a run; empty: nothing."""
-    plan, here = share.plan, socket.gethostname()
+    """What this machine lacks for a run, which goes on in the folder where the sweep was started; empty: nothing."""
+    # Asked of a process, as a run is one: Ray's own finds modules where those of the sweep were, too.
+    ask = [sys.executable, "-c", "import grpo_plus; print(grpo_plus.__version__)"]
+    found = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - as it stands
+    if found != share.version:
+        return f"grpo_plus is {found or 'missing'} there and {share.version} here"
     try:
         os.chdir(share.folder)
     except OSError:
-        return f"{here}: the folder {share.folder}, where the sweep was started, is not there"
-    try:
-        seen = read_text(plan.out / LOCK) == share.token
-    except (OSError, UnicodeDecodeError):
-        seen = False
-    if not seen:
-        return f"{here}: the sweep's folder {Path(plan.out).absolute()} is not there, or is another one"
-    return "" if plan.still_holds() else f"{here}: the config {plan.config.absolute()} is missing or reads otherwise"
+        return f"the folder {share.folder}, where the sweep was started, is not there"
+    if share.told() is None:
+        return f"the sweep's folder {share.plan.out.absolute()} is not there, or is another one"
+    return (
+        "" if share.plan.still_holds() else f"the config {share.plan.config.absolute()} is missing or reads otherwise"
+    )
 
 
-def checked(share: Share, checker: Sequence[str]) -> Checked | str:
-    """Check every variant here, or say what this machine lacks."""
-    return lacks(share) or check(share.plan, share.naming(os.environ), checker)
-
-
-def train(share: Share, attempt: _Attempt, desk: Any) -> int | str | None:
-    """A run from its start to its end: its exit code, what this machine lacks, or None for a run that did not start."""
+def machine(share: Share) -> str:
+    """The name of this machine; `SweepError` if it lacks something."""
+    here = socket.gethostname()
     if lacking := lacks(share):
-        return lacking
-    # Futures: a task that waits in ray.get lends its CPUs to the next one meanwhile.
-    if not desk.begin.remote(attempt.name, socket.gethostname()).future().result():
-        return None
+        raise _lacking(f"{here}: {lacking}")
+    return here
+
+
+def checked(share: Share, checker: Sequence[str]) -> Iterator[str | Checked]:
+    """Check every variant here: gives the machine when it begins, then what was found."""
+    yield machine(share)
+    yield check(share.plan, share.naming(os.environ), checker)
+
+
+def train(share: Share, run: Run, resumed: bool) -> Iterator[str | int]:
+    """A run from its start to its end: gives the machine when it begins, then the exit code; nothing after a signal."""
+    here = machine(share)
+    if share.told():
+        return
+    yield here
     environment, words = share.naming({**os.environ, "PYTHONUNBUFFERED": "1"}), []
     if share.processes > 1:  # other launchers may be on this machine
         environment["OMP_NUM_THREADS"] = str(max(1, int(share.cpus / share.processes)))
         words = ["--main_process_port=0"]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks it, and a run would inherit that
-    process = start(share.plan, attempt.run, environment, stopped=attempt.before == "stopped", words=words)
-    return attend(process, lambda: int(desk.signals.remote().future().result()))
+    process = start(share.plan, run, environment, stopped=resumed, words=words)
+    yield attend(process, lambda: share.told() or 0)

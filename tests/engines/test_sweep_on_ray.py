@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import grpo_plus
 from grpo_plus.cli._parent import naming_us
 from grpo_plus.sweep import on_ray
 from grpo_plus.sweep.manifest import locked, open_manifest
@@ -77,7 +79,8 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def in_its_folder(cluster, tmp_path, monkeypatch):
-    """Every sweep is started in the test's folder, and finds the cluster by its address."""
+    """Every sweep is started in the test's folder, and finds the cluster by its address; it soon says what it lacks."""
+    monkeypatch.setattr(on_ray, "PATIENCE", 2)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
 
@@ -236,23 +239,49 @@ def test_a_run_whose_machine_is_lost_each_time_is_left_and_goes_on_later(fake, t
     assert order(tmp_path)[-1][3] == "True"
 
 
-def test_when_the_last_machine_that_holds_a_run_is_lost_the_sweep_says_what_is_needed(fake, cluster, large, tmp_path):
+def test_runs_wait_for_machines_that_are_yet_to_come(fake, cluster, large, tmp_path, capsys):
+    """No machine holds a run at first, as in a cluster that grows on demand; later the only one that does is lost."""
     plan, go = fake("""
-    if resumes:
+    if resumes or (seen / "ready").exists():
         end("done", 0)
     save()
     (seen / "ready").touch()
     time.sleep(1000)
     """)  # fmt: skip
-    nodes = large("large")
+    said, nodes = [], None
+    waits = (
+        "a run needs 2 CPUs and 0 GPUs on one machine; the cluster has 1 with 0 CPUs and 0 GPUs, 2 with 1 CPUs and "
+        "0 GPUs, of which 2 CPUs and 0 GPUs are free"
+    )
 
-    def kill():
-        if (tmp_path / "ready").exists() and nodes:
-            cluster.remove_node(nodes.pop("large"), allow_graceful=False)
+    def change():
+        nonlocal nodes
+        said.append(capsys.readouterr().err)
+        if (tmp_path / "ready").exists() and "first" in nodes:
+            said.clear()
+            cluster.remove_node(nodes.pop("first"), allow_graceful=False)
+        elif waits in "".join(said):  # the lost one may be in it at first
+            said.clear()
+            nodes = large("first" if nodes is None else "second")
 
-    with pytest.raises(SweepError, match=r"(?s)each run needs 2 CPUs and 0 GPUs.*1 CPUs and 0 GPUs.*goes on"):
-        go(kill, cpus=2)
-    assert [entry["state"] for entry in entries(plan.out).values()] == ["stopped", "waiting"]
+    assert go(change, cpus=2) == ["finished", "finished"]
+    assert [line[1] for line in order(tmp_path)] == ["first", "second", "second"]
+    assert sorted(line[3] for line in order(tmp_path)) == ["False", "False", "True"]
+    assert [entry["attempts"] for entry in entries(plan.out).values()] == [2, 1]
+
+
+def test_a_sweep_that_waits_in_vain_ends_with_ctrl_c(fake, tmp_path, capsys):
+    _, go = fake('end("done", 0)')
+    said = []
+
+    def press():
+        said.append(capsys.readouterr().err)
+        if "".join(said).count("still waiting for resources: a run needs 64 CPUs") == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            said.append("\n")
+
+    assert go(press, cpus=64) == ["waiting", "waiting"]
+    assert order(tmp_path) == []
 
 
 def test_ctrl_c_lets_runs_save_starts_no_more_and_the_same_command_goes_on(fake, tmp_path, capsys):
@@ -350,9 +379,6 @@ def test_a_run_that_fails_and_a_config_that_is_edited_meanwhile(fake, tmp_path):
 
 def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluster, large, tmp_path):
     """A machine of another release, one without the folder, one that sees another folder at the same path."""
-    old = tmp_path / "old" / "grpo_plus"
-    old.mkdir(parents=True)
-    (old / "__init__.py").write_text('__version__ = "0.0.9"\n')
     plan, go = fake('end("done", 0)', seeds="1")
     share = on_ray.Share(plan, naming_us, folder="/nowhere")
     assert "the folder /nowhere, where the sweep was started, is not there" in on_ray.lacks(share)
@@ -366,32 +392,61 @@ def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluste
         go_on(cpus=2)
     assert [entry["state"] for entry in entries(other.out).values()] == ["finished", "waiting"]
     (tmp_path / "order").unlink()
-    node = cluster.add_node(num_cpus=3, env_vars={"PYTHONPATH": str(old.parent)})
-    try:
-        with pytest.raises(SweepError, match=r"grpo_plus is 0\.0\.9 there and \S+ here"):
-            go_on(cpus=3)
-    finally:
-        cluster.remove_node(node)
+    ours = Path(grpo_plus.__file__).parent
+    shutil.copytree(ours, tmp_path / "old/grpo_plus", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "bare/grpo_plus").mkdir(parents=True)
+    for name, expected in (("old", r"grpo_plus is 0\.0\.9 there and \S+ here"), ("bare", "No module named 'grpo_plus")):
+        (tmp_path / name / "grpo_plus/__init__.py").write_text('__version__ = "0.0.9"\n')
+        node = cluster.add_node(num_cpus=3, env_vars={"PYTHONPATH": str(tmp_path / name)})
+        try:
+            with pytest.raises(
+                SweepError, match=f"(?s)cannot take part in the sweep: .*{expected}.*the same grpo_plus"
+            ):
+                go_on(cpus=3)
+        finally:
+            cluster.remove_node(node)
     assert order(tmp_path) == []
     assert go_on() == ["finished", "finished"]
 
 
-@pytest.mark.parametrize(
-    ("given", "address", "expected"),
-    [
-        (["--cpus", "64"], None, "each run needs 64 CPUs and 0 GPUs on one machine"),
-        (["--gpus", "1"], None, "each run needs 1 CPUs and 1 GPUs on one machine"),
-        ([], "127.0.0.1:1", "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"),
-        ([], "ray://somewhere", "no Ray cluster answers at RAY_ADDRESS=ray://somewhere"),
-    ],
-)
-def test_what_no_cluster_can_do_is_said_at_once(config, tmp_path, given, address, expected):
-    environment = os.environ | ({"RAY_ADDRESS": address} if address else {})
-    done = sweep(config, "--vary", "beta=0,0.1", "--on", "ray", *given, env=environment)
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://somewhere"])
+def test_a_cluster_that_does_not_answer_is_said_at_once(config, tmp_path, address):
+    done = sweep(config, "--vary", "beta=0,0.1", "--on", "ray", env=os.environ | {"RAY_ADDRESS": address})
     assert done.returncode == 2
-    assert expected in done.stderr
+    assert f"no Ray cluster answers at RAY_ADDRESS={address}" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("out-sweep/beta*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "needed"), [(["--cpus", "64"], "64 CPUs and 0 GPUs"), (["--gpus", "1"], "1 CPUs and 1 GPUs")]
+)
+def test_what_no_machine_has_is_said_and_waited_for_until_ctrl_c(config, tmp_path, given, needed):
+    command = [
+        sys.executable,
+        "-m",
+        "grpo_plus.cli",
+        "sweep",
+        str(config),
+        "--vary",
+        "beta=0,0.1",
+        "--on",
+        "ray",
+        *given,
+    ]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+    try:
+        assert comes(
+            lambda: f"a run needs {needed} on one machine; the cluster has 1 with 0" in (tmp_path / "said").read_text()
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in (tmp_path / "said").read_text()
+    assert not (tmp_path / "out-sweep").exists(), "the same command, or another one, starts from nothing"
 
 
 def test_a_device_holds_one_run_at_a_time(fake, cluster, tmp_path, monkeypatch):
