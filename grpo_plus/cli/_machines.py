@@ -1,11 +1,13 @@
 """The launchers of several machines tell each other, through the store that torch's launcher opens, that they live.
 
 A machine whose rank has failed says why, and the others end their ranks at once instead of waiting in a collective. One
-that says nothing for `SILENCE` seconds counts as gone.
+that says nothing for 40 seconds counts as gone; ``GRPO_PLUS_SILENCE`` sets another time.
 """
 
 import contextlib
 import json
+import math
+import os
 import socket
 import threading
 import time
@@ -13,23 +15,40 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Self
 
+from grpo_plus.cli import UserError
 from grpo_plus.cli._ranks import Fault
 
-SILENCE = 40.0
-"""Seconds without a sign of life."""
+SILENCE = "GRPO_PLUS_SILENCE"
+"""Variable with the seconds without a sign of life after which a machine counts as gone."""
+_DEFAULT = 40.0
+_SHORTEST = 10.0
+"""A store that is busy may take as long for an answer."""
 BEAT = 1.0
 _TIMEOUT = timedelta(seconds=10)
+
+
+def _silence() -> float:
+    given = os.environ.get(SILENCE, "").strip()
+    with contextlib.suppress(ValueError):
+        if not given or _SHORTEST <= float(given) < math.inf:
+            return float(given or _DEFAULT)
+    raise UserError(
+        f"{SILENCE} is {given!r}, expected a number of seconds, at least {_SHORTEST:g}: how long another machine may "
+        f"give no sign of life before the run ends. Unset, it is {_DEFAULT:g}."
+    )
 
 
 class Machines:
     """The machines of a run, as this one's launcher sees them. A context: the talk ends with it.
 
     Attributes:
+        silence: seconds without a sign of life after which one counts as gone.
         said: by its number, why a machine has ended; None where it has come to an orderly end.
     """
 
     def __init__(self, host: str, port: int, own: int, count: int) -> None:
         self._address, self._own, self._count = (host, port), own, count
+        self.silence = _silence()
         self.said: dict[int, Fault | None] = {}
         self._seen: dict[int, tuple[bytes, float]] = {}  # the last sign of life of each, and when it changed
         self._names: dict[int, str] = {}
@@ -66,10 +85,10 @@ class Machines:
         now = time.monotonic()
         if not self._reached:
             return None
-        if self._own != 0 and now - self._reached > SILENCE and self.said.get(0, 0) == 0:
+        if self._own != 0 and now - self._reached > self.silence and self.said.get(0, 0) == 0:
             return self._silent(0)
         for number, (_, when) in self._seen.items():
-            if number != self._own and number not in self.said and self._reached - when > SILENCE:
+            if number != self._own and number not in self.said and self._reached - when > self.silence:
                 return self._silent(number)
         return None
 
@@ -103,7 +122,9 @@ class Machines:
 
     def _silent(self, number: int) -> Fault:
         name = f" ({self._names[number]})" if number in self._names else ""
-        text = f"no sign of life for {SILENCE:.0f} seconds: it is down, its launcher was killed, or the network is cut."
+        text = (
+            f"no sign of life for {self.silence:g} seconds: it is down, its launcher was killed, or the network is cut."
+        )
         return Fault(f"machine {number} of {self._count}{name}", text, sudden=True)
 
     def _talk(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from grpo_plus.cli import _ranks
-from grpo_plus.cli._machines import SILENCE, Machines
+from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._ranks import Fault
 
 GRACE = 5.0
@@ -107,7 +107,7 @@ class Watch:
         machines.say(mine)
         if mine is not None and not mine.follows:
             return mine
-        machines.wait(lambda: machines.other() or machines.gone() or machines.all_said(), SILENCE + GRACE)
+        machines.wait(lambda: machines.other() or machines.gone() or machines.all_said(), machines.silence + GRACE)
         return self.fault or machines.other() or machines.gone() or mine
 
     def _look(self) -> None:

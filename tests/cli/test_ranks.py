@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
 from grpo_plus.cli import UserError, _ranks
 from grpo_plus.cli._launch import _check_machines
+from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._ranks import Fault, Own, cause, report
 from grpo_plus.cli._watch import Watch
 
@@ -166,3 +168,21 @@ def test_without_a_launcher_nothing_is_told(monkeypatch):
 def test_machines_that_could_not_meet_are_refused_before_they_wait(settings, named):
     with pytest.raises(UserError, match=named):
         _check_machines(settings.get, 2)
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "9.9", "nan", "inf"])
+def test_a_silence_that_is_no_time_is_refused_before_anything_starts(given, monkeypatch):
+    monkeypatch.setenv("GRPO_PLUS_SILENCE", given)
+    with pytest.raises(UserError, match=f"GRPO_PLUS_SILENCE is '{given}', expected a number of seconds, at least 10"):
+        Machines("localhost", 1, 0, 2)
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", 40), ("40", 40), (" 120.5 ", 120.5)])
+def test_a_machine_counts_as_gone_after_the_silence_that_is_set(given, seconds, monkeypatch):
+    monkeypatch.setenv("GRPO_PLUS_SILENCE", given)
+    machines = Machines("localhost", 1, 0, 2)
+    now = time.monotonic()
+    machines._reached, machines._seen = now, {1: (b"7", now - seconds + 1)}
+    assert machines.gone() is None
+    machines._seen = {1: (b"7", now - seconds - 1)}
+    assert machines.gone().line().startswith(f"machine 1 of 2: no sign of life for {seconds:g} seconds")

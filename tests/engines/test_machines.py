@@ -262,7 +262,7 @@ def test_a_machine_that_is_gone_ends_the_other_within_a_minute(place, logs, mach
     if not machines.apart:
         pytest.skip("needs namespaces, which this user may not make")
     told = place / "told"
-    environment = {"DIES": "sleep", "WHO": "1", "TOLD": str(told)}
+    environment = {"DIES": "sleep", "WHO": "1", "TOLD": str(told), "GRPO_PLUS_SILENCE": "20"}
     processes = machines.both(place / "config.yaml", logs=logs, environment=environment)
     assert comes(told.exists, 150), [log.read_text() for log in logs]
     machines.cut()
@@ -273,5 +273,5 @@ def test_a_machine_that_is_gone_ends_the_other_within_a_minute(place, logs, mach
     for number, log in enumerate(logs):
         text = log.read_text()
         assert f"machine {1 - number} of 2 (" in last_lines(text)
-        assert "no sign of life" in last_lines(text)
+        assert "no sign of life for 20 seconds" in last_lines(text)
         assert last_lines(text, 1).endswith("--resume_from_checkpoint last")
