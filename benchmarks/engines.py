@@ -12,6 +12,7 @@ comes from the environment that `.ci/engines` makes, or the one that GRPO_PLUS_E
 """
 
 import argparse
+import contextlib
 import importlib.util
 import itertools
 import json
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -206,17 +207,34 @@ def update_under(layout: str, options: argparse.Namespace) -> dict[str, list[flo
             script = [sys.executable, *launch, script[1]]
         if not cuda:
             environment["CUDA_VISIBLE_DEVICES"] = ""
-        try:
-            done = subprocess.run(
-                [*script, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=1800
-            )
-        except subprocess.TimeoutExpired:
-            raise NotRunError("it did not end within half an hour") from None
+        code, told = run([*script, *arguments], environment, seconds=1800)
         if not out.exists():
-            errors = [line.strip()[:150] for line in done.stderr.splitlines() if "Error" in line]
-            raise NotRunError(f"code {done.returncode}, {(errors or ['no error was printed'])[0]}")
+            errors = [line.strip()[:150] for line in told.splitlines() if "Error" in line]
+            raise NotRunError(f"code {code}, {(errors or ['no error was printed'])[0]}")
         found: dict[str, list[float]] = json.loads(out.read_text())
         return found
+
+
+def run(words: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Exit code and errors of a command; whatever it has started ends with it.
+
+    Raises:
+        NotRunError: it did not end in time.
+    """
+    import psutil  # type: ignore[import-untyped]  # comes with accelerate
+
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        _, told = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise NotRunError(f"it did not end within {seconds:g} seconds") from None
+    finally:
+        if process.returncode is None:  # torch's launcher gives each rank a session of its own: no group has them all
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.communicate()
+    return process.returncode, told
 
 
 def _path() -> str:
