@@ -63,7 +63,8 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
             failure, codes = error, {0: found} if isinstance(found, int) else {}
         except RuntimeError as error:  # of torch's store
             if watch and (missing := watch.missing(error)):
-                raise UserError(missing) from error
+                print(f"grpo-plus train: {missing}", file=sys.stderr, flush=True)
+                return 1  # no mistake: what starts jobs may try it again
             failure = error
         # After a signal, ranks that ended as it asks have not failed; one that could not save has.
         asked = {code for number in (*heard, signal.SIGTERM) for code in (128 + number, -number)}

@@ -201,7 +201,7 @@ def test_checkpoints_on_each_machine_are_refused(monkeypatch, tmp_path):
 
 def test_a_machine_that_never_comes_is_named_in_time(place, logs, machines):
     process = machines.start(0, place / "config.yaml", "--rdzv_conf", "timeout=5", log=logs[0], port=machines._port())
-    assert process.wait(A_MINUTE) == 2
+    assert process.wait(A_MINUTE) == 1  # a cluster may start it again, unlike a config that is wrong
     text = logs[0].read_text()
     assert "grpo-plus train: the 2 machines of this run have not found each other in " in last_lines(text, 1)
     assert "this one is machine 0" in text

@@ -104,6 +104,34 @@ def test_its_fields_are_those_that_the_launcher_reads(examples):
     assert f"--main_process_ip {first} " in container["args"][0]
 
 
+def test_a_mistake_is_not_tried_again(examples, tmp_path):
+    _, job = yaml.safe_load_all((examples / "launch" / "kubernetes.yaml").read_text())
+    lost, mistake = job["spec"]["podFailurePolicy"]["rules"]  # the first that fits counts
+    assert lost == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    (container,) = at(job, "spec.template.spec.containers")
+    codes = {"containerName": container["name"], "operator": "In", "values": [2]}
+    assert mistake == {"action": "FailJob", "onExitCodes": codes}
+    assert at(job, "spec.template.spec.restartPolicy") == "Never"  # without it the policy is refused
+
+    for name in ("scontrol", "srun"):
+        program = tmp_path / name
+        program.write_text(
+            '#!/bin/bash\n[ "$1" = requeue ] && echo "requeued $2"\n[ "${0##*/}" != srun ] || exit "$CODE"\n'
+        )
+        program.chmod(0o755)
+    found = {}
+    for code in (0, 1, 2, 143):
+        variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CODE": str(code)}
+        variables |= {"SLURM_JOB_NODELIST": "a,b", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "1"}
+        done = subprocess.run(
+            ["bash", examples / "launch" / "slurm.sbatch"], env=variables, capture_output=True, text=True, check=False,
+            timeout=30,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        found[code] = done.stdout.strip()
+    assert found == {0: "", 1: "", 2: "", 143: "requeued 7"}
+
+
 def test_sbatch_asks_for_one_task_a_machine(examples):
     text = (examples / "launch" / "slurm.sbatch").read_text()
     asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", text, re.MULTILINE))
