@@ -226,8 +226,11 @@ def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk):
 
 
 @pytest.mark.slow
-def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere):
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere, interrupted):  # noqa: PLR0917 - its cases
     act = FILL.format(path=str(disk / "other"), left=16_384).strip()
+    if interrupted:  # Ctrl-C for their launcher, at the same moment
+        act += "\n        import signal, time\n        os.kill(os.getppid(), signal.SIGINT)\n        time.sleep(1)"
     text = FILLING.format(call=2, act=act).replace(
         "if len(seen)", "import os\n    if os.environ['RANK'] == '0' and len(seen)"
     )
@@ -241,7 +244,12 @@ def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, el
     assert done.returncode == UNSAVED, done.stderr[-6000:]
     assert "Traceback" not in done.stderr
     assert done.stderr.count("checkpoint-2 was not written: no space left on the disk") == 1
-    assert done.stderr.count("trained to step 3, but the model could not be written to") == 1
+    end = (
+        "stopped after step 2 of 3, whose checkpoint could not be written: no space left on the disk"
+        if interrupted
+        else "trained to step 3, but the model could not be written to"
+    )
+    assert done.stderr.count(end) == 1
 
 
 @pytest.mark.slow
