@@ -84,9 +84,10 @@ def one_machine(place, clean_environment, end_tree):
     """Runs two ranks on this machine; gives exit code and output."""
     processes = []
 
-    def one_machine(*flags, seconds=150, environment=()):
+    def one_machine(*flags, seconds=150, environment=(), launcher=()):
         launch = ["--accelerate_config", EXAMPLES / "accelerate" / "ddp_cpu.yaml", "--main_process_port", "0"]
-        words = [sys.executable, "-m", "grpo_plus.cli", "train", place / "config.yaml", *launch, *flags]
+        words = [sys.executable, *launcher, "-m", "grpo_plus.cli", "train", place / "config.yaml"]
+        words += [*(() if launcher else launch), *flags]
         variables = {**clean_environment, "CUDA_VISIBLE_DEVICES": "", **dict(environment)}
         with (place / "log").open("w") as log:
             process = subprocess.Popen(
@@ -232,6 +233,17 @@ def test_a_rank_that_fails_ends_the_other_with_its_message_last(one_machine):
     assert "ValueError: this batch is bad" in last_lines(text, 1)
     assert "ChildFailedError" not in text
     assert text.count("Traceback") == 1
+
+
+def test_under_torchs_own_launcher_a_rank_that_fails_ends_the_other_too(place, one_machine, port):
+    """Before the ranks have met for the first time."""
+    bad = "if os.environ.get('RANK') == '1':\n    raise ValueError('this file is bad')\n"
+    (place / "rewards.py").write_text(REWARDS + bad)
+    launcher = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port()))
+    code, text = one_machine(launcher=launcher, environment={"ACCELERATE_USE_CPU": "true"})
+    assert code == 1
+    assert "rewards.py cannot be imported: ValueError: this file is bad" in text
+    assert text.index("this file is bad") < text.index("ChildFailedError")
 
 
 def test_a_rank_that_waits_for_a_dead_one_is_ended(place, one_machine):
