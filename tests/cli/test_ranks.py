@@ -1,5 +1,6 @@
 """What ranks of one machine tell their launcher, and whose message it prints last."""
 
+import json
 import os
 import signal
 import subprocess
@@ -76,6 +77,13 @@ def test_a_killed_rank_is_dead_before_its_launcher_has_looked_after_it(rank, tmp
     killed = rank(1)
     killed.kill()
     os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the table of processes
+    assert _ranks.dead(tmp_path) == [1]
+
+
+def test_another_process_with_the_number_of_a_dead_rank_is_not_taken_for_it(rank, tmp_path):
+    alive = rank(0)
+    told = tmp_path / "1.alive"
+    told.write_text(json.dumps({"pid": alive.pid, "born": 1.0, "who": "rank 1"}))  # long before
     assert _ranks.dead(tmp_path) == [1]
 
 

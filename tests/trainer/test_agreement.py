@@ -1,5 +1,6 @@
 """What the processes of a run compare, and what each may have of its own."""
 
+import importlib.metadata
 import json
 from pathlib import Path
 
@@ -25,7 +26,16 @@ def differing(one, other):
     ("one", "other"),
     [
         ({"model_init_kwargs": {"device_map": {"": 0}}}, {"model_init_kwargs": {"device_map": {"": 1}}}),
-        ({"model_init_kwargs": {"cache_dir": "/disk/a"}}, {"model_init_kwargs": {"cache_dir": "/disk/b"}}),
+        *(
+            ({"model_init_kwargs": {name: one}}, {"model_init_kwargs": {name: other}})
+            for name, one, other in (
+                ("cache_dir", "/disk/a", "/disk/b"),
+                ("max_memory", {0: "20GiB"}, {0: "40GiB"}),
+                ("offload_folder", "/disk/a", "/disk/b"),
+                ("local_files_only", True, False),
+                ("token", "one", "other"),
+            )
+        ),
         ({"log_completions": True}, {}),
         ({"dataloader_num_workers": 2}, {"dataloader_num_workers": 0}),
         ({"verifiers": ["math"]}, {"verifiers": ["math"]}),
@@ -52,6 +62,18 @@ def test_where_an_environment_lies_is_not_compared():
     parts = told(verifiers=["math", "code"])["parts"]
     assert parts.keys() == {"math", "code"}
     assert str(Path(grpo_verifiers.errors.__file__).parents[2]) not in json.dumps(parts)
+
+
+def test_versions_are_compared(monkeypatch):
+    ours = told()
+    monkeypatch.setattr(agreement, "version", lambda name: "0.1" if name == "trl" else importlib.metadata.version(name))
+    found = agreement.disagreement([("rank 0", ours), ("rank 1", told())]).splitlines()
+    assert found[1:] == [f"  version.trl: '{importlib.metadata.version('trl')}' on rank 0, '0.1' on rank 1"]
+
+
+def test_secrets_are_not_sent_to_other_ranks():
+    secret = "hf_" + "abcdefgh" * 4
+    assert secret not in json.dumps(told(hub_model_id=f"https://me:{secret}@example.com/x"), default=str)
 
 
 def test_the_config_is_left_as_it_was():
