@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import site
 import sys
 import threading
 import types
@@ -23,7 +24,7 @@ from grpo_verifiers.exec.ray_bridge import actor_size, room
 from grpo_verifiers.exec.ray_runner import RayRunner
 from grpo_verifiers.exec.ray_station import Station
 from grpo_verifiers.exec.relay import pack_outcome, read_fields, unpack_outcome
-from grpo_verifiers.exec.runner import pack
+from grpo_verifiers.exec.runner import Runner, pack
 from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
 from grpo_verifiers.redaction import remember
@@ -123,6 +124,26 @@ def test_what_is_not_installed_travels_by_value(tmp_path):
     assert here.load()("2") == 2.0
     assert make_spec(built_in, elsewhere=True, confined=True).target == "grpo_verifiers.math:math"
     assert make_spec(json.dumps, elsewhere=True).target == "json:dumps"
+
+
+def test_processes_of_ours_find_this_package_and_no_site_folder_before_the_standard_library(monkeypatch, tmp_path):
+    own = str(Path(grpo_verifiers.__file__).resolve().parents[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["beside", "", "/far"]))
+    given = [f"{tmp_path}/beside", "/far"]
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    for sites, expected in (([], [own, *given]), ([own], given)):
+        monkeypatch.setattr(site, "getsitepackages", lambda sites=sites: sites)
+        ray, here = RayRunner(), Runner(1)
+        try:
+            for runner in (ray, here):
+                runner.warm(make_spec(check))
+                assert comes(runner.pids)
+                environ = Path(f"/proc/{runner.pids()[0]}/environ").read_text().split("\0")
+                assert dict(each.split("=", 1) for each in environ if each)["PYTHONPATH"] == os.pathsep.join(expected)
+        finally:
+            ray.close()
+            here.close()
 
 
 def test_sending_a_function_changes_nothing_that_others_pickle(monkeypatch):

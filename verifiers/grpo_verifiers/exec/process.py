@@ -53,10 +53,16 @@ def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
     env["TMPDIR"] = folder
     if kind.confined:
         env.setdefault("HOME", folder)
-    packages = {str(Path(path).resolve()) for path in [*site.getsitepackages(), site.getusersitepackages()]}
-    if _PACKAGE_PARENT not in packages:  # a site folder on PYTHONPATH would come before the standard library
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_PARENT, env.get("PYTHONPATH", ""))))
+    env["PYTHONPATH"] = python_path()
     return env
+
+
+def python_path() -> str:
+    """``PYTHONPATH`` for a process that runs this package, wherever that process works."""
+    sites = {str(Path(path).resolve()) for path in [*site.getsitepackages(), site.getusersitepackages()]}
+    own = {_PACKAGE_PARENT} - sites  # a site folder on PYTHONPATH would come before the standard library
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join([*own, *(str(Path(each).absolute()) for each in given)])
 
 
 def search_path() -> list[str]:

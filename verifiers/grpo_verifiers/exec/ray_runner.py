@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.batch import Batch, Call
 from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.process import python_path
 from grpo_verifiers.exec.relay import unpack_outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
@@ -40,7 +40,6 @@ BOOT_SECONDS = 60.0
 CLOSING_SECONDS = 5.0
 KEPT_SPECS = 8
 """Checks that were warmed up and are loaded by a new child, too."""
-_PACKAGES = str(Path(__file__).resolve().parents[2])
 
 _log = get_logger("grpo_verifiers")
 
@@ -104,15 +103,13 @@ class _Link:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self.sock, theirs = socket_pair()
         self.sock.setblocking(False)
-        given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        path = os.pathsep.join([_PACKAGES, *(str(Path(each).absolute()) for each in given)])
         try:
             self.process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-P", "-m", "grpo_verifiers.exec.ray_bridge", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": python_path()},
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
                 cwd="/",  # Ray puts its folder on the search path of every actor
