@@ -18,7 +18,7 @@ from transformers import get_scheduler
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook, Misfit
-from grpo_plus.training.resuming.changes import KEEPS_BATCH, compare, lines_of, refusals
+from grpo_plus.training.resuming.changes import KEEPS_BATCH, Settings, compare, lines_of, refusals
 from grpo_plus.training.resuming.made_of import MOST_ROWS, NO_RESULT, data_of, differences, settings_of
 from grpo_plus.training.resuming.place import Geometry, Position, consequences, position
 from grpo_plus.training.resuming.rates import OPTIMIZER, new_rates
@@ -241,9 +241,20 @@ def test_what_can_go_on_is_not_refused(now):
     assert refusals(compare(old, new), old, new) == []
 
 
-def test_a_checkpoint_that_names_fsdp_and_no_layout_is_not_refused():
-    old, new = STATE | {"sharding": "FSDP"}, STATE | {"sharding": "FSDP (FULL_STATE_DICT)"}
-    assert refusals(compare(old, new), old, new) == []
+@pytest.mark.parametrize(
+    ("kind", "layout"), [("FSDP", "FSDP (FULL_STATE_DICT)"), ("DeepSpeed", "DeepSpeed (weights whole)")]
+)
+def test_a_checkpoint_that_names_no_layout_goes_on_with_its_batch_and_one_line_says_so(kind, layout):
+    old, new = STATE | {"sharding": kind}, STATE | {"sharding": layout}
+    changed = compare(old, new)
+    assert refusals(changed, old, new) == []
+    (line,) = lines_of(changed)
+    assert line == (
+        f"  sharding: {kind} then, in a layout that the checkpoint does not name; it has to be this run's, {layout}"
+    )
+    settings = Settings(recipe=None)
+    settings.changed = changed
+    assert settings.keeps_batch
 
 
 # -- learning rates ----------------------------------------------------------------------------------------------------

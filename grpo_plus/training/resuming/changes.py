@@ -37,6 +37,7 @@ KEEPS_BATCH = (
     *("activation_checkpointing", "activation_checkpointing_kwargs", "torch_compile", "torch_compile_backend"),
     *("torch_compile_mode", "dataloader_num_workers", "ddp_find_unused_parameters", "ddp_bucket_cap_mb"),
     *("ddp_broadcast_buffers", "ddp_static_graph", "use_cpu", "tf32", "full_determinism"),
+    "sharding",  # refused, unless an older checkpoint names the kind alone
 )
 """Changes after which buffered completions are still what this run would train on."""
 
@@ -274,6 +275,9 @@ def _line(name: str, pair: tuple[Any, Any], changed: Changes, *, deepspeed: bool
         return _model_line(rest, pair, changed)
     if root == "adapters":
         return f"  adapter {_both(rest, pair)}"
+    if root == "sharding":  # any other change of it is refused
+        old, new = pair
+        return f"  sharding: {old} then, in a layout that the checkpoint does not name; it has to be this run's, {new}"
     remark = _REMARKS.get(root, "")
     if deepspeed and root in OPTIMIZER:
         remark = "(no effect: DeepSpeed goes on with the old one)"
