@@ -175,6 +175,27 @@ def test_under_bf16_the_engine_trains_as_trl_does(trained, stage, adapted):
     assert torch.cat([(ended[0][key] - ended[1][key]).float().flatten() for key in ended[0]]).abs().mean() < 5e-4
 
 
+@pytest.mark.parametrize("stage", [2, 3])
+def test_under_bf16_the_reference_of_lora_moves_as_in_one_process_in_float32(trained, stage):
+    """The engine is no further off than TRL's path on the same ranks."""
+    single, ranks = trained
+    truth, distances = read(single, "lora_reference"), {}
+    for engine in ("stock", "packed"):
+        mine = read(ranks, f"half_lora_reference_{engine}_{stage}")
+        assert mine["dtype"] == "torch.bfloat16"
+        assert mine["reference"] == 4
+        assert len(mine["logs"]) == 4
+        ended = weights(ranks, f"half_lora_reference_{engine}_{stage}"), weights(single, "lora_reference")
+        distances[engine] = {
+            name: max(abs(a[name] - b[name]) for a, b in zip(mine["logs"], truth["logs"], strict=True))
+            for name in ("loss", "kl", "grad_norm")
+        } | {"weights": off(*ended)}
+        kls = [entry["kl"] for entry in mine["logs"]]
+        assert kls[2] < kls[1] / 2
+    for name, rounding in distances["stock"].items():
+        assert distances["packed"][name] <= 2 * rounding + 5e-3, name
+
+
 def test_a_4_bit_base_under_zero3_is_refused(trained):
     assert "ZeRO-3 cannot shard a 4-bit base" in refused(trained[1], "four_3")
 

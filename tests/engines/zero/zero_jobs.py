@@ -82,5 +82,6 @@ def _others():
             jobs += [
                 {"name": f"half_{engine}_{stage}", **half},
                 {"name": f"half_lora_{engine}_{stage}", **half, "lora": True},
+                {"name": f"half_lora_reference_{engine}_{stage}", **half, **CASES["lora_reference"]},
             ]
     return jobs
