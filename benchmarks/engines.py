@@ -233,7 +233,7 @@ def run(words: Sequence[str], environment: Mapping[str, str], seconds: float) ->
             for each in [*psutil.Process(process.pid).children(recursive=True), process]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
-            process.communicate()
+            process.wait()
     return process.returncode, told
 
 
