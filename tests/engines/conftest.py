@@ -1,6 +1,7 @@
 """What the tests of the engines share: environments of their own, which `.ci/engines` makes, and a real vLLM server."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,20 @@ def pytest_runtest_setup(item):
 def vllm_python():
     """The interpreter of the environment that has vLLM."""
     return str(HOME / "vllm/bin/python")
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """A folder of this session's own for what DeepSpeed compiles, filled from earlier ones.
+
+    In a folder that is shared, a process killed while it compiles leaves a lock that everybody waits for, for ever.
+    """
+    kept, own = HOME / "compiled", tmp_path_factory.mktemp("compiled") / "own"
+    if kept.is_dir():
+        shutil.copytree(kept, own)
+    own.mkdir(exist_ok=True)
+    yield own
+    if not kept.is_dir() and not list(own.rglob("lock")) and list(own.rglob("*.so")):
+        coming = kept.with_name(f"compiled.{os.getpid()}")
+        shutil.copytree(own, coming)
+        coming.rename(kept)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -29,24 +28,6 @@ def zero(tmp_path_factory):
         return path
 
     return zero
-
-
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """A folder of this session's own for what DeepSpeed compiles, filled from earlier ones.
-
-    In a folder that is shared, a process killed while it compiles leaves a lock that everybody waits for, for ever.
-    """
-    home = Path(os.environ.get("GRPO_PLUS_ENGINES") or Path.home() / ".cache/grpo_plus/engines")
-    kept, own = home / "compiled", tmp_path_factory.mktemp("compiled") / "own"
-    if kept.is_dir():
-        shutil.copytree(kept, own)
-    own.mkdir(exist_ok=True)
-    yield own
-    if not kept.is_dir() and not list(own.rglob("lock")) and list(own.rglob("*.so")):
-        coming = kept.with_name(f"compiled.{os.getpid()}")
-        shutil.copytree(own, coming)
-        coming.rename(kept)
 
 
 @pytest.fixture(scope="session")
