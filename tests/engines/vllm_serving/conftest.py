@@ -138,7 +138,7 @@ def dequantised_server(_dequantised, tmp_path_factory):
 def make(warm, rows, tmp_path):
     """A trainer of the quickstart's task, against a server."""
 
-    def make(url, name="out", *, model=warm, data=rows, lora=False, four=False, **changes):
+    def make(url, name="out", *, model=warm, data=rows, test=None, lora=False, four=False, **changes):
         values = {
             "output_dir": str(tmp_path / name),
             "verifiers": ["math"],
@@ -167,6 +167,7 @@ def make(warm, rows, tmp_path):
             str(model) if isinstance(model, str | Path) else model,
             args=GRPOPlusConfig(**{**values, **changes}),
             train_dataset=data,
+            eval_dataset=test,
             quantization_config=NF4 if four else None,
             peft_config=adapter if lora or four else None,
         )

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 
 from grpo_plus.sampling.vllm_http import ServerError
 from grpo_plus.sampling.vllm_server import VllmServer
+from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 
 pytestmark = [pytest.mark.engine("vllm"), pytest.mark.slow]
@@ -45,6 +46,17 @@ class At(TrainerCallback):
     def on_step_end(self, _args, state, _control, **_):
         if state.global_step == self.step:
             self.do()
+
+
+class Texts(Hook):
+    """Keeps the texts that are scored."""
+
+    def __init__(self, seen):
+        self.seen = seen
+
+    def scored(self, completions, rewards_NK):
+        self.seen += [text if isinstance(text, str) else text[-1]["content"] for text in completions.texts]
+        return rewards_NK
 
 
 class TestAdapters:
@@ -160,7 +172,50 @@ class TestFiles:
         exact(run, 4)
         assert caplog.text.count("They are handed over again") == 1
 
+    def test_a_request_of_somebody_else_that_is_under_way_during_a_push_changes_nothing(self, server, make, exact):
+        body = {"model": str(server.model), "prompt": "1+", "max_tokens": 200, "ignore_eos": True, "logprobs": 0}
+        ended, under_way, going = [], threading.Event(), True
 
+        def ask():
+            while going:
+                under_way.set()
+                ended.append(server.ask("POST", "/v1/completions", body))
+
+        others = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in others:
+            thread.start()
+        under_way.wait(30)
+        try:
+            run = make(server.url, max_steps=3, learning_rate=2e-3)
+            run.train()
+        finally:
+            going = False
+            for thread in others:
+                thread.join(60)
+        exact(run, 3)
+        assert len(ended) > 3
+        assert all(len(answer["choices"][0]["logprobs"]["tokens"]) == 200 for answer in ended)
+
+    def test_a_disk_that_is_full_at_a_push_ends_the_run_in_words_and_gives_the_server_back(
+        self, server, make, small_disk
+    ):
+        disk, before = small_disk("2200k"), server.scores()  # a version takes 1.3 MB, and the last one stands beside it
+        run = make(server.url, output_dir=str(disk / "out"), max_steps=3, record=False)
+        with pytest.raises(ServerError, match=r"could not be written to .*_vllm_weights: .* Free some space"):
+            run.train()
+        assert run.state.global_step == 1
+        assert server.scores() == pytest.approx(before, abs=1e-4)
+        assert not (disk / "out/_vllm_weights").exists()
+
+    def test_a_pattern_holds_for_all_that_is_drawn(self, server, make):
+        run, texts = make(server.url, max_steps=1, vllm_structured_outputs_regex=r"[1-4]{3}"), []
+        run.hooks.append(Texts(texts))
+        run.train()
+        assert len(texts) == 64
+        assert all(re.fullmatch("[1-4]{3}", text) for text in texts), set(texts)
+
+
+@pytest.mark.timeout(600)  # DeepSpeed may have to compile first
 class TestRanks:
     """Weights in pieces over two ranks: the server gets them whole."""
 
@@ -173,20 +228,21 @@ class TestRanks:
         launch = ["--config_file", EXAMPLES / "fsdp2.yaml", "--mixed_precision", "no", "--num_processes", "2"]
         command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
         arguments = [TESTS / "rank.py", HERE / "ranks.py", "fsdp2", server.url, server.model, tmp_path]
-        with beside([*command, *arguments], tmp_path / "log", 240, environment={"ACCELERATE_TORCH_DEVICE": "cpu"}):
+        with beside([*command, *arguments], tmp_path / "log", 500, environment={"ACCELERATE_TORCH_DEVICE": "cpu"}):
             pass
         gaps = self.gaps(tmp_path)
         assert [len(of) for of in gaps.values()] == [3, 3]
         assert max(max(of) for of in gaps.values()) < 1e-4
 
     @pytest.mark.engine("deepspeed")
-    def test_under_zero_3(self, server, beside, port, tmp_path):
+    def test_under_zero_3(self, server, beside, port, compiled, tmp_path):
         text = (EXAMPLES / "zero2.yaml").read_text().replace("zero_stage: 2", "zero_stage: 3")
         (tmp_path / "zero3.yaml").write_text(text)
         launch = ["--config_file", tmp_path / "zero3.yaml", "--mixed_precision", "no", "--num_processes", "2"]
         command = [sys.executable, "-m", "accelerate.commands.launch", *launch, "--main_process_port", port()]
         arguments = [TESTS / "rank.py", HERE / "ranks.py", "zero3", server.url, server.model, tmp_path]
-        with beside([*command, *arguments], tmp_path / "log", 240, environment={"DS_ACCELERATOR": "cpu"}):
+        environment = {"DS_ACCELERATOR": "cpu", "TORCH_EXTENSIONS_DIR": str(compiled)}
+        with beside([*command, *arguments], tmp_path / "log", 500, environment=environment):
             pass
         gaps = self.gaps(tmp_path)
         assert [len(of) for of in gaps.values()] == [3, 3]
@@ -211,6 +267,17 @@ class TestLost:
         exact(again, 5)
         before = [entry for entry in run.state.log_history if "reward" in entry]
         assert [entry for entry in again.state.log_history if "reward" in entry][:3] == before
+
+    def test_one_that_is_gone_when_an_evaluation_begins_ends_the_run_with_a_checkpoint(
+        self, server, make, rows, tmp_path
+    ):
+        changes = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 8}
+        run = make(server.url, lora=True, max_steps=3, vllm_server_timeout=1.0, test=rows.select(range(4)), **changes)
+        run.add_callback(At(2, server.kill))
+        with pytest.raises(ServerError) as caught:
+            run.train()
+        assert f"The run is saved up to step 2, in {tmp_path / 'out/checkpoint-2'}" in str(caught.value)
+        assert (tmp_path / "out/checkpoint-2/grpo_plus_state.json").is_file()
 
 
 class TestAnotherServer:
