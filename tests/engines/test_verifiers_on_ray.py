@@ -105,6 +105,27 @@ def misbehave(completion, folder=""):
         return len(bytearray(8 << 30))
     elif completion == "sys.exit":
         sys.exit(3)
+    elif completion == "os._exit":
+        os._exit(0)
+    elif completion == "flood":
+        for _ in range(1 << 10):
+            os.write(1, b"x" * (1 << 20))
+    elif completion == "opens":
+
+        class Float(float):
+            def __reduce__(self):
+                return Path.touch, (Path(folder, "opened"),)
+
+        return Float(0.5)
+    elif completion == "forks":
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                Path(folder, f"child {os.getpid()}").touch()
+                time.sleep(1000)
+            os._exit(0)
+        while not list(Path(folder).glob("child *")):
+            time.sleep(0.01)
     elif completion == "raise":
         raise RuntimeError("as asked")
     elif completion == "text":
@@ -151,12 +172,21 @@ def test_verdicts_on_maths_and_programs_are_those_of_this_machine(cluster):
 
 
 def test_each_misbehaviour_costs_its_own_call_what_it_costs_in_a_worker_of_this_machine(cluster, tmp_path):
-    asked = ["0", "sleep", "1", "killed", "raise", "2", "memory", "sys.exit", "c loop", "text", "3"]
-    here, there = (ask(misbehave, asked, 2.0, isolation) for isolation in ("process", "ray"))
-    assert told(here) == told(there)
-    assert told(there) == [0, "timeout", 1, "died", "raised", 2, "died", "raised", "timeout", "raised", 3]
+    costs = {
+        "0": 0, "sleep": "timeout", "1": 1, "killed": "died", "raise": "raised", "2": 2, "memory": "died",
+        "sys.exit": "raised", "os._exit": "died", "c loop": "timeout", "text": "raised", "flood": 1.0, "opens": 0.5,
+        "forks": 1.0, "3": 3,
+    }  # fmt: skip
+    folders = [tmp_path / place for place in ("process", "ray")]
+    for folder in folders:
+        folder.mkdir()
+    here, there = (ask(misbehave, costs, 5.0, folder.name, folder=str(folder)) for folder in folders)
+    assert told(here) == told(there) == list(costs.values())
     assert [outcome.message for outcome in here] == [outcome.message for outcome in there]
     assert there[4].trace.rstrip().endswith("RuntimeError: as asked")
+    for folder in folders:
+        (left,) = folder.iterdir()  # nobody has unpickled what a check returned
+        assert comes(lambda left=left: not psutil.pid_exists(int(left.name.split()[1])), 10)
 
 
 def test_a_batch_function_is_asked_once_and_answers_in_order(cluster):
