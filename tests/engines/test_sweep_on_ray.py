@@ -386,7 +386,7 @@ def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluste
         go(folder="/nowhere")
 
     large("large")
-    lock = "(pathlib.Path('sweep') / '.lock').write_text('of somebody else')"
+    lock = "(pathlib.Path('sweep') / '.lock').write_text('f' * 32 + ' 0')"
     other, go_on = fake(f"{lock}\nend('done', 0)", seeds="2")
     with pytest.raises(SweepError, match=r"sweep's folder /\S*/sweep is not there, or is another one"):
         go_on(cpus=2)
