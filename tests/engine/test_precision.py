@@ -12,6 +12,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from grpo_plus.engine.probe import dtypes_of
+from grpo_plus.sampling.support import Noted, unknown
 
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 LAYOUTS = ("auto", "packed", "branches", "trimmed")
@@ -72,13 +73,14 @@ def wrapped(trainer, wrapper, policy):
 
 def gradient(bench, layout, run, batch):
     wrapper, precision, policy = run
-    trainer = bench.trainer(layout, loss_type="dapo", beta=0.05, **PRECISIONS[precision])
+    noise = {} if "support" in batch else {"old": 0.0, "reference": 0.1}  # the bench scores over the whole vocabulary
+    trainer = bench.trainer(layout, loss_type="dapo", beta=0.05 if noise else 0.0, **PRECISIONS[precision])
     model, kind = wrapped(trainer, wrapper, policy)
     facts = dataclasses.replace(trainer.engine._facts(), kind=kind)
     trainer.engine._facts = lambda: facts
     trainer.model.train()
     trainer.current_gradient_accumulation_steps = steps = trainer.args.gradient_accumulation_steps
-    bench.feed(trainer, batch, old=0.0, reference=0.1)
+    bench.feed(trainer, batch, **noise)
     layouts = set()
     for step in range(steps):
         with contextlib.nullcontext() if step == steps - 1 or kind != "replicated" else model.no_sync():
@@ -109,6 +111,41 @@ def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, lay
 
     assert bench.distance(found, truth) <= 2 * own + 2e-6
     assert layouts == {"trimmed": {1.0}, "packed": {2.0}, "branches": {2.0}}.get(layout, layouts)
+
+
+def supports(batch, vocabulary):
+    """A third of the vocabulary for each token, and the token."""
+    noted, random = Noted(), torch.Generator().manual_seed(2)
+    for place, tokens in enumerate(batch["completion_ids"].T):
+        rows = batch["completion_mask"][:, place].nonzero()[:, 0]
+        scores = torch.zeros(len(rows), vocabulary)
+        scores[torch.rand(scores.shape, generator=random) > 1 / 3] = -torch.inf
+        scores[torch.arange(len(rows)), tokens[rows]] = 0
+        noted.note(rows, torch.full_like(rows, place), scores)
+    return noted.rows(batch["completion_mask"].sum(1).tolist())
+
+
+@pytest.mark.parametrize("layout", ["packed", "trimmed"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        ("plain", "bf16 autocast", None),
+        ("plain", "bf16", None),
+        ("FSDP2", "float32", "bf16"),
+        ("FSDP2", "bf16 autocast", "bf16"),
+    ],
+    ids=lambda run: ", ".join(map(str, filter(None, run))),
+)
+def test_within_a_support_a_layout_rounds_no_more_than_the_stock_path(bench, layout, run):
+    batch = bench.batch(completions=(2, 12), dead=(), seed=6)
+    whole = gradient(bench, "stock", ("plain", "float32", None), batch | {"support": [unknown()] * 16})[0]
+    batch["support"] = supports(batch, 101)
+    truth = gradient(bench, "stock", ("plain", "float32", None), batch)[0]
+    own = bench.distance(gradient(bench, "stock", run, batch)[0], truth)
+    found, layouts = gradient(bench, layout, run, batch)
+    assert layouts == {{"trimmed": 1.0, "packed": 2.0}[layout]}
+    assert bench.distance(found, truth) <= 2 * own + 2e-6
+    assert bench.distance(whole, truth) > 4 * own
 
 
 def test_the_trial_before_the_first_packing_knows_what_layers_compute_in(bench):
