@@ -468,6 +468,7 @@ def test_a_check_travels_with_an_actors_first_call_and_again_once_it_was_forgott
 
     try:
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        first = judges(1)
         sent = sizes_of(0, ["a" * number for number in range(40)])
         assert (len(sent), sent[0], any(sent[4:])) == (40, True, False)
         for number in range(1, MOST_SPECS + 1):
@@ -475,6 +476,7 @@ def test_a_check_travels_with_an_actors_first_call_and_again_once_it_was_forgott
         assert sizes_of(1, ["a"]) == [False]
         assert sizes_of(0, ["a"]) == [False, True]
         assert sizes_of(0, ["a"]) == [False]
+        assert judges(1) == first, "an actor that forgot a check was replaced"
     finally:
         close_shared_runners()
         cluster.shutdown()
