@@ -159,9 +159,9 @@ def _metavar(kind: str) -> str:
         return "A ..."
     if "dict" in kind:
         return "MAPPING"
-    if kind.startswith("Literal["):
-        return kind.removeprefix("Literal[").removesuffix("]").replace("'", "").replace(", ", "|")
     plain = [part for part in kind.split(" | ") if part != "None"]
+    if len(plain) == 1 and kind.startswith("Literal["):
+        return plain[0].removeprefix("Literal[").removesuffix("]").replace("'", "").replace(", ", "|")
     return {"bool": "true|false", "int": "N", "float": "X"}.get(plain[0], "TEXT") if len(plain) == 1 else "VALUE"
 
 

@@ -17,6 +17,7 @@ from grpo_plus.cli._ranks import FOLDER, report
 from grpo_plus.cli._signals import PassedOn
 from grpo_plus.cli._watch import Watch
 from grpo_verifiers.files import temporary_folder
+from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact_text
 
 if TYPE_CHECKING:
@@ -132,12 +133,18 @@ def settings(chosen: Any) -> Callable[[str], Any]:
 
 
 def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
-    """Start CPU ranks like GPU ranks: accelerate would use MPI, or a single rank without it."""
+    """Start CPU ranks like GPU ranks: accelerate would use MPI, or ranks that each train by themselves.
+
+    Raises:
+        UserError: DeepSpeed is asked for and not installed.
+    """
     import torch
 
     from grpo_plus.recipe.options import read_yaml
 
     kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
+    if (launch.use_deepspeed or kind == "DEEPSPEED") and not installed("deepspeed"):
+        raise UserError("the launch arguments ask for DeepSpeed, which is not installed: pip install deepspeed.")
     other = (launch.tpu, launch.use_deepspeed, launch.use_fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)
     on_cpu = use_cpu or launch.cpu or not torch.accelerator.is_available()
     if on_cpu and (launch.use_fsdp or kind == "FSDP"):
@@ -145,6 +152,8 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
             "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the whole model in each process.",
             file=sys.stderr,
         )
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+        return
     if any(other) or kind not in (None, False, "NO", "MULTI_CPU", "MULTI_GPU"):  # YAML reads a bare NO as false
         return
     if launch.cpu or kind == "MULTI_CPU" or not torch.accelerator.is_available():

@@ -18,10 +18,18 @@ from grpo_plus.sampling.vllm_support import server_flags
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")
 """Ways to start an adapter that change the base weights, which the server does not see."""
 
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM makes room for; an adapter of another one goes into the next."""
+
+
+def room_for(rank: int) -> int | None:
+    """The least rank that vLLM can be made for and that holds this one; None: there is none."""
+    return next((room for room in RANKS if room >= rank), None)
+
 
 def start_command(name: str, rank: int | None = None, asked: int = 0) -> str:
     """How to start the server that a run needs, which asks it about so many tokens."""
-    large = f" --max-lora-rank {rank}" if rank and rank > 16 else ""
+    large = f" --max-lora-rank {room_for(rank) or rank}" if rank and rank > 16 else ""
     return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {name} --enable-lora{large} {server_flags(asked)}"
 
 
@@ -45,12 +53,16 @@ def adapter_problems(config: Any) -> list[str]:
         "target_parameters": getattr(config, "target_parameters", None),
         "init_lora_weights": start if isinstance(start, str) and start.lower().startswith(BASE_CHANGING) else None,
     }
-    return [
+    problems = [
         f"use_vllm: vLLM cannot serve adapters with {name} ({value!r}). Leave it out, or set use_vllm: false and "
         "rollout: auto."
         for name, value in found.items()
         if value
     ]
+    rank = getattr(config, "r", None)
+    if isinstance(rank, int) and room_for(rank) is None:
+        problems.append(f"use_vllm: vLLM takes adapters up to rank {RANKS[-1]}, and this one has {rank}: lower lora_r.")
+    return problems
 
 
 class AdapterPush:

@@ -16,15 +16,8 @@ from typing import Any
 import torch
 
 from grpo_plus.sampling.support import listed
+from grpo_plus.sampling.vllm_adapter import room_for
 from grpo_plus.sampling.vllm_support import FARTHEST, asked_about, kept_ids
-
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM makes room for; an adapter of another one goes into the next."""
-
-
-def room_for(rank: int) -> int | None:
-    """The least rank that vLLM can be made for and that holds this one; None: there is none."""
-    return next((room for room in RANKS if room >= rank), None)
 
 
 def on_cpu() -> bool:

@@ -72,7 +72,7 @@ def connected() -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise SweepError(f"--on ray needs Ray ({error}): pip install 'grpo-plus[ray]'.") from error
+        raise SweepError(f"--on ray needs Ray ({error}): pip install 'ray>=2.40'.") from error
     address = os.environ.get("RAY_ADDRESS", "")
     try:
         if address not in ("", "auto", "local"):  # Ray itself would try for minutes

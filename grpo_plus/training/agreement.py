@@ -45,7 +45,14 @@ class Agreement(Hook):
         self._recipe = recipe
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Checkpoints that would hold no weights: on other machines than the first, transformers writes none."""
+        """Processes that do not know of each other; checkpoints of machines where transformers writes no weights."""
+        if (launched := _of_launcher("WORLD_SIZE")) > setup.args.world_size:
+            text = f"{launched} processes were started for one run (WORLD_SIZE), and accelerate knows of "
+            remedy = (
+                "so that each would train by itself, into the same files: set use_cpu: true on CPUs, or start a "
+                "single process."
+            )
+            return [f"{text}{setup.args.world_size}, {remedy}"]
         if machines() == 1 or not setup.args.save_on_each_node:
             return []
         text = (

@@ -10,7 +10,7 @@ from grpo_plus.qlora.checks import Request, request_of
 from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
 from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
-from grpo_plus.sampling.vllm_colocate import RANKS, Colocated, made, on_cpu, room_for
+from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import Problem
@@ -22,9 +22,6 @@ logger = get_logger(__name__)
 def merge_reasons(request: Request, *, sleeps: bool) -> list[str]:
     """Why an adapter cannot go over alone; with ``sleeps`` vLLM drops its weights between batches."""
     found = adapter_problems(request.adapter)
-    rank = getattr(request.adapter, "r", None)
-    if isinstance(rank, int) and room_for(rank) is None:
-        found.append(f"use_vllm: vLLM takes adapters up to rank {RANKS[-1]}, and this one has {rank}: lower lora_r.")
     if request.sharded or request.zero_stage == 3:
         found.append("use_vllm: the adapter is sharded (FSDP or ZeRO-3): use plain data parallelism or ZeRO-2.")
     if sleeps:

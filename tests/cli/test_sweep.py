@@ -609,7 +609,7 @@ def test_a_sweep_on_ray_without_ray_says_what_to_install(config, folder):
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--on ray needs Ray" in done.stderr
-    assert "pip install 'grpo-plus[ray]'" in done.stderr
+    assert "pip install 'ray>=2.40'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (folder / "out-sweep").exists()
 

@@ -24,13 +24,13 @@ def examples():
 
 
 @pytest.fixture
-def place(tmp_path, tiny_model, monkeypatch):
+def place(tmp_path, tiny_model, monkeypatch, examples):
     """A working directory with a tiny model's path, and questions with answers under the columns that examples name."""
     rows = [{"prompt": f"{n}+1=", "question": f"{n}+1=", "answer": str(n + 1)} for n in range(16)]
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
-    return SimpleNamespace(folder=tmp_path, out=tmp_path / "out", data=data, model=tiny_model)
+    return SimpleNamespace(folder=tmp_path, out=tmp_path / "out", data=data, model=tiny_model, examples=examples)
 
 
 @pytest.fixture

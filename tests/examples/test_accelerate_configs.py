@@ -52,8 +52,10 @@ def test_the_command_line_takes_it_by_its_path_and_from_a_config(examples, name,
 
 
 @pytest.mark.slow
-def test_two_processes_on_the_cpu(examples, place, steps, beside, port):
+@pytest.mark.parametrize("name", ["ddp_cpu", "fsdp2"])
+def test_two_processes_on_the_cpu(name, place, steps, beside, port):
     """With a plug-in file, which every rank and every worker of every rank has to find."""
+    examples = place.examples
     given = {
         "model_name_or_path": place.model,
         "dataset_name": place.data,
@@ -65,7 +67,9 @@ def test_two_processes_on_the_cpu(examples, place, steps, beside, port):
         "logging_steps": 1,
         "log_completions": False,
         "main_process_port": port(),
-        "accelerate_config": examples / "accelerate" / "ddp_cpu.yaml",
+        "num_processes": 2,
+        "bf16": False,
+        "accelerate_config": examples / "accelerate" / f"{name}.yaml",
     }
     flags = [word for key, value in given.items() for word in (f"--{key}", str(value))]
     command = [sys.executable, "-m", "grpo_plus.cli", "train", str(examples / "verifiers.yaml"), *flags]
@@ -85,6 +89,17 @@ def test_two_processes_on_the_cpu(examples, place, steps, beside, port):
     assert open_run(place.out).info["processes"] == 2
 
 
+def test_deepspeed_that_is_not_installed_is_said(examples, monkeypatch):
+    from accelerate.commands.launch import launch_command_parser
+
+    from grpo_plus.cli import UserError, _launch
+
+    monkeypatch.setattr(_launch, "installed", lambda _: False)
+    for given in (["--config_file", str(examples / "accelerate/zero2.yaml")], ["--use_deepspeed"]):
+        with pytest.raises(UserError, match="pip install deepspeed"):
+            _launch._spread_over_cpu(launch_command_parser().parse_args([*given, "script"]), use_cpu=True)
+
+
 def test_fsdp_without_accelerators_is_said(examples, capsys, monkeypatch):
     """Accelerate runs it as plain DDP there, and says nothing."""
     from accelerate.commands.launch import launch_command_parser
@@ -92,7 +107,7 @@ def test_fsdp_without_accelerators_is_said(examples, capsys, monkeypatch):
     from grpo_plus.cli._launch import _spread_over_cpu
 
     monkeypatch.setenv("ACCELERATE_USE_CPU", "false")
-    for name, said in (("fsdp2", True), ("ddp_cpu", False), ("zero2", False), ("zero3", False)):
+    for name, said in (("fsdp2", True), ("ddp_cpu", False)):
         given = ["--config_file", str(examples / "accelerate" / f"{name}.yaml"), "script"]
         _spread_over_cpu(launch_command_parser().parse_args(given), use_cpu=True)
         assert ("plain DDP" in capsys.readouterr().err) == said

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import grpo_verifiers.errors
-from grpo_plus import GRPOPlusConfig
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.training import agreement
+from grpo_verifiers.errors import ConfigError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 
@@ -100,3 +101,14 @@ def test_machines_are_counted_alike_by_all_ranks(variables, machines, monkeypatc
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert agreement.machines() == machines
+
+
+def test_processes_that_do_not_know_each_other_train_nothing(tmp_path, tiny_model, monkeypatch):
+    """Started for a CPU without use_cpu, accelerate makes each of them a run of its own, into one folder."""
+    import datasets
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    config = GRPOPlusConfig(**{**BASE, "use_cpu": False, "output_dir": str(tmp_path)})
+    rows = datasets.Dataset.from_list([{"prompt": "a"}])
+    with pytest.raises(ConfigError, match=r"2 processes were started for one run .* knows of 1.* use_cpu: true"):
+        GRPOPlusTrainer(tiny_model, reward_funcs=len, args=config, train_dataset=rows)

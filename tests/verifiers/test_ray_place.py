@@ -64,7 +64,7 @@ def problem(what, **settings):
 def test_without_the_package_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert problem(check) == (
-        "verifier 'check': isolation is 'ray', which needs the package ray: pip install 'grpo-plus[ray]'."
+        "verifier 'check': isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
     )
 
 

@@ -335,7 +335,7 @@ def _connected(settings: Mapping[str, Any]) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ClusterError(f"the package ray cannot be imported ({error}): pip install 'grpo-plus[ray]'") from error
+        raise ClusterError(f"the package ray cannot be imported ({error}): pip install 'ray>=2.40'") from error
     address = os.environ.get("RAY_ADDRESS") or "auto"
     host, _, port = address.rpartition(":")
     if host and port.isdecimal():  # Ray itself would try for minutes

@@ -418,7 +418,7 @@ def _advice(why: str) -> str:
 def missing_ray() -> str:
     """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
     if not installed("ray"):
-        return "isolation is 'ray', which needs the package ray: pip install 'grpo-plus[ray]'."
+        return "isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
     if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
         return (
             f"isolation is 'ray', and RAY_ADDRESS is {os.environ['RAY_ADDRESS']!r}: Ray's client is not supported; "
