@@ -192,12 +192,13 @@ def test_checkpoints_on_each_machine_are_refused(monkeypatch, tmp_path):
 
     from grpo_plus.training.agreement import Agreement
 
-    setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True))
+    setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True, world_size=16))
     assert Agreement(None).problems(setup) == []
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert "save_on_each_node: true" in Agreement(None).problems(setup)[0]
-    assert Agreement(None).problems(SimpleNamespace(args=SimpleNamespace(save_on_each_node=False))) == []
+    setup.args.save_on_each_node = False
+    assert Agreement(None).problems(setup) == []
 
 
 def test_a_machine_that_never_comes_is_named_in_time(place, logs, machines):

@@ -2,14 +2,16 @@
 
 import importlib.metadata
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import grpo_verifiers.errors
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.training import agreement
-from grpo_verifiers.errors import ConfigError
 
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
 
@@ -103,12 +105,19 @@ def test_machines_are_counted_alike_by_all_ranks(variables, machines, monkeypatc
     assert agreement.machines() == machines
 
 
-def test_processes_that_do_not_know_each_other_train_nothing(tmp_path, tiny_model, monkeypatch):
+@pytest.mark.slow
+def test_processes_that_do_not_know_of_each_other_train_nothing(tmp_path, tiny_model, clean_environment):
     """Started for a CPU without use_cpu, accelerate makes each of them a run of its own, into one folder."""
-    import datasets
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import datasets
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    config = GRPOPlusConfig(**{**BASE, "use_cpu": False, "output_dir": str(tmp_path)})
-    rows = datasets.Dataset.from_list([{"prompt": "a"}])
-    with pytest.raises(ConfigError, match=r"2 processes were started for one run .* knows of 1.* use_cpu: true"):
-        GRPOPlusTrainer(tiny_model, reward_funcs=len, args=config, train_dataset=rows)
+config = GRPOPlusConfig(output_dir={str(tmp_path)!r}, bf16=False, report_to="none")
+rows = datasets.Dataset.from_list([{{"prompt": "a"}}] * 8)
+GRPOPlusTrainer({tiny_model!r}, reward_funcs=len, args=config, train_dataset=rows)
+""")
+    environment = {**clean_environment, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert re.search(r"ConfigError: .*2 processes were started for one run .* knows of 1.* use_cpu: true", done.stderr)
