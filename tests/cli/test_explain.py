@@ -227,7 +227,7 @@ def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pyt
     code, out, err = cli("explain", pytestconfig.rootpath / "examples" / f"{name}.yaml")
     assert code == 0, err
     assert "notes:" not in out
-    assert "vllm" not in out
+    assert "vLLM" not in out
 
 
 @pytest.mark.slow
