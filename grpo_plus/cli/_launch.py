@@ -143,17 +143,17 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
     from grpo_plus.recipe.options import read_yaml
 
     kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
-    if (launch.use_deepspeed or kind == "DEEPSPEED") and not installed("deepspeed"):
+    deepspeed, fsdp = launch.use_deepspeed or kind == "DEEPSPEED", launch.use_fsdp or kind == "FSDP"
+    if deepspeed and not installed("deepspeed"):
         raise UserError("the launch arguments ask for DeepSpeed, which is not installed: pip install deepspeed.")
-    other = (launch.tpu, launch.use_deepspeed, launch.use_fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)
     on_cpu = use_cpu or launch.cpu or not torch.accelerator.is_available()
-    if on_cpu and (launch.use_fsdp or kind == "FSDP"):
+    if on_cpu and fsdp:
         print(
             "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the whole model in each process.",
             file=sys.stderr,
         )
         os.environ["ACCELERATE_USE_CPU"] = "true"
-        return
+    other = (launch.tpu, deepspeed, fsdp, launch.use_megatron_lm, launch.mpirun_hostfile)
     if any(other) or kind not in (None, False, "NO", "MULTI_CPU", "MULTI_GPU"):  # YAML reads a bare NO as false
         return
     if launch.cpu or kind == "MULTI_CPU" or not torch.accelerator.is_available():

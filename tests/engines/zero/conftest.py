@@ -31,13 +31,19 @@ def zero(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def launched(beside, port, zero, compiled):
+def on_cpus(compiled):
+    """The environment of ranks that DeepSpeed runs on CPUs."""
+    return {**ENVIRONMENT, "TORCH_EXTENSIONS_DIR": str(compiled)}
+
+
+@pytest.fixture(scope="session")
+def launched(beside, port, zero, on_cpus):
     """Runs a script of this folder on two ranks under ZeRO, beside the test."""
 
     def launched(script, *arguments, log, stage=2, seconds=900):
         launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", zero(stage)]
         launch += ["--main_process_port", port(), RANK, script, *arguments]
-        return beside(launch, log, seconds, environment={**ENVIRONMENT, "TORCH_EXTENSIONS_DIR": str(compiled)})
+        return beside(launch, log, seconds, environment=on_cpus)
 
     return launched
 
