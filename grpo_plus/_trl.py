@@ -1050,7 +1050,8 @@ def prompt_ids(host: Host, prompt: Any) -> list[int]:
     messages = isinstance(prompt, list) and all(isinstance(message.get("content"), str) for message in prompt)
     if not messages or host._tokenizer.chat_template is None:
         return []
-    ids: Any = host._tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)
+    keywords = host.args.chat_template_kwargs or {}
+    ids: Any = host._tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **keywords)
     return [int(token) for token in ids["input_ids"]]
 
 

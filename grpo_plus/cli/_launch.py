@@ -64,7 +64,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
             failure, codes = error, {0: found} if isinstance(found, int) else {}
         except RuntimeError as error:  # of torch's store
             if watch and (missing := watch.missing(error)):
-                print(f"grpo-plus train: {missing}", file=sys.stderr, flush=True)
+                print(redact_text(f"grpo-plus train: {missing}"), file=sys.stderr, flush=True)
                 return 1  # no mistake: what starts jobs may try it again
             failure = error
         # After a signal, ranks that ended as it asks have not failed; one that could not save has.

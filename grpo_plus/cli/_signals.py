@@ -60,13 +60,15 @@ class PassedOn:
                 continue
             children = [child for child in psutil.Process().children() if child.pid not in _cleaners()]
             for child in children:
-                with contextlib.suppress(psutil.NoSuchProcess):
+                with contextlib.suppress(psutil.Error):
                     child.send_signal(number)
             if not children and (awaited := self.awaited()) is not None:
                 told = f"grpo-plus train: {signal.Signals(number).name} came before the ranks had started. {awaited}"
-                print(told.rstrip(), file=sys.stderr, flush=True)
-                sys.stdout.flush()
-                os._exit(128 + number)
+                try:
+                    print(told.rstrip(), file=sys.stderr, flush=True)
+                    sys.stdout.flush()
+                finally:  # Ctrl-C ends a `| tee` as well, and nobody reads any more
+                    os._exit(128 + number)
 
 
 def _cleaners() -> list[int]:

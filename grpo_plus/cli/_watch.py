@@ -125,7 +125,8 @@ class Watch:
                 self.fault = self.fault or machines.other() or machines.gone()
                 if not said and not _ranks.started(self.folder) and time.monotonic() - self._began > PATIENCE:
                     said = True
-                    print(machines.awaited(), file=sys.stderr, flush=True)
+                    with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe: the watch goes on
+                        print(machines.awaited(), file=sys.stderr, flush=True)
             now = time.monotonic()
             since = since or (now if self._dead or told or self.fault else 0.0)
             if since and (self.fault or now - since > GRACE):

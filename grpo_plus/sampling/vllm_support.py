@@ -12,7 +12,7 @@ from typing import Any
 LEAST, MOST = 20, 128
 """Tokens asked about: what vLLM tells without another ``--max-logprobs``, and where shares decide."""
 FARTHEST = 1024
-"""More is not asked about: an answer takes some 60 bytes for each, at every token."""
+"""More is not asked about: an answer takes some 40 bytes for each, at every token."""
 NEVER = -9000.0
 """Below this a log-probability stands for -inf; JSON has none, so a server says -9999."""
 

@@ -188,8 +188,9 @@ def run_all(ray: Any, share: Share, manifest: Manifest, line: Line, stop: Stop) 
     finally:  # an exception must not leave runs behind
         ends = [each.completed() for each, run in live.items() if begun(run)]
         if ends:
-            share.tell(2)
-            ray.wait(ends, num_returns=len(ends), timeout=60)
+            with contextlib.suppress(OSError):  # the sweep's folder is gone: runs end with this process
+                share.tell(2)
+                ray.wait(ends, num_returns=len(ends), timeout=60)
         for run in live.values():
             if begun(run):
                 manifest.of(run).state = "stopped"

@@ -116,7 +116,7 @@ def _machine() -> int:
 
 
 def _of_launcher(name: str) -> int:
-    return int(os.environ.get(name, "1"))
+    return int(os.environ.get(name) or "1")
 
 
 def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:

@@ -78,7 +78,10 @@ class Colocate(Hook):
             return
         self._dtype = _dtype(setup.model, setup.args)
         request = _request(setup)
-        if request.adapters and (reasons := merge_reasons(request, sleeps=setup.args.vllm_enable_sleep_mode)):
+        reasons = merge_reasons(request, sleeps=setup.args.vllm_enable_sleep_mode) if request.adapters else []
+        if request.adapters and request.bits is None and not isinstance(setup.model, str):
+            reasons.append("The model was handed over as an object, whose weights may not be those that vLLM loads.")
+        if reasons:
             logger.warning("vLLM gets the adapter merged into all weights, as TRL does it: %s", " ".join(reasons))
         elif request.adapters:
             self._rank = int(request.adapter.r)

@@ -213,7 +213,7 @@ def _longest_prompt(host: Host) -> int:
         return 0
     if not hasattr(data, "__len__"):  # a stream
         return 0
-    column = data.select_columns("prompt")
+    column = data.with_format(None).select_columns("prompt")  # a transform may need other columns
     prompts = sorted((column[place]["prompt"] for place in evenly(range(len(column)), LOOKED_AT)), key=_size)
     return max((len(_trl.prompt_ids(host, prompt)) for prompt in prompts[-4:]), default=0)
 

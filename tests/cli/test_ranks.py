@@ -1,20 +1,24 @@
 """What ranks of one machine tell their launcher, and whose message it prints last."""
 
+import errno
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from grpo_plus.cli import UserError, _ranks
+from grpo_plus.cli import UserError, _ranks, _watch
 from grpo_plus.cli._launch import _check_machines
 from grpo_plus.cli._machines import Machines
 from grpo_plus.cli._ranks import Fault, Own, cause, report
 from grpo_plus.cli._watch import Watch
+from tests.waiting import comes
 
 RANK = """
 import sys, time
@@ -93,6 +97,43 @@ def test_a_rank_lives_on_when_the_clock_is_set(rank, tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "boot_time", lambda: start() + 3600)
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: create(self) + 3600)
     assert _ranks.dead(tmp_path) == []
+
+
+WAITS = """
+import time
+from grpo_plus.cli._signals import PassedOn
+with PassedOn():
+    print("up", flush=True)
+    time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_launcher_whose_output_nobody_reads_any_more(number):
+    """As Ctrl-C ends what stands after a pipe, too."""
+    words = [sys.executable, "-c", WAITS]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "up\n"
+        process.stdout.close()
+        process.stderr.close()
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number
+
+
+class Full(io.StringIO):
+    """A log on a full disk."""
+
+    def write(self, _):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_watch_goes_on_where_its_note_cannot_be_written(tmp_path, monkeypatch):
+    looks = []
+    others = SimpleNamespace(other=lambda: looks.append(1), gone=lambda: None, awaited=lambda: "waiting")
+    monkeypatch.setattr(_watch, "PATIENCE", 0)
+    monkeypatch.setattr(sys, "stderr", Full())
+    with Watch(tmp_path, others):
+        assert comes(lambda: len(looks) > 3, 20)
 
 
 @pytest.mark.slow

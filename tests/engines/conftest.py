@@ -1,5 +1,6 @@
 """What the tests of the engines share: environments of their own, which `.ci/engines` makes, and a real vLLM server."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -42,4 +43,5 @@ def compiled(tmp_path_factory):
     if not kept.is_dir() and not list(own.rglob("lock")) and list(own.rglob("*.so")):
         coming = kept.with_name(f"compiled.{os.getpid()}")
         shutil.copytree(own, coming)
-        coming.rename(kept)
+        with contextlib.suppress(OSError):  # another session was faster
+            coming.rename(kept)

@@ -339,7 +339,6 @@ def test_a_confined_worker_on_a_node_reaches_nothing_of_ray(cluster):
 RANK = """
 import os, sys, time
 from grpo_verifiers import get_verifier
-from grpo_verifiers.exec.ray_station import MOST_SPECS
 from grpo_verifiers.exec.runner import close_shared_runners
 def where(completion):
     import os, time

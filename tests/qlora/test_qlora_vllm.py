@@ -189,7 +189,6 @@ class TestServer:
         assert f"no vLLM server answers at http://127.0.0.1:{port} within 0.2 s" in text
         assert f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {folder} --enable-lora" in text
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("sampling", "flag"),
         [
@@ -224,6 +223,7 @@ class TestServer:
             server._complete([[1, 2]])
             assert seen == asked
 
+    @pytest.mark.slow
     def test_another_model(self, folder, tmp_path, state, url):
         state.name = "Qwen/Qwen3-8B"
         text = self.refusal(folder, config(tmp_path, url))

@@ -1,6 +1,6 @@
 """A run whose completions come from a vLLM in its own process; run by the interpreter that has vLLM.
 
-usage: run.py CASE FOLDER, where CASE is full, adapter or four_bit. What it found goes into found.json there.
+usage: run.py CASE FOLDER, where CASE is full, adapter, object or four_bit. What it found goes into found.json there.
 """
 
 import hashlib
@@ -68,7 +68,16 @@ class Lines(logging.Handler):
         self.said.append(record.getMessage())
 
 
-def make(folder: Path, *, peft: bool, four_bit: bool, **changes):
+def made_in_memory(name: str):
+    """A model with other weights than its folder has."""
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.1)
+    return model
+
+
+def make(folder: Path, case: str, **changes):
     values = {
         "output_dir": str(folder / "out"),
         "per_device_train_batch_size": 8,
@@ -89,18 +98,20 @@ def make(folder: Path, *, peft: bool, four_bit: bool, **changes):
         "vllm_gpu_memory_utilization": 0.1,
         "temperature": 0.8,
     }
-    lora = LoraConfig(r=12, lora_alpha=24, target_modules="all-linear", task_type="CAUSAL_LM") if peft else None
-    further = {"quantization_config": NF4} if four_bit else {}
-    name = model_folder(folder, four_bit=four_bit)
+    lora = LoraConfig(r=12, lora_alpha=24, target_modules="all-linear", task_type="CAUSAL_LM")
+    further = {} if case == "full" else {"peft_config": lora}
+    if case == "four_bit":
+        further["quantization_config"] = NF4
+    name = model_folder(folder, four_bit=case == "four_bit")
     args = GRPOPlusConfig(**{**values, **changes})
-    return GRPOPlusTrainer(name, digits, args, ROWS, peft_config=lora, **further)
+    return GRPOPlusTrainer(made_in_memory(name) if case == "object" else name, digits, args, ROWS, **further)
 
 
 def main():
     case, folder = sys.argv[1], Path(sys.argv[2])
     lines = Lines()
     logging.getLogger("grpo_plus").addHandler(lines)
-    run = make(folder, peft=case != "full", four_bit=case == "four_bit")
+    run = make(folder, case)
 
     def frozen():
         return [(n, p) for n, p in run.model.named_parameters() if not p.requires_grad]
