@@ -197,7 +197,7 @@ def test_the_inspector_shows_what_the_record_holds(look, made_run, add_group):
     assert page.run("return document.querySelector('.completion .verdicts').textContent").startswith(
         "correctmath 1.00yes"
     )
-    assert page.run("return document.querySelector('.tokens .k').className") == "k p4"
+    assert page.until("document.querySelector('.tokens .k')?.className") == "k p4"  # drawn once it is in sight
 
 
 def test_a_function_beside_verifiers_is_part_of_the_shown_reward(look, made_run, add_group):
