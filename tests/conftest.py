@@ -109,8 +109,8 @@ def end_tree():
 
 @pytest.fixture(scope="session")
 def clean_environment():
-    """Variables for a subprocess: this process's own, without what a test runner adds for itself."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    """Variables for a subprocess: this process's own, without what a test runner and accelerate add."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "ACCELERATE_"))}
 
 
 @pytest.fixture(scope="session")
