@@ -110,7 +110,9 @@ def end_tree():
 @pytest.fixture(scope="session")
 def clean_environment():
     """Variables for a subprocess: this process's own, without what a test runner and accelerate add."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "ACCELERATE_"))}
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "ACCELERATE_"))
+    }
 
 
 @pytest.fixture(scope="session")
