@@ -29,6 +29,7 @@ Completion = tuple[list[int], list[float | None], Any]
 
 OWN = ("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
 """Fields of a completion request that are set here."""
+BY_TRAINING = "is set by training itself"
 OTHER_ANSWERS = ("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs")
 """Fields that change what comes back in a way that nobody reads here."""
 
@@ -38,10 +39,15 @@ TRIES = 4
 
 def request_problems(keywords: Mapping[str, Any], regex: str | None) -> list[str]:
     """Why a request cannot hold these `generation_kwargs`, beside `vllm_structured_outputs_regex`."""
-    what = dict.fromkeys(OWN, "is set by training itself")
+    what = dict.fromkeys(OWN, BY_TRAINING)
     what |= dict.fromkeys(OTHER_ANSWERS, "changes the form of the answer, which training reads")
     if regex is not None:
         what["structured_outputs"] = f"would go before vllm_structured_outputs_regex ({regex!r})"
+    return taken(keywords, what)
+
+
+def taken(keywords: Mapping[str, Any], what: Mapping[str, str]) -> list[str]:
+    """A problem for each of `generation_kwargs` that cannot be given, with the reason."""
     return [
         f"generation_kwargs has {name} ({keywords[name]!r}), which {why}: leave it out."
         for name, why in what.items()

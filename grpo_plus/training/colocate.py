@@ -11,6 +11,7 @@ from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
 from grpo_plus.sampling.vllm_adapter import adapter_problems, start_command
 from grpo_plus.sampling.vllm_colocate import Colocated, made, on_cpu
+from grpo_plus.sampling.vllm_server import BY_TRAINING, taken
 from grpo_plus.sampling.vllm_support import asked_about
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import Problem
@@ -54,11 +55,7 @@ class Colocate(Hook):
         if not _colocated(args):
             return []
         keywords, request = mapping("generation_kwargs", args.generation_kwargs), _request(setup)
-        found: list[Problem] = [
-            f"generation_kwargs has {name} ({keywords[name]!r}), which is set by training itself: leave it out."
-            for name in ("n", "logprobs")
-            if name in keywords
-        ]
+        found: list[Problem] = [*taken(keywords, dict.fromkeys(("n", "logprobs"), BY_TRAINING))]
         if request.bits is None:
             return found
         found += merge_reasons(request, sleeps=args.vllm_enable_sleep_mode)

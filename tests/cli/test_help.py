@@ -173,6 +173,12 @@ def test_underscores_in_the_name_of_an_option_are_dashes_and_those_of_its_value_
     assert (options.top_k, options.prompt_column) == (3, "the_question")
 
 
+def test_an_option_that_may_be_unset_shows_its_words_alone():
+    """`None` of the type is no word of the command line."""
+    assert "files|nccl|adapter" in ALL
+    assert not re.search(r"\| *None|Literal", ALL)
+
+
 @pytest.mark.parametrize("shown", [HELP, ALL], ids=["help", "help-all"])
 def test_the_help_says_the_words_that_a_run_is_resumed_with(shown):
     assert "A folder, or last or auto: the newest one." in entries(shown)["resume_from_checkpoint"][0]

@@ -1,8 +1,6 @@
 """A model that calls a tool, trained on the spot, and a real vLLM server that serves it."""
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +8,7 @@ from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.testing import make_tiny_model
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import vllm_server
+from tests.engines import vllm_server
 
 SIZES = {"architecture": "llama", "hidden": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 TEMPLATE = """\

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from transformers import BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, quickstart
 from grpo_plus.sampling import vllm_http
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import vllm_server
+from tests.engines import vllm_server
 
 GAP = "sampling/sampling_logp_difference/max"
 RATIOS = tuple(f"sampling/importance_sampling_ratio/{which}" for which in ("min", "mean", "max"))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.engines.zero.zero_jobs import alone, under_zero
+
 HERE = Path(__file__).parent
 ACCELERATE = HERE.parents[2] / "examples/accelerate"
 RANK = HERE.parents[1] / "rank.py"
@@ -51,8 +53,6 @@ def launched(beside, port, zero, on_cpus):
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, tiny_model, beside, launched):
     """The folders with what one process and two ranks gave, all of which was trained beforehand."""
-    from zero_jobs import alone, under_zero
-
     folder = tmp_path_factory.mktemp("trained")
     single, ranks = folder / "single", folder / "ranks"
     single.mkdir()

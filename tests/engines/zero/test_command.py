@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from two_steps import TRAINING, write_data
+from tests.two_steps import TRAINING, write_data
 
 REWARDS = """
 import gc

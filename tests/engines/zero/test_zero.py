@@ -1,16 +1,12 @@
 """Two ranks under ZeRO train as one process on TRL's own path does, and draw as two ranks under DDP."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from zero_jobs import CASES, FIRST_STAGE, RESUMED
+from tests.engines.zero.zero_jobs import CASES, FIRST_STAGE, RESUMED
 
 pytestmark = [pytest.mark.engine("deepspeed"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
