@@ -13,6 +13,8 @@ from grpo_plus.training.reward_table import is_truncated
 from grpo_plus.training.run import Run
 
 DETAIL_SENT = 1000
+VALUES = "critic_values"
+"""Under which a generation batch has the critic's value of the state before each token, (B, T)."""
 
 
 def rank_rows(
@@ -21,11 +23,12 @@ def rank_rows(
     """This rank's part of the chosen groups, and the advantages of all of its rows.
 
     ``completions`` are this rank's; ``output`` is the batch that is about to be trained on. ``groups`` are the numbers
-    of the groups that are kept, each of ``size`` completions.
+    of the groups that are kept, each of ``size`` completions. A critic's values stand where tokens are trained.
     """
     prompts, completion_ids = completions.prompts, completions.ids
     advantages, first = output["advantages"].detach(), run.accelerator.process_index * len(prompts)
     mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
+    values_BT = output.get(VALUES)
     per_token = advantages.dim() == 2
     means = advantages
     if per_token:
@@ -46,12 +49,18 @@ def rank_rows(
                 "ids": list(ids),
                 "advantage": means_B[at],
                 "advantages": advantages[at, : len(ids)].tolist() if per_token else None,
+                "values": None if values_BT is None else _where(trained, values_BT[at, : len(ids)].tolist()),
                 "untrained": runs([not flag for flag in trained]),
                 "truncated": truncated[at],
                 "verdicts": [_verdict(live, at) for live in judges if at < len(live.verdicts)],
             }
         )
     return {"rows": rows, "advantages": means_B}
+
+
+def _where(flags: Sequence[Any], values: Sequence[float]) -> list[float | None]:
+    """The values where flags are true, otherwise None."""
+    return [value if flag else None for flag, value in zip(flags, values, strict=True)]
 
 
 def _verdict(live: LiveVerifier, at: int) -> dict[str, Any]:

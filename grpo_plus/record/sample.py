@@ -15,6 +15,7 @@ TOKENS_KEPT = 2048
 PROMPT_KEPT = 8000
 REASON_KEPT = 500
 SINGLE = 9  # significant digits that give a float32 back exactly
+SHOWN = 4  # significant digits of what is only looked at
 
 
 def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BATCH) -> list[int]:
@@ -98,12 +99,12 @@ def completion_record(
 ) -> dict[str, Any]:
     """One completion of a record.
 
-    ``row`` is from its rank: ids, advantages, untrained, truncated, verdicts. ``rewards`` has one for each reward
-    function. ``decode`` keeps special tokens. ``steps`` are those that the estimator read.
+    ``row`` is from its rank: ids, advantages, values, untrained, truncated, verdicts. ``rewards`` has one for each
+    reward function. ``decode`` keeps special tokens. ``steps`` are those that the estimator read.
     """
     ids = row["ids"]
     shown, ends = pieces(ids, decode)
-    advantages = row["advantages"]
+    advantages, values = row["advantages"], row["values"]
     per_token = isinstance(advantages, list)
     record: dict[str, Any] = {
         "tokens": len(ids),
@@ -115,11 +116,15 @@ def completion_record(
     if len(ids) > TOKENS_KEPT:
         head = TOKENS_KEPT // 2
         record["left_off"] = [head, len(ids) - TOKENS_KEPT]
-        shown = [*shown[:head], *shown[len(ids) - head :]]
-        advantages = [*advantages[:head], *advantages[len(ids) - head :]] if per_token else advantages
+        shown, advantages, values = (
+            [*each[:head], *each[len(ids) - head :]] if isinstance(each, list) else each
+            for each in (shown, advantages, values)
+        )
     record["pieces"] = shown
     if per_token:
         record["token_advantages"] = [digits(value) for value in advantages]
+    if values is not None:
+        record["token_values"] = [None if value is None else digits(value, SHOWN) for value in values]
     if steps:
         record["steps"] = list(steps)
     if row["untrained"]:
@@ -138,9 +143,9 @@ def _verdict(verdict: Mapping[str, Any], ends: Sequence[int]) -> dict[str, Any]:
     return record
 
 
-def digits(value: float) -> float:
-    """A float32 in the fewest digits that restore it."""
-    return float(f"{value:.{SINGLE}g}")
+def digits(value: float, most: int = SINGLE) -> float:
+    """A number in so many digits, unless told otherwise the fewest that restore a float32."""
+    return float(f"{value:.{most}g}")
 
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

@@ -155,6 +155,7 @@ class Completion(TypedDict):
     rewards: NotRequired[list[Score] | None]
     advantage: NotRequired[Score]
     token_advantages: NotRequired[list[Number] | None]
+    token_values: NotRequired[list[Score] | None]
     verdicts: NotRequired[list[Verdict] | None]
     steps: NotRequired[list[ScoredSpan] | None]
     untrained: NotRequired[list[Span] | None]

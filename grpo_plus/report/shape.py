@@ -18,13 +18,15 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         ``step, mode, group, prompt, names, weights, mean, spread, scale`` and ``completions``, each with ``rewards,
         total, advantage, shade`` (its level), ``tokens, truncated, verdicts, pieces, shades`` (tokens, level,
-        advantage) and, where there are any, ``steps`` (first token, one past the last, score), ``untrained, left_off``.
+        advantage) and, where there are any, ``steps`` (first token, one past the last, score), ``untrained, left_off,
+        values`` (a critic's, one a token or None). ``range`` has the lowest and highest value of the group, or None.
     """
     names = [str(name) for name in record["rewards"]]
     weights = record.get("weights") or [1.0] * len(names)
     completions = [_completion(each, weights) for each in record["completions"]]
     totals = [each["total"] for each in completions if each["total"] is not None]
-    scale = scale_of(value for each in completions for value in each.pop("values"))
+    scale = scale_of(value for each in completions for value in [*each["advantages"], each["advantage"] or 0.0])
+    values = [value for each in completions for value in each.get("values", ()) if value is not None]
     for each in completions:
         each["shades"] = stretches(each.pop("advantages"), scale)
         each["shade"] = level(each["advantage"] or 0.0, scale)
@@ -38,6 +40,7 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
         "mean": sum(totals) / len(totals) if totals else None,
         "spread": [min(totals), max(totals)] if totals else None,
         "scale": scale,
+        "range": [min(values), max(values)] if values else None,
         "completions": completions,
     }
 
@@ -71,8 +74,10 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
         ],
         "pieces": pieces,
         "advantages": advantages,
-        "values": [*advantages, one],
     }
+    values = each.get("token_values")
+    if values and len(values) == len(pieces):
+        shaped["values"] = values
     if steps:
         shaped["steps"] = [[*_moved(step[:2], left_off), step[2]] for step in steps]
     if untrained:
@@ -105,6 +110,7 @@ def summary(group: Mapping[str, Any]) -> dict[str, Any]:
         "mean": group["mean"],
         "count": len(group["completions"]),
         "live": group["scale"] > 0,
+        "valued": group["range"] is not None,
         "statuses": {verifier: dict(counts) for verifier, counts in statuses.items()},
     }
 

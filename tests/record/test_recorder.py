@@ -15,6 +15,7 @@ import torch
 
 from grpo_plus.record import RunError, mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN
+from grpo_plus.record.sample import completion_record
 from grpo_plus.report import write_report
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers import Status, Step, Verdict, verifier
@@ -77,6 +78,7 @@ def test_the_record_holds_what_was_trained_with(build, capture, halves, tmp_path
                 assert one["advantage"] == pytest.approx(sum(trained) / len(ids), abs=1e-6)
             else:
                 assert single([one["advantage"]]) == [trained]
+            assert "token_values" not in one  # without a critic
             (verdict,) = one["verdicts"]
             assert verdict["status"] == ("correct" if one["rewards"][1] > MORE_DIGITS else "wrong")
             assert verdict["reason"].endswith("\x1b[31m")
@@ -201,6 +203,43 @@ def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, 
     said = [record.message for record in caplog.records if "training goes on" in record.message]
     assert len(said) == 1
     assert str(tmp_path / "out" / FOLDER) in said[0]
+
+
+@pytest.mark.slow
+def test_values_of_a_critic_are_recorded_where_tokens_are_trained(build, tmp_path):
+    kept = []
+
+    class Values(Hook):
+        """Puts a value for each token into the batch, as a critic does, and calls the second token a tool's."""
+
+        def draw(self, draw, rows):
+            output = draw(rows)
+            ids_BT = output["completion_ids"]
+            output["critic_values"] = torch.linspace(-1, 1, ids_BT.numel()).reshape(ids_BT.shape) / 3
+            output["tool_mask"] = torch.ones_like(ids_BT)
+            output["tool_mask"][:, 1] = 0
+            kept.append(output["critic_values"].tolist())
+            return output
+
+    trainer = build(advantage="sign")
+    trainer.hooks.append(Values())
+    trainer.train()
+    seen = 0
+    for group in open_run(tmp_path / "out").groups():
+        for place, one in enumerate(group["completions"]):
+            values = kept[group["step"] - 1][group["group"] * 4 + place][: one["tokens"]]
+            assert one["token_values"] == [None if at == 1 else float(f"{v:.4g}") for at, v in enumerate(values)]
+            seen += one["tokens"]
+    assert seen > 20
+
+
+def test_values_lose_their_middle_with_the_tokens():
+    row = {"ids": list(range(3000)), "advantage": 0.5, "advantages": None, "untrained": [], "truncated": False}
+    row |= {"values": [at / 4 for at in range(3000)], "verdicts": []}
+    record = completion_record(row, [1.0], lambda ids: "x" * len(ids))
+    assert record["left_off"] == [1024, 952]
+    assert record["token_values"][1022:1026] == [255.5, 255.8, 494.0, 494.2]
+    assert len(record["token_values"]) == len(record["pieces"]) == 2048
 
 
 @pytest.mark.slow

@@ -174,11 +174,16 @@ def write_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", un
 
 @pytest.fixture
 def add_group(tmp_path):
-    """Adds one group to a run: `add_group(folder, step, prompt, [(text, status, reason), ...])`."""
+    """Adds one group to a run: `add_group(folder, step, prompt, [(text, status, reason), ...])`.
 
-    def add(folder, step, prompt, answers, *, names=("math",)):
+    ``values`` has a critic's of each token, a list for each completion.
+    """
+
+    def add(folder, step, prompt, answers, *, names=("math",), values=()):
         rng = random.Random(step)
         members = [completion(rng, text, status=status, reason=reason) for text, status, reason in answers]
+        for member, found in zip(members, values, strict=False):
+            member["token_values"] = found
         for member in members:
             member["rewards"] += [0.5] * (len(names) - 1)
         record = {

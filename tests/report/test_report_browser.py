@@ -211,6 +211,41 @@ def test_a_function_beside_verifiers_is_part_of_the_shown_reward(look, made_run,
 
 
 @pytest.mark.slow
+def test_values_of_a_critic_are_drawn_read_by_keys_and_coloured_on_request(look, made_run, add_group, tmp_path):
+    run = made_run(steps=1, groups=1)
+    values = [[0.25, None, 0.75, 0.5], [0.0, 0.25, 0.5, 1.0]]
+    add_group(run, 1, "pick", [("one two six.", "correct", ""), ("any old say!", "wrong", "")], values=values)
+    page = look(write_report([run]))
+    page.until("document.querySelector('.prompt-text')?.textContent === 'pick'")
+    page.until("document.querySelector('#completion-0 .tokens .k')")
+    assert page.run("return [...document.querySelectorAll('.values svg')].length") == 2
+    # From the lowest, 0, at 95 to the highest, 1, at 5; the token without a value is a gap.
+    path = page.run("return document.querySelector('#completion-0 .value-line').getAttribute('d')")
+    assert path == "M0 72.50L0.5 72.50M2 27.50L2.5 27.50L3.5 50.00"
+    assert page.run("return document.querySelector('#completion-0 .reward-line').getAttribute('d')") == "M0 5.00H4"
+    assert "what the critic expected" in page.run("return document.querySelector('.aside').textContent")
+    page.run("document.querySelector('#completion-0 .values input').focus()")
+    page.driver.switch_to.active_element.send_keys("\ue012")  # the left arrow, which moves groups elsewhere
+    page.until("document.querySelector('#completion-0 .values output').textContent.includes('value 0.750')")
+    said = page.run("return document.querySelector('#completion-0 .values input').getAttribute('aria-valuetext')")
+    assert said == 'token 3 "o s" · advantage +1.00 · value 0.750'
+    assert page.run("return document.querySelector('#completion-0 .here').textContent") == "o s"
+    assert page.run("return document.querySelector('.prompt-text').textContent") == "pick"
+    page.choose("colour", "value")
+    page.until("document.querySelector('#completion-1 .tokens .v5')")
+    levels = page.run(
+        "return [0, 1].map((n) => [...document.querySelectorAll(`#completion-${n} .tokens .k`)].map((e) => e.className))"
+    )
+    assert levels == [["k v2", "k ", "k v4", "k v3"], ["k v1", "k v2", "k v3", "k v5"]]
+    page.run("choose(0)")
+    page.until("document.querySelector('.prompt-text').textContent !== 'pick'")
+    assert page.run("return document.querySelector('.values')") is None
+    assert page.errors() == []
+    page = look(write_report([made_run("without", steps=1)]))
+    assert page.run("return document.getElementById('colour').closest('.field').hidden")
+
+
+@pytest.mark.slow
 def test_the_time_of_a_resumed_run_says_what_it_counts(look, made_run):
     page = look(write_report([made_run(resumed_from=4)]))
     assert "10 min since it was resumed at step 4." in page.run("return document.getElementById('lede').textContent")

@@ -18,7 +18,7 @@ from grpo_plus.report.chunks import pack
 from grpo_plus.report.compare import band, lines_of, table
 from grpo_plus.report.embed import safe_json
 from grpo_plus.report.group import sample_group
-from grpo_plus.report.shape import level, scale_of, shape_group, stretches
+from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
 from grpo_plus.report.visible import visible
 
 HOSTILE = [
@@ -76,6 +76,19 @@ def test_a_group_is_shaped_with_weights_spread_and_what_is_not_trained():
     assert first["shades"] == [(1, 1, 0.25), (1, 0, 0.0), (1, 2, 0.75)]
     assert first["steps"] == [[0, 2, 1.0], [2, 3, None]]
     assert [one["shade"] for one in group["completions"]] == [1, -4, 0]
+
+
+def test_values_of_a_critic_are_shaped_beside_the_advantages_and_never_without_their_tokens():
+    valued = {"pieces": list("abc"), "advantage": 1.0, "token_values": [0.5, None, -0.25]}
+    short = {"pieces": list("ab"), "advantage": 1.0, "token_values": [9.0]}
+    record = {"step": 1, "mode": "train", "group": 0, "rewards": ["v"]}
+    group = shape_group(record | {"completions": [valued, short]})
+    assert [one.get("values") for one in group["completions"]] == [[0.5, None, -0.25], None]
+    assert group["range"] == [-0.25, 0.5]
+    assert group["scale"] == 1.0
+    assert summary(group)["valued"]
+    plain = shape_group(record | {"completions": [{"pieces": ["a"], "advantage": 1.0}]})
+    assert (plain["range"], summary(plain)["valued"]) == (None, False)
 
 
 def test_what_was_left_off_in_the_middle_moves_steps_with_it():

@@ -17,7 +17,7 @@ function openBlock(run, block) {
   return opened.get(key);
 }
 
-const view = { run: 0, mode: "train", verifier: "", status: "", query: "", order: "sampled", hits: null, at: 0, turn: 0 };
+const view = { run: 0, mode: "train", verifier: "", status: "", query: "", order: "sampled", colour: "advantage", hits: null, at: 0, turn: 0 };
 const parts = {};
 
 function indexOf() {
@@ -108,6 +108,7 @@ function buildInspector() {
   parts.status = make("select", { on: { change: () => { view.status = parts.status.value; view.hits = null; search(); } } });
   parts.query = make("input", { type: "search", placeholder: "in prompts, completions, reasons", autocomplete: "off", spellcheck: "false", on: { input: () => { view.query = parts.query.value; clearTimeout(parts.wait); parts.wait = setTimeout(search, 180); } } });
   parts.order = make("select", { on: { change: () => { view.order = parts.order.value; show(); } } }, option("sampled", "as sampled"), option("reward", "best reward first"), option("advantage", "largest advantage first"));
+  parts.colour = make("select", { on: { change: () => { view.colour = parts.colour.value; show(); } } }, option("advantage", "their advantage"), option("value", "the critic's value"));
   parts.slider = make("input", { type: "range", min: 0, max: 0, step: 1, value: 0, id: "step", on: { input: () => { const entries = found(); choose(entries.findIndex((entry) => entry.step === stepsOf(entries)[+parts.slider.value])); } } });
   parts.output = make("output", { for: "step" });
   parts.previous = make("button", { type: "button", class: "button", "aria-label": "Previous group", on: { click: () => choose(view.at - 1) } }, "←");
@@ -117,10 +118,11 @@ function buildInspector() {
   parts.modeField = field("mode", "Phase", parts.mode);
   parts.verifierField = field("verifier", "Verifier", parts.verifier);
   parts.statusField = field("status", "Has a completion that is", parts.status);
+  parts.colourField = field("colour", "Tokens coloured by", parts.colour);
   body.append(
     make("div", { class: "controls" },
       DATA.several ? field("run", "Run", parts.run) : null, parts.modeField, parts.verifierField, parts.statusField,
-      field("query", "Search", parts.query), field("order", "Order", parts.order),
+      field("query", "Search", parts.query), field("order", "Order", parts.order), parts.colourField,
       make("div", { class: "field grow" }, make("label", { for: "step" }, "Step"), make("div", { class: "stepper" }, parts.previous, parts.slider, parts.output, parts.next)),
       make("div", { class: "field grow" }, make("span", { class: "label" }, "Prompt"), parts.prompts)),
     parts.group);
@@ -143,6 +145,7 @@ function pickMode() {
   if (!modes.includes(view.mode)) view.mode = modes[0] || "train";
   parts.mode.value = view.mode;
   parts.modeField.hidden = modes.length < 2;
+  parts.colourField.hidden = !indexOf().some((entry) => entry.valued);
 }
 
 async function show() {
@@ -217,16 +220,60 @@ function aside(group, order) {
       make("span", { class: "n" }, String(at + 1)), track, make("span", { class: "r" }, figure(one.total)), make("span", { class: "a" }, signed(one.advantage))));
   });
   const dead = group.scale === 0;
+  const byValue = coloursValues(group);
   return make("div", { class: "aside" },
     make("h3", {}, "Prompt"), make("div", { class: "prompt-text", dir: "auto", tabindex: "0" }, ...marked_(group.prompt)),
     make("div", { class: "bars-head" }, make("h3", {}, "Around the mean"), make("span", {}, "reward"), make("span", {}, "advantage")),
     make("ul", { class: "bars" }, rows),
     group.spread && least !== most ? make("div", { class: "scale" }, make("span", {}, figure(least)), make("span", {}, `mean ${figure(group.mean)}`), make("span", {}, figure(most))) : null,
-    dead ? make("p", { class: "note small" }, "Every advantage is 0: this group taught nothing.") :
-      make("div", { class: "shades", "aria-hidden": "true" }, make("span", {}, signed(-group.scale)), ["m4", "m3", "m2", "m1"].map((name) => make("i", { class: name })), make("span", {}, "0"), ["p1", "p2", "p3", "p4"].map((name) => make("i", { class: name })), make("span", {}, signed(group.scale))));
+    dead ? make("p", { class: "note small" }, "Every advantage is 0: this group taught nothing.") : byValue ? null :
+      make("div", { class: "shades", "aria-hidden": "true" }, make("span", {}, signed(-group.scale)), ["m4", "m3", "m2", "m1"].map((name) => make("i", { class: name })), make("span", {}, "0"), ["p1", "p2", "p3", "p4"].map((name) => make("i", { class: name })), make("span", {}, signed(group.scale))),
+    byValue ? make("div", { class: "shades", "aria-hidden": "true" }, make("span", {}, figure(group.range[0])), ["v1", "v2", "v3", "v4", "v5"].map((name) => make("i", { class: name })), make("span", {}, figure(group.range[1]))) : null,
+    group.range ? make("p", { class: "note small" }, "Value: what the critic expected before the token that the rest would earn. Dashed: the reward of the completion.") : null);
 }
 
 const shade = (level) => (level > 0 ? `p${level}` : level < 0 ? `m${-level}` : "");
+const coloursValues = (group) => view.colour === "value" && group.range;
+const height = (value, [low, high]) => (value === null ? "" : `v${high > low ? 1 + Math.round((4 * (value - low)) / (high - low)) : 3}`);
+
+function draws(tag, attributes) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
+
+// The critic's values over the tokens, and a slider that reads them one by one.
+function valueLine(group, at, tokens) {
+  const one = group.completions[at], { values } = one;
+  const known = values?.map((value, place) => [value, place]).filter(([value]) => value !== null) || [];
+  if (!known.length) return null;
+  const ends = [...group.range, ...(one.total === null ? [] : [one.total])];
+  const low = Math.min(...ends), wide = Math.max(...ends) - low || 1;
+  const y = (value) => (95 - (90 * (value - low)) / wide).toFixed(2);
+  let path = "";
+  values.forEach((value, place) => {
+    if (value === null) return;
+    const joined = place && values[place - 1] !== null && place !== one.left_off?.[0];
+    path += joined ? `L${place + 0.5} ${y(value)}` : `M${place} ${y(value)}L${place + 0.5} ${y(value)}`;
+  });
+  const svg = draws("svg", { viewBox: `0 0 ${values.length} 100`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  if (one.total !== null) svg.append(draws("path", { class: "reward-line", d: `M0 ${y(one.total)}H${values.length}` }));
+  svg.append(draws("path", { class: "value-line", d: path }));
+  const said = make("output", {}, `value from ${figure(known[0][0])} to ${figure(known[known.length - 1][0])}`);
+  const read = () => {
+    if (tokens.fill) { tokens.fill(); tokens.fill = null; }
+    const place = +slider.value - 1, spans = tokens.querySelectorAll(".k"), span = spans[place];
+    said.textContent = span?.info ? said_(span.info) : "";
+    slider.setAttribute("aria-valuetext", said.textContent);
+    tokens.querySelector(".here")?.classList.remove("here");
+    if (!span) return;
+    span.classList.add("here");
+    const box = tokens.getBoundingClientRect(), token = span.getBoundingClientRect();
+    if (token.top < box.top || token.bottom > box.bottom) tokens.scrollTop += token.top - box.top - box.height / 2;
+  };
+  const slider = make("input", { type: "range", min: 1, max: values.length, step: 1, value: values.length, "aria-label": `Value over the tokens of completion ${at + 1}`, "aria-valuetext": said.textContent, on: { input: read } });
+  return make("div", { class: "values" }, svg, slider, said);
+}
 
 function card(group, at) {
   const one = group.completions[at];
@@ -234,7 +281,7 @@ function card(group, at) {
   const rewards = group.names.length > 1 ? group.names.map((name, k) => [name, figure(one.rewards[k])]).filter(([name]) => !judged.has(name)).map((pair) => pair.join(" ")).join(" · ") : "";
   const tokens = make("div", { class: "tokens", dir: "auto", tabindex: "0", "aria-label": `Completion ${at + 1}` });
   const unfold = make("button", { type: "button", class: "link", hidden: true, on: { click: () => { unfold.textContent = tokens.classList.toggle("tall") ? "Fold" : "Unfold"; } } }, "Unfold");
-  tokens.fill = () => { fillTokens(tokens, one); unfold.hidden = tokens.scrollHeight <= tokens.clientHeight + 2; };
+  tokens.fill = () => { fillTokens(tokens, one, coloursValues(group)); unfold.hidden = tokens.scrollHeight <= tokens.clientHeight + 2; };
   seen.observe(tokens);
   return make("article", { class: "completion", id: `completion-${at}` },
     make("header", {}, make("h4", {}, `#${at + 1}`), make("span", { class: "reward" }, "reward ", make("b", {}, figure(one.total))),
@@ -246,6 +293,7 @@ function card(group, at) {
           make("span", {}, verdict.verifier, k >= 0 ? make("b", {}, ` ${figure(one.rewards[k])}`) : null), verdict.reason ? make("span", { dir: "auto" }, ...marked_(verdict.reason)) : null);
       }), rewards ? make("li", {}, rewards) : null),
     tokens,
+    valueLine(group, at, tokens),
     make("div", { class: "small" }, one.tokens === null || one.tokens === undefined ? null : make("span", {}, `${one.tokens.toLocaleString("en")} tokens`), one.truncated ? make("span", {}, "cut off at the limit") : null,
       unfold));
 }
@@ -269,7 +317,7 @@ function marked_(text) {
   return out;
 }
 
-function fillTokens(holder, one) {
+function fillTokens(holder, one, range) {
   const starts = new Map((one.steps || []).map((step, at) => [step[0], [at + 1, step[2]]]));
   const untrained = new Uint8Array(one.pieces.length);
   for (const [first, last] of one.untrained || []) untrained.fill(1, first, last);
@@ -289,8 +337,9 @@ function fillTokens(holder, one) {
         fragment.append(make("span", { class: "step", vars: { "--c": `var(--${good[1]})` }, title: `Step ${place}, score ${figure(score)}` }, `${place} ${good[0]}`));
       }
       const piece = one.pieces[at] ?? "", end = offset + piece.length;
-      const span = make("span", { class: `k ${shade(level)}${untrained[at] ? " untrained" : ""}` }, hits.some(([a, b]) => a < end && b > offset) ? make("mark", {}, piece) : piece);
-      span.info = [at, piece, advantage, untrained[at]];
+      const value = one.values?.[at] ?? null;
+      const span = make("span", { class: `k ${range ? height(value, range) : shade(level)}${untrained[at] ? " untrained" : ""}` }, hits.some(([a, b]) => a < end && b > offset) ? make("mark", {}, piece) : piece);
+      span.info = [at, piece, advantage, untrained[at], value];
       fragment.append(span);
       offset = end;
     }
@@ -300,6 +349,7 @@ function fillTokens(holder, one) {
 }
 
 // One bubble for all.
+const said_ = ([at, piece, advantage, idle, value]) => `token ${at + 1} ${piece.length < 60 ? JSON.stringify(piece) : ""} · ${idle ? "not trained on" : `advantage ${signed(advantage)}`}${value === null ? "" : ` · value ${figure(value)}`}`;
 const tip = byId("tip");
 function point(target, event, text) {
   tip.textContent = text;
@@ -311,6 +361,5 @@ function point(target, event, text) {
 document.addEventListener("mouseover", (event) => {
   const token = event.target.closest?.(".k");
   if (!token?.info) { tip.hidden = true; return; }
-  const [at, piece, advantage, idle] = token.info;
-  point(token, event, `token ${at + 1} ${piece.length < 60 ? JSON.stringify(piece) : ""} · ${idle ? "not trained on" : `advantage ${signed(advantage)}`}`);
+  point(token, event, said_(token.info));
 });
