@@ -37,9 +37,23 @@ def keyword_problems(estimator: Estimator, given: Any, base: Path | None = None)
         return [f"{estimator.title}: keywords are {given!r}, expected a mapping from keyword to value."]
     target = _with_all_keywords(estimator)
     problems = option_problems(estimator.title, target, given)
+    if estimator.per == "step" and not problems:
+        problems += _unread_discount(estimator, given)
     if estimator.check is not None and not problems:  # it may rely on the types
         problems += estimator.check(given, base)
     return problems
+
+
+def _unread_discount(estimator: Estimator, given: Mapping[str, Any]) -> list[str]:
+    """A discount beside a credit that sums over no later step; an estimator's own ``gamma`` is its own business."""
+    gamma, declared = given.get("gamma", 1.0), keywords_of(estimator.fn)
+    if "gamma" in declared or gamma == 1.0:
+        return []
+    credit = given.get("credit", declared["credit"].default if "credit" in declared else "step")
+    if credit != "step":
+        return []
+    text = f"{estimator.title}: keyword 'gamma' is {gamma!r}, but with credit 'step' a token carries its own step only"
+    return [f"{text}, and nothing would be discounted: remove gamma, or set credit to 'return'."]
 
 
 def parameters_of(estimator: Estimator) -> dict[str, inspect.Parameter]:

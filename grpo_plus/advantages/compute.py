@@ -38,7 +38,8 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
     Args:
         name: a name or reference, an `Estimator`, or a function.
         table: rewards of all ranks' completions.
-        **keywords: of the estimator; a step estimator also takes ``credit`` and ``outcome_weight``.
+        **keywords: of the estimator; a step estimator also takes ``credit``, ``gamma`` and
+            ``outcome_weight``.
 
     Returns:
         (N,), or (N, T) with T = ``table.lengths.max()`` for step and token estimators; in the precision of the table.
@@ -84,6 +85,8 @@ def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[st
     # The outcome's z-score is scaled the way the steps' are, when the estimator lets that be chosen.
     shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}
     declared = keywords_of(estimator.fn)
+    if "gamma" in declared:  # it discounts by itself
+        shared.pop("gamma", None)
     own = {name: value for name, value in keywords.items() if name in declared or name not in SPREAD_KEYWORDS}
     values_S = _check_tensor(estimator, _call(estimator, table, own), (len(steps),), table)
     live_S = ~steps.scores.isnan()

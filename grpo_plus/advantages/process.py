@@ -1,9 +1,10 @@
 """Process supervision: z-scores of steps over all steps of all completions of a group (DeepSeekMath, section 4.1.3).
 
-Credit "return" is the paper's: a token carries the sum over its own and all later steps. Credit "step" gives it its own
-step's score only, so that good steps before a mistake are not blamed for it. Outcome rewards never gate the steps; a
-step without a score is out of the statistics and adds 0; fewer than two scored steps, or all equal, give 0. The outcome
-counts by ``outcome_weight`` times its z-score, added to every token.
+Credit "return" is the paper's: a token carries the sum over its own and all later steps, each times ``gamma`` for every
+step between (1 in the paper). Credit "step" gives it its own step's score only, so that good steps before a mistake are
+not blamed for it. Outcome rewards never gate the steps; a step without a score is out of the statistics and adds 0, but
+is a step between others; fewer than two scored steps, or all equal, give 0. The outcome counts by ``outcome_weight``
+times its z-score, added to every token, without a discount.
 
 Deviation: the paper has rewards at the ends of steps; here steps carry spans, so tokens outside any step get 0 with
 credit "step".

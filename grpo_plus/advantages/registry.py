@@ -70,7 +70,7 @@ def register_advantage(
     Args:
         name: the name to choose it by.
         per: what the function returns one value for: (N,), (S,) or (N, T). Step values are put onto tokens by one
-            shared function, with the keywords ``credit`` and ``outcome_weight``.
+            shared function, with the keywords ``credit``, ``gamma`` and ``outcome_weight``.
         group_relative: whether completions are compared within their group: groups of one and groups whose rewards
             are all equal then get exactly 0.
         formula: one line for a human; the docstring's first line unless given.

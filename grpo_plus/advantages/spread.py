@@ -10,7 +10,7 @@ from grpo_plus.advantages.grouping import Groups, zscores
 from grpo_plus.advantages.table import RewardTable, StepScores
 from grpo_verifiers.options import Range
 
-SPREAD_KEYWORDS = ("credit", "outcome_weight")
+SPREAD_KEYWORDS = ("credit", "gamma", "outcome_weight")
 """Keywords that every step estimator has, whatever its function declares."""
 
 
@@ -37,6 +37,7 @@ def spread(
     values_S: Tensor,
     *,
     credit: Literal["step", "return"] = "step",
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
     outcome_weight: Annotated[float, Range(finite=True)] | None = None,
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
@@ -44,8 +45,8 @@ def spread(
     """Put step values onto tokens, (N, T); tokens that are not trained on get 0.
 
     Every step of the table must hold a trainable token. With credit "step" a token carries the value of the step it
-    lies in, 0 outside any step; with "return" the sum over its own and all later steps, a step being later while its
-    end is past the token.
+    lies in, 0 outside any step; with "return" the sum over its own and all later steps, each discounted by ``gamma``
+    for every step between. Its own step is the first whose end is past the token: before a step, the next one.
 
     ``outcome_weight`` times the completion's outcome z-score (with ``eps`` and ``ddof``) is added to every token. A
     table does not say which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets
@@ -57,7 +58,7 @@ def spread(
     if credit == "step":
         tokens_NT = _own_step(values_S, steps.rows, start_S, end_S, trainable_NT.shape)
     else:
-        tokens_NT = _own_and_later(values_S, steps.rows, end_S, trainable_NT.shape)
+        tokens_NT = _own_and_later(values_S, steps.rows, end_S, trainable_NT.shape, gamma)
     if outcome_weight:
         totals_N = table.totals()
         outcome_N = zscores(totals_N, table.scorable(), Groups.of(table.groups), eps=eps, ddof=ddof)
@@ -74,8 +75,15 @@ def _own_step(values_S: Tensor, rows_S: Tensor, start_S: Tensor, end_S: Tensor, 
     return torch.nn.functional.pad(values_S, (1, 0))[edges_NT.cumsum(dim=1)[:, :-1]]
 
 
-def _own_and_later(values_S: Tensor, rows_S: Tensor, end_S: Tensor, shape: torch.Size) -> Tensor:
-    """Sum over the steps whose end is past the token."""
-    ends_NT = values_S.new_zeros(shape)
-    ends_NT[rows_S, end_S - 1] = values_S  # disjoint steps never share an end
-    return ends_NT.flip(1).cumsum(dim=1).flip(1)
+def _own_and_later(values_S: Tensor, rows_S: Tensor, end_S: Tensor, shape: torch.Size, gamma: float) -> Tensor:
+    """Σ_j γ^(j − k)·value_j over the steps j from the token's own, k, which is the first whose end is past it."""
+    ends_NT = torch.zeros(shape[0], shape[1] + 1, dtype=torch.long, device=values_S.device)
+    ends_NT[rows_S, end_S] = 1  # disjoint steps never share an end
+    own_NT = ends_NT.cumsum(dim=1)[:, :-1]  # as many steps have ended
+    number_S = own_NT[rows_S, end_S - 1]
+    most = int(number_S.max()) + 1 if len(number_S) else 0
+    returns_NK = values_S.new_zeros(shape[0], most + 1)
+    returns_NK[rows_S, number_S] = values_S
+    for step in reversed(range(most)):
+        returns_NK[:, step] += gamma * returns_NK[:, step + 1]
+    return returns_NK.gather(1, own_NT)

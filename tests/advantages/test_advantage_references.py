@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
+from grpo_plus.advantages import Estimator, RewardTable, StepScores, compute_advantages
+from grpo_plus.advantages.spread import with_trainable_steps
 
 NAN = math.nan
 
@@ -262,7 +264,7 @@ def step_tables(draw):
     return drawn, draw(st.permutations(steps)), masks
 
 
-def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof):
+def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof, gamma=1.0):
     lengths, groups = drawn["lengths"], drawn["groups"]
     trained = [
         [t < length and mask[t] for t in range(max(lengths))] for length, mask in zip(lengths, masks, strict=True)
@@ -276,36 +278,73 @@ def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof)
         line = []
         for t in range(max(lengths)):
             mine = [
-                value
+                (start, value)
                 for value, (of, _, start, end) in zip(z, steps, strict=True)
                 if of == row and (start <= t < end if credit == "step" else t < end)
             ]
+            mine = [gamma**between * value for between, (_, value) in enumerate(sorted(mine))]
             line.append(math.fsum(mine) + outcome_weight * outcome[row] if trained[row][t] else 0.0)
         out.append(line)
     return torch.tensor(out, dtype=torch.float64).reshape(len(lengths), max(lengths))
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(
-    table=step_tables(),
-    credit=st.sampled_from(["step", "return"]),
-    outcome_weight=st.sampled_from([0.0, 0.5, -1.0]),
-    eps=st.sampled_from([1e-4, 0.0]),
-    ddof=st.integers(0, 1),
-)
-def test_process_matches_the_loop(table, **keywords):
-    drawn, steps, masks = table
-    expected = reference_process(drawn, steps, masks, **keywords)
+def held_steps(drawn, steps, masks):
     scores = StepScores(
         rows=torch.tensor([s[0] for s in steps], dtype=torch.long),
         scores=torch.tensor([s[1] for s in steps], dtype=torch.float64),
         spans=torch.tensor([s[2:] for s in steps], dtype=torch.long).reshape(-1, 2),
     )
     mask = torch.tensor(masks, dtype=torch.bool).reshape(len(masks), -1)
-    held = as_table(drawn, torch.float64, steps=scores, extras={"trainable": mask})
-    got = compute_advantages("process", held, **keywords)
+    return as_table(drawn, torch.float64, steps=scores, extras={"trainable": mask})
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(
+    table=step_tables(),
+    credit=st.sampled_from([{"credit": "step"}, *({"credit": "return", "gamma": g} for g in (1.0, 0.9, 0.5, 0.0))]),
+    outcome_weight=st.sampled_from([0.0, 0.5, -1.0]),
+    eps=st.sampled_from([1e-4, 0.0]),
+    ddof=st.integers(0, 1),
+)
+def test_process_matches_the_loop(table, credit, **keywords):
+    drawn, steps, masks = table
+    keywords |= credit
+    expected = reference_process(drawn, steps, masks, **keywords)
+    got = compute_advantages("process", held_steps(drawn, steps, masks), **keywords)
     torch.testing.assert_close(got, expected, atol=1e-8, rtol=1e-8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(table=step_tables())
+def test_without_a_discount_returns_are_the_running_sums_bit_for_bit(table):
+    """The sum from the back over values that stand on the last token of their step, trained tokens only."""
+    made = held_steps(*table)
+    kept = replace(made, steps=made.steps.select(with_trainable_steps(made)))
+    values = compute_advantages(Estimator("scores", _scores, per="step", group_relative=False), made, credit="return")
+    steps, trainable = kept.steps, kept.trainable()
+    ends = torch.zeros(trainable.shape, dtype=torch.float64)
+    ends[steps.rows, steps.spans[:, 1].clamp(max=kept.width) - 1] = steps.scores.nan_to_num(0.0)
+    assert torch.equal(values, ends.flip(1).cumsum(1).flip(1).masked_fill(~trainable, 0.0))
+
+
+@settings(max_examples=50, deadline=None)
+@given(table=step_tables())
+def test_a_discount_of_zero_is_the_credit_of_the_step_and_of_what_comes_before_it(table):
+    made = held_steps(*table)
+    alone, discounted = (
+        compute_advantages("process", made, **given) for given in ({}, {"credit": "return", "gamma": 0.0})
+    )
+    lies_in = torch.zeros(made.trainable().shape, dtype=torch.bool)
+    kept = made.steps.select(with_trainable_steps(made))
+    for row, (start, end) in zip(kept.rows.tolist(), kept.spans.tolist(), strict=True):
+        lies_in[row, start:end] = True
+    assert torch.equal(alone[lies_in], discounted[lies_in])
+    assert not alone[~lies_in].any()
+
+
+def _scores(table):
+    return table.steps.scores.nan_to_num(0.0)
 
 
 @settings(max_examples=30, deadline=None)

@@ -196,6 +196,10 @@ BAD_KEYWORDS = [
         {"credit": "all", "outcome_weight": float("inf"), "steps_from": 3},
         ["'credit'", "'steps_from' is 3", "'outcome_weight' is inf"],
     ),
+    ("process", {"gamma": 1.5, "credit": "return"}, ["'gamma' is 1.5, expected a number of at least 0 and at most 1"]),
+    ("process", {"gamma": 0.9}, ["'gamma' is 0.9, but with credit 'step' a token carries its own step only"]),
+    ("process", {"gamma": 0.9, "credit": "step"}, ["remove gamma, or set credit to 'return'"]),
+    ("mix", {"parts": {"process": 1.0}, "process": {"gamma": 0.9}}, ["part of it: advantage estimator 'process': key"]),
     ("mix", {}, ["'parts' is required"]),
     ("mix", {"parts": {}}, ["'parts' is empty"]),
     ("mix", {"parts": {"sign": 0, "zscore": 0.0}}, ["all parts (sign, zscore) are 0"]),
@@ -231,7 +235,8 @@ def test_every_problem_is_found_before_and_at_the_call(name, keywords, texts):
 def test_the_keywords_of_process_include_those_of_spreading():
     found = {name: parameter.default for name, parameter in parameters_of(get_advantage("process")).items()}
     own = {"eps": 1e-4, "ddof": 1, "steps_from": None, "aggregate": None}
-    assert found == own | {"credit": "step", "outcome_weight": None}
+    assert found == own | {"credit": "step", "gamma": 1.0, "outcome_weight": None}
+    assert check_advantage_kwargs("process", {"gamma": 1.0}) == []
     assert check_advantage_kwargs("process", {"steps_from": "prm", "credit": "return", "outcome_weight": 1}) == []
     assert check_advantage_kwargs("sign", None) == []
     assert "expected a mapping" in check_advantage_kwargs("sign", [1])[0]
@@ -327,6 +332,17 @@ def test_a_step_estimator_of_a_user_sees_trainable_steps_and_gets_the_shared_spr
     assert compute_advantages(estimator, table).tolist() == [[2, 1, 0, 0], [0, 0, 0, 0]]
     assert seen == [4]
     assert compute_advantages(estimator, table, credit="return").tolist() == [[3, 1, 0, 0], [0, 0, 0, 0]]
+    assert compute_advantages(estimator, table, credit="return", gamma=0.5).tolist() == [[2.5, 1, 0, 0], [0, 0, 0, 0]]
+
+
+def test_a_step_estimator_with_a_discount_of_its_own_is_not_discounted_twice():
+    def doubled(table, *, gamma: float = 2.0):
+        return gamma * table.steps.scores
+
+    estimator = Estimator("doubled", doubled, per="step", group_relative=False)
+    table = RewardTable.of([1], lengths=[2], steps=[[(1.0, 0, 1), (1.0, 1, 2)]])
+    assert compute_advantages(estimator, table, gamma=0.5).tolist() == [[0.5, 0.5]]
+    assert compute_advantages(estimator, table, credit="return", gamma=0.5).tolist() == [[1.0, 0.5]]
 
 
 def test_metrics_count_zeros_and_dead_groups():

@@ -17,6 +17,7 @@ ALL = [
     ("zscore", {"ddof": 0, "eps": 0.0}),
     ("sign", {"band": 0.5}),
     ("process", {"credit": "return"}),
+    ("process", {"credit": "return", "gamma": 0.5}),
     ("process", {"outcome_weight": 0.5}),
     ("mix", {"parts": {"sign": 1.0, "zscore": -0.5}}),
     ("mix", {"parts": {"sign": 1.0, "process": 0.5}, "process": {"credit": "return"}}),

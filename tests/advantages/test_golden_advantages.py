@@ -156,6 +156,14 @@ def test_process(credit, expected, rewards):
     assert got[1, 4] == 0
 
 
+def test_a_mix_discounts_its_step_part():
+    table = RewardTable.of([0, 0], lengths=[5, 5], steps=STEPS)
+    part = {"credit": "return", "gamma": 0.5, "ddof": 0, "eps": 0.0}
+    got = compute_advantages("mix", table, parts={"sign": 1.0, "process": 2.0}, process=part)
+    expected = [[0.4082, 0.4082, -2.4495, -2.4495, -2.4495], [1.8371, 0.4082, 0.4082, -2.4495, 0]]
+    torch.testing.assert_close(got, torch.tensor(expected), atol=5e-5, rtol=0)
+
+
 def test_outcome_weight_adds_the_outcomes_zscore():
     table = RewardTable.of([1, 0], lengths=[5, 3], steps=STEPS.select(torch.tensor([1, 1, 1, 1, 0]).bool()))
     plain = compute_advantages("process", table)

@@ -93,7 +93,9 @@ def _lengths(trainer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("keywords", [{"credit": "step"}, {"credit": "return", "ddof": 0, "outcome_weight": 0.5}])
+@pytest.mark.parametrize(
+    "keywords", [{"credit": "step"}, {"credit": "return", "gamma": 0.8, "ddof": 0, "outcome_weight": 0.5}]
+)
 def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, config, folder, tiny_model, keywords):
     from datasets import Dataset
 
