@@ -17,7 +17,7 @@ from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, Esti
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, steps_of, with_trainable_steps
-from grpo_plus.advantages.table import RewardTable
+from grpo_plus.advantages.table import RewardTable, values_of
 from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.options import keywords_of
 
@@ -64,6 +64,8 @@ def _in_float64(table: RewardTable) -> RewardTable:
 
 
 def _advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
+    if estimator.reads_values:
+        values_of(table)
     if estimator.per == "step":
         return _step_advantages(estimator, table, keywords)
     if estimator.per == "parts":

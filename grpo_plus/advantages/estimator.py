@@ -45,6 +45,7 @@ class Estimator:
         scope: "group" when a group's advantages depend on that group only; "batch" when other groups may rescale them
             by one positive factor.
         own_zero_rule: it decides itself which completions have no contrast (by reward column, say).
+        reads_values: it reads the values of a critic.
         check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
         check: further problems of keywords, ``(keywords, base) -> list of messages``.
     """
@@ -56,6 +57,7 @@ class Estimator:
     formula: str = ""
     scope: Scope = "group"
     own_zero_rule: bool = False
+    reads_values: bool = False
     check_size: Callable[[Mapping[str, Any], int], str | None] | None = None
     check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
 
@@ -71,6 +73,10 @@ class Estimator:
         table_parameter(self.fn)
         if not self.formula:
             object.__setattr__(self, "formula", first_line(self.fn))
+
+    def over_the_batch(self, keywords: Mapping[str, Any]) -> bool:
+        """With these keywords other groups rescale a group's advantages."""
+        return self.scope == "batch" or keywords.get("scale") == "batch" or bool(keywords.get("whiten"))
 
     @property
     def title(self) -> str:

@@ -13,6 +13,7 @@ _BUILTINS = (
     "batch_whiten",
     "best_of_n",
     "center",
+    "gae",
     "gdpo",
     "gpg",
     "maxrl",
@@ -56,6 +57,7 @@ def register_advantage(
     group_relative: bool = True,
     formula: str = "",
     scope: Scope = "group",
+    reads_values: bool = False,
 ) -> Callable[[F], F]:
     """Register an advantage estimator; the function itself stays as it is.
 
@@ -75,6 +77,7 @@ def register_advantage(
             are all equal then get exactly 0.
         formula: one line for a human; the docstring's first line unless given.
         scope: "batch" when other groups rescale a group's advantages by one positive factor (whitening, say).
+        reads_values: whether it reads ``table.values``, a critic's value of the state before each token.
 
     Raises:
         DuplicateNameError: the name is taken; the message shows both sides.
@@ -89,7 +92,15 @@ def register_advantage(
     def decorate(fn: F) -> F:
         if isinstance(fn, type):
             raise NotAnEstimatorError(f"register_advantage({name!r}) got a class, expected a function.")
-        made = Estimator(name, fn, per=per, group_relative=group_relative, formula=formula, scope=scope)
+        made = Estimator(
+            name,
+            fn,
+            per=per,
+            group_relative=group_relative,
+            formula=formula,
+            scope=scope,
+            reads_values=reads_values,
+        )
         advantages.register(name, made, source=source_of(fn))
         return fn
 

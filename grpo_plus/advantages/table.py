@@ -10,7 +10,7 @@ from torch import Tensor
 from grpo_plus.advantages.steps import StepScores
 from grpo_plus.advantages.validate import as_tensor, describe, fail, first_bad, float_dtype
 
-__all__ = ["TRAINABLE", "RewardTable", "StepScores"]
+__all__ = ["TRAINABLE", "RewardTable", "StepScores", "values_of"]
 
 TRAINABLE = "trainable"
 """The extra, (N, T) bool, that says which completion tokens are trained on (tool results are not)."""
@@ -29,6 +29,8 @@ class RewardTable:
         groups: (N,) prompt-group id: grouping is by id, never by position.
         lengths: (N,) completion tokens.
         truncated: (N,) bool, completions cut off at the maximal length.
+        values: (N, T) a critic's value of the state before each token; None without a critic. Tokens that are not
+            trained on may have any number.
         extras: further tensors whose first dimension is N. ``trainable`` (N, T) bool marks the tokens trained on.
     """
 
@@ -40,10 +42,13 @@ class RewardTable:
     names: tuple[str, ...] = ()
     truncated: Tensor | None = None
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    values: Tensor | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        dtype = float_dtype(self.rewards, self.steps.scores if isinstance(self.steps, StepScores) else None)
+        dtype = float_dtype(
+            self.rewards, self.steps.scores if isinstance(self.steps, StepScores) else None, self.values
+        )
         put(self, "rewards", as_tensor("RewardTable.rewards", self.rewards, 2, dtype))
         put(self, "weights", as_tensor("RewardTable.weights", self.weights, 1, dtype))
         put(self, "groups", as_tensor("RewardTable.groups", self.groups, 1, torch.long))
@@ -54,6 +59,8 @@ class RewardTable:
             raise TypeError(f"RewardTable.steps: expected StepScores or None, got {type(self.steps).__name__}.")
         if self.steps is not None:
             put(self, "steps", replace(self.steps, scores=self.steps.scores.to(dtype)))
+        if self.values is not None:
+            put(self, "values", as_tensor("RewardTable.values", self.values, 2, dtype))
         self._check_shapes()
         self._check_values()
 
@@ -72,6 +79,8 @@ class RewardTable:
             or self.truncated.shape != (count,)
         ):
             fail("RewardTable.truncated", f"a bool tensor of shape ({count},)", describe(self.truncated))
+        if self.values is not None and (len(self.values) != count or self.values.shape[1] < self.width):
+            fail("RewardTable.values", f"{count} rows of at least {self.width} tokens", tuple(self.values.shape))
         for name, extra in self.extras.items():
             if not isinstance(extra, Tensor) or extra.dim() < 1 or len(extra) != count:
                 fail(f"RewardTable.extras[{name!r}]", f"a tensor of {count} rows", describe(extra))
@@ -107,6 +116,12 @@ class RewardTable:
         mask = self.extras.get(TRAINABLE)
         if mask is not None and (mask.dtype is not torch.bool or mask.dim() != 2 or mask.shape[1] < self.width):
             fail(f"RewardTable.extras[{TRAINABLE!r}]", f"bool of at least {self.width} columns", describe(mask))
+        if self.values is not None:
+            bad = ~self.values[:, : self.width].isfinite() & self.trainable()
+            if bool(bad.any()):
+                row, token = bad.nonzero()[0].tolist()
+                value = self.values[row, token].item()
+                fail("RewardTable.values", "finite numbers", f"{value} for token {token} of completion {row}")
 
     def _tensors(self) -> list[tuple[str, Tensor]]:
         """Every tensor of the table with its name, the rewards aside."""
@@ -128,6 +143,7 @@ class RewardTable:
         names: Sequence[str] = (),
         truncated: Sequence[bool] | Tensor | None = None,
         extras: Mapping[str, Tensor] | None = None,
+        values: Sequence[Sequence[float]] | Tensor | None = None,
     ) -> "RewardTable":
         """A table from plain lists, for trying things.
 
@@ -136,8 +152,8 @@ class RewardTable:
         (tensor([1., 1., 1., 0.]), tensor([0, 0, 0, 0]))
 
         A completion has one reward or a list of them; None: does not apply. Its steps may be a list of (score, first
-        token, one-past-last token). Unless given, all are one group, weights are 1, and a completion is as long as its
-        last step reaches, at least 1 token.
+        token, one-past-last token). Unless given, all are one group, weights are 1, and a completion is as long as it
+        has values, or as its last step reaches, at least 1 token.
         """
         given = rewards if isinstance(rewards, Tensor) else _floats(rewards)
         given = given.unsqueeze(1) if given.dim() == 1 else given
@@ -149,8 +165,11 @@ class RewardTable:
                 scores=_floats([score for _, score, _, _ in flat]),
                 spans=torch.tensor([[start, end] for _, _, start, end in flat], dtype=torch.long).reshape(-1, 2),
             )
+        at = values if values is None or isinstance(values, Tensor) else _ragged(values, given.device)
         if lengths is None:
             ends = [1] * count
+            if values is not None and at is not None and at.dim() == 2 and len(at) == count:
+                ends = [max(1, len(row)) for row in values]
             for row, end in zip(
                 *((steps.rows.tolist(), steps.spans[:, 1].tolist()) if steps else ((), ())), strict=True
             ):
@@ -167,6 +186,7 @@ class RewardTable:
             names=tuple(names),
             truncated=None if truncated is None else torch.as_tensor(truncated, device=device),
             extras=extras or {},
+            values=at,
         )
 
     @property
@@ -217,6 +237,27 @@ def _floats(values: Sequence[Any]) -> Tensor:
         ) from error
 
 
+def _ragged(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
+    """Rows of different lengths as one tensor, 0 behind the shorter ones."""
+    try:
+        rows = [torch.tensor(row, dtype=torch.float32, device=device).reshape(len(row)) for row in values]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"RewardTable.of: expected a list of numbers a completion as values, got {values!r}."
+        ) from error
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) if rows else torch.zeros(0, 0, device=device)
+
+
 def _integers(values: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     given = torch.as_tensor(values, device=device)
     return given if given.numel() else given.long()
+
+
+def values_of(table: RewardTable) -> Tensor:
+    """The values of the table, which an estimator that reads a critic cannot do without."""
+    if table.values is None:
+        raise ValueError(
+            "this estimator reads a critic's values, but table.values is None: set critic in the config, or give "
+            "RewardTable.of(..., values=[[...], ...]), one value a token."
+        )
+    return table.values

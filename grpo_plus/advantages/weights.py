@@ -22,7 +22,7 @@ def unread_weights(part: str | Estimator | Callable[..., Any], weights: Sequence
     >>> unread_weights("zscore", [1.0, 0.5]), unread_weights("zscore", [1.0])
     ([], [0])
 
-    Tried on rewards and steps drawn at random. An estimator that cannot be run on them is not judged.
+    Tried on rewards, steps and values drawn at random. An estimator that cannot be run on them is not judged.
     """
     try:
         table = _random_table(torch.tensor([float(weight) for weight in weights]))
@@ -52,5 +52,6 @@ def _random_table(weights_K: torch.Tensor) -> RewardTable:
         weights=weights_K,
         groups=torch.arange(count) // _SIZE,
         lengths=torch.full((count,), _TOKENS),
+        values=torch.rand(count, _TOKENS, generator=torch.Generator().manual_seed(1)),
         steps=StepScores(torch.arange(count).repeat_interleave(2), torch.rand(2 * count, generator=random), starts),
     )

@@ -148,7 +148,7 @@ def _number_lines(
     elif values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
         for what, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
             lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
-    if estimator.scope == "batch" or keywords.get("scale") == "batch":
+    if estimator.over_the_batch(keywords):
         lines.append("  scaled over the generation batch, which is this one group here")
     objective = config.recipe.objective
     if objective is not None and objective.kl_in_reward:

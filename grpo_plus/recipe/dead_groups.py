@@ -75,7 +75,7 @@ def _roulette_problems(config: Any, recipe: Recipe) -> list[str]:
 def dead_groups_notes(config: Any) -> list[str]:
     """One sentence where the scale of the advantages depends on which groups are there."""
     parts = recipe_of(config).estimator_parts
-    named = [part.name for part, keywords in parts if part.scope == "batch" or keywords.get("scale") == "batch"]
+    named = [part.name for part, keywords in parts if part.over_the_batch(keywords)]
     if config.dead_groups == "keep" or not named:
         return []
     text = f"the advantage estimator {named[0]!r} takes its scale from the whole batch, and dead_groups"

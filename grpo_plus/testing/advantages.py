@@ -49,7 +49,7 @@ def advantage_checks() -> list[Check[Subject]]:
 
 
 def sample_table(seed: int = 0) -> RewardTable:
-    """A batch with uneven groups in mixed order, two rewards, ties, steps, an empty completion."""
+    """A batch with uneven groups in mixed order, two rewards, ties, steps, values, an empty completion."""
     random = torch.Generator().manual_seed(seed)
     groups = torch.tensor([7, 3, 7, 12, 3, 7, 12, 7, 3, 12, 12, 12])
     count = len(groups)
@@ -68,6 +68,7 @@ def sample_table(seed: int = 0) -> RewardTable:
         steps=StepScores(rows, scores, torch.stack([middle, last], dim=1)),
         names=("first", "second"),
         truncated=torch.arange(count) % 5 == 0,
+        values=torch.rand(count, int(lengths.max()), generator=torch.Generator().manual_seed(seed)),
     )
 
 
@@ -88,6 +89,7 @@ def take(table: RewardTable, order: Tensor) -> RewardTable:
         steps=steps,
         truncated=None if table.truncated is None else table.truncated[order],
         extras={name: extra[order] for name, extra in table.extras.items()},
+        values=None if table.values is None else table.values[order],
     )
 
 
@@ -102,6 +104,8 @@ def _with_values(table: RewardTable, chosen: Tensor, reward: Any, score: Any) ->
 
 
 def _run(subject: Subject, table: RewardTable) -> Tensor:
+    if table.values is None and any(leaf.reads_values for leaf in leaf_estimators(subject.part, subject.keywords)):
+        table = replace(table, values=torch.zeros(len(table.rewards), table.width, device=table.rewards.device))
     try:
         return compute_advantages(subject.part, table, **subject.keywords)
     except AssertionError:
@@ -162,10 +166,12 @@ def check_leaves_table_alone(subject: Subject) -> None:
     """The table is the same afterwards."""
     table = sample_table().to(dtype=torch.float64)  # the one that the estimator gets; others are copied
     assert table.steps is not None
+    assert table.values is not None
     held = [table.rewards, table.weights, table.groups, table.lengths, table.steps.scores, table.steps.spans]
+    held.append(table.values)
     before = [tensor.clone() for tensor in held]
     _run(subject, table)
-    names = ("rewards", "weights", "groups", "lengths", "steps.scores", "steps.spans")
+    names = ("rewards", "weights", "groups", "lengths", "steps.scores", "steps.spans", "values")
     for name, old, new in zip(names, before, held, strict=True):
         if not torch.equal(old, new):
             raise AssertionError(f"table.{name} was changed in place")

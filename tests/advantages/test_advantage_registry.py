@@ -30,6 +30,7 @@ BUILTINS = [
     "batch_whiten",
     "best_of_n",
     "center",
+    "gae",
     "gdpo",
     "gpg",
     "maxrl",
@@ -66,8 +67,8 @@ def test_the_built_ins():
         assert estimator.name == name
         assert estimator.formula
         assert pickle.loads(pickle.dumps(estimator)) == estimator
-    assert [n for n in BUILTINS if not get_advantage(n).group_relative] == ["mix", "raw", "reinforce_pp"]
-    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["mix", "process"]
+    assert [n for n in BUILTINS if not get_advantage(n).group_relative] == ["gae", "mix", "raw", "reinforce_pp"]
+    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["gae", "mix", "process"]
 
 
 def test_importing_the_package_stays_light():

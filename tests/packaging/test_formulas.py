@@ -50,7 +50,7 @@ def same(got, written):
 
 
 ESTIMATORS = rows_below("Golden numbers of estimators")
-OF_TABLE = ("groups", "lengths", "steps", "weights")
+OF_TABLE = ("groups", "lengths", "steps", "values", "weights")
 
 
 @pytest.mark.parametrize("row", ESTIMATORS, ids=" ".join)

@@ -51,7 +51,7 @@ def test_every_estimator_takes_one_completion_or_says_which_ones_do(name, mine):
 
 
 def test_estimators_of_ones_own_and_mixes_are_asked_alike(mine):
-    assert ALONE == ["raw", "reinforce_pp"]
+    assert ALONE == ["gae", "raw", "reinforce_pp"]
     assert problems(advantage="alone") == []
     assert "'together'" in problems(advantage="together")[0]
     assert problems(advantage="mix", advantage_kwargs={"parts": {"raw": 1.0, "alone": 0.5}}) == []

@@ -1,0 +1,93 @@
+"""Generalised advantage estimation: rewards against a critic's values (Schulman et al., arXiv:1506.02438).
+
+δ_t = r_t + γ·V_{t+1} − V_t and A_t = Σ_l (γλ)^l·δ_{t+l}, over the trained tokens of a completion. Tokens that are not
+trained on (tool results) are stepped over: the successor of a token is the next trained one. The reward stands on the
+last trained token, after which the value is 0. λ = 1 is R − V, λ = 0 is δ. ``length_alpha`` makes λ follow the length,
+λ_i = 1 − 1/(α·l_i) within [0, 1] (VAPO, arXiv:2504.05118): long completions pass the reward on, short ones trust the
+critic.
+
+Not relative to a group: works with one completion a prompt. A completion without a reward, and one without a trained
+token, gets exactly 0.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.grouping import whiten as whitened
+from grpo_plus.advantages.table import RewardTable, values_of
+from grpo_verifiers.options import Range
+
+Discount = Annotated[float, Range(0, 1)]
+_EPS = 1e-8
+
+
+def gae(
+    table: RewardTable,
+    *,
+    gamma: Discount = 1.0,
+    lam: Discount = 1.0,
+    length_alpha: Annotated[float, Range(0, open_low=True, finite=True)] | None = None,
+    whiten: bool = False,
+) -> Tensor:
+    """Σ_l (γλ)^l·δ_{t+l} with δ_t = r_t + γ·V_{t+1} − V_t, whitened over the batch's trained tokens if asked for."""
+    trainable_NT = table.trainable()
+    values_NT = values_of(table)[:, : table.width]
+    lam_N = lam if length_alpha is None else length_adaptive(trainable_NT, length_alpha)
+    got_NT = generalised(table.totals(), values_NT, trainable_NT, gamma, lam_N)
+    if not whiten:
+        return got_NT
+    live_NT = trainable_NT & table.scorable()[:, None]
+    return whitened(got_NT.flatten(), live_NT.flatten(), eps=_EPS, ddof=1).view_as(got_NT)
+
+
+def generalised(
+    rewards_N: Tensor, values_NT: Tensor, trainable_NT: Tensor, gamma: float, lam_N: Tensor | float
+) -> Tensor:
+    """Generalised advantages, (N, T) in float64; 0 for tokens that are not trained on and rows whose reward is NaN.
+
+    >>> values = torch.tensor([[0.5, 0.6, 0.8]])
+    >>> generalised(torch.tensor([1.0]), values, torch.ones(1, 3, dtype=torch.bool), gamma=1.0, lam_N=1.0)
+    tensor([[0.5000, 0.4000, 0.2000]], dtype=torch.float64)
+
+    The values stand at the token that they are the state before. What they are at other tokens is not looked at. A
+    return to learn values from is ``generalised(...) + values_NT``.
+    """
+    # The trained tokens move to the left, in their order: the successor of each is its neighbour.
+    order_NT = torch.argsort(~trainable_NT, dim=1, stable=True)
+    trained_NT = trainable_NT.gather(1, order_NT)
+    at_NT = values_NT.double().gather(1, order_NT).masked_fill(~trained_NT, 0.0)
+    following_NT = torch.nn.functional.pad(at_NT[:, 1:], (0, 1))
+    lasts_NT = trained_NT & ~torch.nn.functional.pad(trained_NT[:, 1:], (0, 1))
+    rewarded_NT = torch.where(lasts_NT, rewards_N.double()[:, None], 0.0)
+    known_NT = trained_NT & ~rewards_N.isnan()[:, None]
+    sums_NT = (rewarded_NT + gamma * following_NT - at_NT).masked_fill(~known_NT, 0.0)
+    factor_N1 = torch.as_tensor(gamma * lam_N, dtype=torch.float64, device=values_NT.device).expand(len(values_NT))[
+        :, None
+    ]
+    # Sums of 1, 2, 4, … terms: each doubling adds the sum as many tokens further on, discounted by as many factors.
+    terms = 1
+    while terms < trained_NT.shape[1]:
+        sums_NT = sums_NT + factor_N1**terms * torch.nn.functional.pad(sums_NT[:, terms:], (0, terms))
+        terms *= 2
+    return torch.zeros_like(sums_NT).scatter(1, order_NT, sums_NT)
+
+
+def length_adaptive(trainable_NT: Tensor, alpha: float) -> Tensor:
+    """(N,) λ_i = 1 − 1/(α·l_i) within [0, 1], l_i the trained tokens of the completion."""
+    return (1 - 1 / (alpha * trainable_NT.sum(dim=1).double())).clamp(0, 1)
+
+
+def _check(given: Mapping[str, Any], base: Any) -> list[str]:  # noqa: ARG001 - every check is called alike
+    """A λ that nothing would read."""
+    lam, alpha = given.get("lam"), given.get("length_alpha")
+    if alpha is None or lam is None:
+        return []
+    text = f"advantage estimator 'gae': keywords 'lam' ({lam!r}) and 'length_alpha' ({alpha!r}) both set λ"
+    return [f"{text}, the second one by length: keep one of the two."]
+
+
+ESTIMATOR = Estimator("gae", gae, per="token", group_relative=False, reads_values=True, check=_check)
