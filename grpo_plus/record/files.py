@@ -17,6 +17,7 @@ RUN = "run.json"
 METRICS = "metrics.jsonl"
 GROUPS = "groups.jsonl"
 PROMPTS = "prompts.jsonl"
+ROUNDS = "rounds.jsonl"
 SWEEP = "sweep.json"
 PREVIOUS = "previous"
 _BLOCK = 1 << 16

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema, stock
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, ROUNDS, RUN, SCHEMA, SWEEP, RunError, read_lines
 from grpo_verifiers.files import read_text
 
 STALE = 24 * 3600
@@ -88,6 +88,10 @@ class Run:
         """How the prompts of the dataset stood after generation batches, by step."""
         lines = _effective(self.path / FOLDER / PROMPTS, schema.Prompts, self.damage)
         return sorted(lines, key=lambda line: line["step"])
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds that have ended, in order."""
+        return _effective(self.path / FOLDER / ROUNDS, schema.Round, self.damage)
 
     def groups(self) -> Iterator[dict[str, Any]]:
         """The sampled groups; of a repeated step, the last ones."""

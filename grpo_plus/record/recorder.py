@@ -10,7 +10,7 @@ from typing import Any
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.record.about import about
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, RUN, append_line, dump
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, ROUNDS, RUN, append_line, dump
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.rows import rank_rows
 from grpo_plus.record.sample import choose, completion_record, digits, quantiles, steps_by_row
@@ -82,7 +82,7 @@ class Recorder(Hook):
         self._budget.begin(groups.stat().st_size if groups.is_file() else 0)
         now = time.time()
         self._set_status(status="running", started=now, resumed_from=step or None, max_steps=self._max_steps())
-        for name in (METRICS, GROUPS, *([PROMPTS] if (self.folder / PROMPTS).is_file() else [])):
+        for name in (METRICS, GROUPS, *(name for name in (PROMPTS, ROUNDS) if (self.folder / name).is_file())):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
     def end(self, status: str, error: BaseException | None = None) -> None:
@@ -142,7 +142,8 @@ class Recorder(Hook):
 
     def _move_aside(self) -> None:
         """Keep the record of the run before, one of them, out of the way of this one."""
-        old = [self.folder / name for name in (RUN, METRICS, GROUPS, PROMPTS) if (self.folder / name).exists()]
+        names = (RUN, METRICS, GROUPS, PROMPTS, ROUNDS)
+        old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
         for path in old:

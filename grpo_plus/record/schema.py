@@ -199,6 +199,18 @@ class Prompts(TypedDict):
     time: NotRequired[Score]
 
 
+class Round(TypedDict):
+    """A line of ``rounds.jsonl``: the end of a round."""
+
+    kind: Literal["round"]
+    step: Count
+    number: Count
+    first: Count
+    did: list[str]
+    seconds: NotRequired[Score]
+    time: NotRequired[Score]
+
+
 class Sweep(TypedDict):
     """``sweep.json``: the run's place in a sweep."""
 

@@ -76,5 +76,13 @@ def test_the_document_names_the_version_and_the_limits_of_the_code():
     assert f"the first {prompts.SAMPLED} that are drawn" in DOCUMENT
     assert f"first {prompts.KEY} characters" in DOCUMENT
     assert f"up to {prompts.TEXT_KEPT} characters" in DOCUMENT
-    for name in (files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.SWEEP, f"{files.PREVIOUS}/"):
+    for name in (
+        files.RUN,
+        files.METRICS,
+        files.GROUPS,
+        files.PROMPTS,
+        files.ROUNDS,
+        files.SWEEP,
+        f"{files.PREVIOUS}/",
+    ):
         assert f"| `{name}` |" in DOCUMENT
