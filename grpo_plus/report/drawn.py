@@ -75,17 +75,17 @@ def _completions(run: Run) -> Panel:
 
 def _charts(run: Run) -> list[Panel]:
     became = {
-        "dead": "dead at first",
-        "replaced": "replaced by fresh prompts",
-        "replayed": "replaced by earlier groups",
-        "stopped": "stopped early",
-        "still_dead": "still dead",
+        "dead_groups/dead": "dead at first",
+        "dead_groups/replaced": "replaced",
+        "dead_groups/stopped": "stopped early",
+        "dead_groups/still_dead": "still dead",
     }
     return [
         Panel(
             "Dead groups and what became of them",
-            "Share of the groups of a batch. Still dead: they cost their place.",
-            metric_lines(run, {f"dead_groups/{name}": label for name, label in became.items()}),
+            "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups. Still dead: they cost their "
+            "place.",
+            metric_lines(run, became),
             unit="share",
         ),
         Panel("Rounds of a batch", "Drawings that a batch took.", metric_lines(run, {"dead_groups/rounds": "rounds"})),

@@ -135,7 +135,11 @@ class Drawing(Hook):
             found = dict(replacements(dead, live))
             groups = [further[found[place]] if place in found else group for place, group in enumerate(groups)]
             dead = [place for place in dead if place not in found]
-        counts = {"dead": first, "replaced": first - len(dead), "still_dead": len(dead)}
+        counts = {
+            "dead_groups/dead": first,
+            "dead_groups/replaced": first - len(dead),
+            "dead_groups/still_dead": len(dead),
+        }
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _roulette(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
@@ -156,7 +160,7 @@ class Drawing(Hook):
                 sources += sources_of([(1, going.index(group))], rest)
             else:
                 sources += [Source(0, group * after, kept=False)] * rest
-        counts = {"dead": live.count(False), "stopped": weights.count(0.0)}
+        counts = {"dead_groups/dead": live.count(False), "dead_groups/stopped": weights.count(0.0)}
         return self._finished(rounds, sources, counts, weights)
 
     def _replay(self, draw: Draw, rows: Sequence[PromptRow]) -> dict[str, Any]:
@@ -178,7 +182,11 @@ class Drawing(Hook):
             _trl.log(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
         for number, place in enumerate(dead[: len(back)]):
             groups[place] = 1, number
-        counts = {"dead": len(dead), "replaced": len(back), "still_dead": len(dead) - len(back)}
+        counts = {
+            "dead_groups/dead": len(dead),
+            "dead_groups/replaced": len(back),
+            "dead_groups/still_dead": len(dead) - len(back),
+        }
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _again(self, groups: Sequence[Sequence[Kept]], size: int) -> Round:
@@ -288,9 +296,9 @@ class Drawing(Hook):
         completions = sum(len(one.scored.rewards) for one in rounds)
         _trl.log_lists(host, drawn.metrics(rounds))
         found = {name: count / groups for name, count in counts.items()}
-        found |= {"rounds": float(len(rounds)), "drawn": float(completions)}
-        _trl.log(host, {f"{self.name}/{name}": value for name, value in found.items()})
-        if counts.get("still_dead", counts.get("stopped")) == groups and not self._said:
+        found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
+        _trl.log(host, found)
+        if counts.get("dead_groups/still_dead", counts.get("dead_groups/stopped")) == groups and not self._said:
             self._said = True
             if host.accelerator.is_main_process:
                 logger.warning(

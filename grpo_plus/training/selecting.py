@@ -217,15 +217,15 @@ class Selecting(Hook):
     def _metrics(self) -> dict[str, float]:
         history, count = self.history, len(self.history)
         found = {
-            "unseen": float((~history.seen).sum()) / count,
-            "impossible": float(history.impossible().sum()) / count,
-            "died_out": float(history.died_out().sum()) / count,
+            "selection/unseen": float((~history.seen).sum()) / count,
+            "selection/impossible": float(history.impossible().sum()) / count,
+            "selection/died_out": float(history.died_out().sum()) / count,
         }
         chances = self._chances() if self.selection.draws else history.rows / history.rows.sum()
         spread = -(chances * chances.clamp(min=1e-300).log()).sum()
-        found["effective"] = float(spread.exp()) / count
-        found["contrast"] = float((chances * contrast_chance(history)).sum())
-        return {f"selection/{name}": value for name, value in found.items()}
+        found["selection/effective"] = float(spread.exp()) / count
+        found["selection/contrast"] = float((chances * contrast_chance(history)).sum())
+        return found
 
     # Checkpoints.
 

@@ -146,8 +146,12 @@ class Verification(Hook):
             self.log_evaluation(_trl.metric_logger(self.host))
             ahead = self.forget()
             if ahead.used or ahead.dropped:
-                early = {"early": ahead.used, "early_seconds": ahead.seconds, "early_discarded": ahead.dropped}
-                _trl.log(self.host, {f"rollout/checked_{name}": float(value) for name, value in early.items()})
+                early = {
+                    "rollout/checked_early": float(ahead.used),
+                    "rollout/checked_early_seconds": ahead.seconds,
+                    "rollout/checked_early_discarded": float(ahead.dropped),
+                }
+                _trl.log(self.host, early)
         finally:
             self.settle()
 

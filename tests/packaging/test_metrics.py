@@ -1,0 +1,136 @@
+"""The page of metrics names those that are logged, all of them and no others."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "metrics.md"
+if not PAGE.exists():
+    pytest.skip("the sources are not here", allow_module_level=True)
+SOURCES = [*(ROOT / "grpo_plus").rglob("*.py"), ROOT / "verifiers" / "grpo_verifiers" / "verdict.py"]
+NO_METRICS = r"""
+    n/a
+    application/json
+    (beat|name|said)/.*             # keys of processes that look for each other
+    coins/.*                        # seeds
+    .*\.(metadata|py|json|yaml)\b.*      # files
+    (grpo_plus|runs|estimator_package)/.*
+    metrics/x                       # the logs of stock TRL, read back
+    x/x                             # nothing but names
+    x/x/x
+"""
+"""Strings with slashes that are none, a pattern each."""
+BARE = ("score", "beta")
+"""Ours without a slash, beside those under TRL's names."""
+
+
+def documented():
+    """The metrics of the page, by section; placeholders in capitals."""
+    found, section = {}, ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        elif line.startswith("| `"):
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", line.split("|")[1]), section)
+    return found
+
+
+def in_source(path):
+    """What looks like a metric in a file, with x for what is filled in."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            text = node.value
+        else:
+            continue
+        if re.fullmatch(r"\w[\w.]*(/\w[\w.]*)+", text):
+            yield re.sub(r"^x?eval_", "", re.sub(r"^x(?=verifiers/)", "", text))
+
+
+def fits(name, other):
+    """Whether one may be the other; x and capitals are filled in."""
+    pattern = re.sub(r"(?<![a-z])x(?![a-z])|[A-Z]+", "\0", name.replace("/METRIC", "/\1"))
+    return re.fullmatch(re.escape(pattern).replace("\0", r"[\w.]+").replace("\1", ".+"), other) is not None
+
+
+def test_every_metric_of_the_source_is_on_the_page():
+    none = re.compile("|".join(line.split("#")[0].strip() for line in NO_METRICS.strip().splitlines()))
+    page = documented()
+    missing = {
+        f"{name} ({path.relative_to(ROOT)})"
+        for path in SOURCES
+        for name in in_source(path)
+        if not none.fullmatch(name) and not any(fits(each, name) for each in page)
+    }
+    assert not missing, f"add them to docs/metrics.md, or to NO_METRICS if they are none: {sorted(missing)}"
+
+
+def test_the_page_has_no_metric_that_nothing_logs():
+    from trl.trainer import grpo_trainer
+
+    ours = {name for path in SOURCES if path.parent.name not in ("report", "cli") for name in in_source(path)}
+    host = set(re.findall(r"_metrics\[mode\]\[f?\"([^\"]+)\"\]", inspect.getsource(grpo_trainer)))
+    host = {re.sub(r"\{.*?\}", "x", name) for name in host}
+    own = {"loss", "grad_norm", "learning_rate", "epoch", "step_time"}  # of the training loop
+    page = documented()
+    known = {*ours, *BARE, *host, *own}
+    unknown = [name for name in page if not any(fits(each, re.sub("[A-Z]+", "x", name)) for each in known)]
+    assert not unknown
+    assert not {name for name in host if not any(fits(each, name) for each in page)}, "TRL's own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"advantage": "process", "dead_groups": "resample", "selection": "contrast", "objective": "dapo", "beta": 0.1},
+        {"objective": "target", "num_iterations": 2, "dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}},
+        {"verifiers": [{"name": "exact"}], "eval_verifiers": ["repetition"], "eval_strategy": "steps", "eval_steps": 1},
+    ],
+    ids=["process", "target", "evaluation"],
+)
+def test_what_a_run_logs_is_on_the_page(settings, tiny_model, tmp_path):
+    from datasets import Dataset
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+    def vowels(completions, **_):
+        return [float(sum(letter in "aeiou" for letter in text)) for text in completions]
+
+    def halves(completion_ids, **_):
+        return [[(0, len(ids) // 2, 1.0), (len(ids) // 2, len(ids), float(sum(ids) % 2))] for ids in completion_ids]
+
+    config = GRPOPlusConfig(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        max_steps=2,
+        num_generations=4,
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=4,
+        max_completion_length=8,
+        logging_steps=1,
+        save_strategy="no",
+        disable_tqdm=True,
+        gradient_checkpointing=False,
+        report_steps=0,
+        **settings,
+    )
+    rows = Dataset.from_dict({"prompt": [f"{n}+{n}=" for n in range(8)], "answer": [str(2 * n) for n in range(8)]})
+    scorer = halves if settings.get("advantage") == "process" else None
+    trainer = GRPOPlusTrainer(tiny_model, vowels, config, rows, rows.select(range(4)), step_scorer=scorer)
+    trainer.train()
+    logged = {key for entry in trainer.state.log_history for key in entry} - {"step"}
+    logged = {re.sub(r"^eval_", "", key) for key in logged if not key.startswith("train_")}
+    totals = {"runtime", "samples_per_second", "steps_per_second", "total_flos"}
+    page = documented()
+    assert {name for name in logged - totals if not any(fits(each, name) for each in page)} == set()
+    assert len(logged) > 30
