@@ -14,6 +14,7 @@ from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reward_table import (
+    CRITIC_VALUES,
     is_truncated,
     local_rows,
     per_completion,
@@ -55,6 +56,7 @@ class Advantages(Hook):
     Attributes:
         estimator: the estimator and its keywords; None for TRL's own.
         drawn: the completions that were scored last, which the advantages will be of.
+        table: what the estimator read for the last batch, of all ranks' completions, with a KL term in the rewards.
     """
 
     name = "advantages"
@@ -64,6 +66,7 @@ class Advantages(Hook):
     ) -> None:
         self.estimator: Chosen | None = None
         self.drawn: Scored | None = None
+        self.table: RewardTable | None = None
         self._recipe = recipe
         self._verification = verification
         self._step_scorer = step_scorer
@@ -115,6 +118,7 @@ class Advantages(Hook):
         trainable_NT: torch.Tensor,
         num_generations: int,
         penalty_N: torch.Tensor | None = None,
+        values_NT: torch.Tensor | None = None,
     ) -> RewardTable:
         assert drawn.lengths is not None
         assert drawn.truncated is not None
@@ -128,6 +132,7 @@ class Advantages(Hook):
             names=self.host.reward_func_names,
             steps=drawn.steps,
             trainable_NT=trainable_NT,
+            values_NT=values_NT,
         )
 
     def _gather_steps(self, completions: Completions) -> Any:
@@ -188,8 +193,9 @@ class Advantages(Hook):
         assert drawn is not None
         penalty_N = None if self._loss is None else self._loss.kl_penalty(output)
         size = host.num_generations if host.model.training else host.num_generations_eval
-        table = self._table(drawn, self.trainable(output), size, penalty_N)
-        estimator, keywords = chosen
+        values_NT = self._everywhere(output[CRITIC_VALUES]) if CRITIC_VALUES in output else None
+        table = self._table(drawn, self.trainable(output), size, penalty_N, values_NT)
+        self.table, (estimator, keywords) = table, chosen
         advantages_N = compute_advantages(estimator, table, **keywords).float()
         metrics = advantage_metrics(estimator, table, advantages_N)
         metrics.pop("frac_reward_zero_std", None)  # TRL has logged its own
@@ -202,7 +208,10 @@ class Advantages(Hook):
 
     def trainable(self, output: dict[str, Any]) -> torch.Tensor:
         """All ranks' completion tokens that are trained on: tool results and cut-off completions may be left out."""
+        return self._everywhere(output["completion_mask"] * output.get("tool_mask", 1)).bool()
+
+    def _everywhere(self, local_BT: torch.Tensor) -> torch.Tensor:
+        """(N, T) those of all ranks, 0 behind narrower ones."""
         accelerator = self.host.accelerator
-        mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
-        everywhere: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(mask_BT, dim=1))
-        return everywhere.bool()
+        everywhere: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(local_BT, dim=1))
+        return everywhere

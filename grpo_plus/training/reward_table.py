@@ -7,6 +7,9 @@ import torch
 
 from grpo_plus.advantages import RewardTable, StepScores
 
+CRITIC_VALUES = "critic_values"
+"""Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
+
 
 def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:
     """Prompt-group ids in the order in which the sampler deals completions out over ranks.
@@ -34,6 +37,7 @@ def reward_table(
     steps: StepScores | None,
     trainable_NT: torch.Tensor,
     penalty_N: torch.Tensor | None = None,
+    values_NT: torch.Tensor | None = None,
 ) -> RewardTable:
     """The table of one generation batch, over all ranks.
 
@@ -55,6 +59,7 @@ def reward_table(
         names=tuple(names),
         truncated=truncated_N.bool(),
         extras={"trainable": trainable_NT},
+        values=values_NT,
     )
 
 

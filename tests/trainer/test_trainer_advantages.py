@@ -8,6 +8,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
 
 
@@ -322,6 +324,51 @@ def test_tool_results_are_no_length_to_opo(build, doubling, capture):
     rewards = torch.tensor([1.0, 0, 0, 0.5])
     expected = rewards - (trained[:4] * rewards).sum() / trained[:4].sum()
     torch.testing.assert_close(output["advantages"][:4], expected, rtol=1e-5, atol=1e-6)
+
+
+GAMMA, LAM = 0.9, 0.8
+
+
+class Values(Hook):
+    """Stands for a critic: numbers by place and row, NaN where nothing is trained."""
+
+    def draw(self, draw, rows):
+        output = draw(rows)
+        mask = (output["completion_mask"] * output.get("tool_mask", 1)).bool()
+        numbers = torch.arange(mask.numel()).view(mask.shape).float().sin()
+        output[CRITIC_VALUES] = numbers.masked_fill(~mask, float("nan"))
+        return output
+
+
+def by_hand(reward, values):
+    """Advantages of one completion whose other tokens are gone."""
+    got, after, following = [], 0.0, 0.0
+    for place, value in reversed(list(enumerate(values))):
+        error = (reward if place == len(values) - 1 else 0.0) + GAMMA * following - value
+        after = error + GAMMA * LAM * after
+        got, following = [after, *got], value
+    return got
+
+
+@pytest.mark.slow
+def test_a_critics_values_step_over_tool_results(build, doubling, capture):
+    trainer = build(
+        trainer={**doubling, "hooks": [Values()]},
+        advantage="gae",
+        advantage_kwargs={"gamma": GAMMA, "lam": LAM},
+        max_completion_length=160,
+        max_steps=1,
+    )
+    kept = capture(trainer)
+    trainer.train()
+    (batch,) = kept
+    trained = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    assert (batch["completion_mask"].sum() - trained.sum()) > 50
+    totals = trainer._advantages.table.totals()
+    for row, mask in enumerate(trained):
+        wanted = by_hand(float(totals[row]), batch[CRITIC_VALUES][row][mask].tolist())
+        assert batch["advantages"][row][mask].tolist() == pytest.approx(wanted, abs=1e-6)
+        assert not batch["advantages"][row][~mask].any()
 
 
 @pytest.mark.parametrize(
