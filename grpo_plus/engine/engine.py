@@ -93,6 +93,17 @@ class Engine:
             wanted = "engine_tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
             raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
 
+    def try_out(self, model: Any, device: torch.device) -> None:
+        """Try packing on a model now, before a pass asks for it; what is found holds for all that wrap the same model.
+
+        Raises:
+            EngineError: packing was asked for and is not exact.
+        """
+        facts = self._facts()
+        known = self._models.of(model)
+        if facts.refusal() is None and known.support.refusal is None and facts.head is not None:
+            self._models.try_out(model, device, head=facts.head, forced=self.layout == "packed")
+
     def split_refusal(self, model: Any) -> str | None:
         """Why `tokens_per_pass` cannot bound the passes of an update, in words; None if it can."""
         facts = self._facts()

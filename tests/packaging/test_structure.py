@@ -16,7 +16,7 @@ PACKAGES = ("grpo_plus", "grpo_verifiers")
 ROOT_FILES = {"__init__.py", "_trl.py", "config.py", "trainer.py"}
 MODEL_LIBRARIES = {"grpo_verifiers.steps._prm_model": {"torch", "transformers"}}
 """The one file of the verifiers that loads a model: of step rewards, in a process of its own."""
-MOST_ROOMS = 22
+MOST_ROOMS = 24
 MOST_FLOORS = 8
 
 

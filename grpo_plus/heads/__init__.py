@@ -1,0 +1,22 @@
+"""A number read off the hidden states of a language model: the value of a state, or the reward of a text."""
+
+from grpo_plus.heads.adamw import OwnAdamW
+from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.own_model import ModelTrunk
+from grpo_plus.heads.passes import Features, Passes, distributed_problems
+from grpo_plus.heads.scalar import ScalarHead
+from grpo_plus.heads.trunk import FREEZABLE, HeadError, PolicyTrunk, Trunk
+
+__all__ = [
+    "FREEZABLE",
+    "AdapterTrunk",
+    "Features",
+    "HeadError",
+    "ModelTrunk",
+    "OwnAdamW",
+    "Passes",
+    "PolicyTrunk",
+    "ScalarHead",
+    "Trunk",
+    "distributed_problems",
+]

@@ -1,0 +1,97 @@
+"""AdamW over weights of a head's own, apart from the policy's optimizer: gradients averaged, state as tensors."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class OwnAdamW:
+    """AdamW with gradient clipping.
+
+    Args:
+        parameters: what it trains, by name, the same on every rank.
+        learning_rate: of every step.
+        weight_decay: AdamW's.
+        max_grad_norm: gradients are scaled down to this norm; None: as they are.
+        average: averages a tensor over all ranks; None where there is one process.
+    """
+
+    _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        learning_rate: float,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = 1.0,
+        average: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.parameters = dict(parameters)
+        self._clip = max_grad_norm
+        self._average = average
+        self._adamw = torch.optim.AdamW(list(self.parameters.values()), lr=learning_rate, weight_decay=weight_decay)
+
+    def step(self) -> float:
+        """One update by the gradients that are there; gives their norm before clipping and drops them.
+
+        Ranks must call it together. A norm that is not finite changes nothing.
+        """
+        for parameter in self.parameters.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        if self._average is not None:
+            self._average_gradients()
+        gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+        norm = float(nn.utils.get_total_norm(gradients))
+        if norm - norm == 0.0:
+            if self._clip is not None and norm > self._clip:
+                for gradient in gradients:
+                    gradient.mul_(self._clip / (norm + 1e-6))
+            self._adamw.step()
+        self.zero_grad()
+        return norm
+
+    def zero_grad(self) -> None:
+        """Drop the gradients."""
+        for parameter in self.parameters.values():
+            parameter.grad = None
+
+    def _average_gradients(self) -> None:
+        assert self._average is not None
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        flat = self._average(torch.cat([gradient.reshape(-1).float() for gradient in gradients]))
+        for gradient, part in zip(
+            gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(part.view_as(gradient))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The moments, on the CPU; none before the first step."""
+        found = {}
+        for name, parameter in self.parameters.items():
+            for moment, tensor in self._adamw.state.get(parameter, {}).items():
+                found[f"{name}/{moment}"] = tensor.detach().cpu().clone()
+        return found
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from these moments.
+
+        Raises:
+            ValueError: they are those of other parameters.
+        """
+        expected = {f"{name}/{moment}" for name in self.parameters for moment in self._MOMENTS}
+        if not tensors:
+            self._adamw.state.clear()
+            return
+        if tensors.keys() != expected:
+            name = min(tensors.keys() ^ expected)
+            raise ValueError(f"its optimizer has other weights than this run's ({name})")
+        for name, parameter in self.parameters.items():
+            state = {}
+            for moment in self._MOMENTS:
+                tensor = tensors[f"{name}/{moment}"]
+                device = parameter.device if moment != "step" else torch.device("cpu")
+                state[moment] = tensor.to(device, copy=True)
+            self._adamw.state[parameter] = state

@@ -1,0 +1,124 @@
+"""A LoRA adapter of a head's own on the policy's base: no second base model, in 4 bits as well.
+
+Neither PEFT's list of adapters nor the model's ``state_dict`` has it: saving, merging, vLLM and TRL's reference do not
+see it. Its weights are in the checkpoints of the hook that owns it. The policy's optimizer and DDP leave it out because
+it requires a gradient only while it is `active`.
+"""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import AuxiliaryTrainingWrapper
+from torch import nn
+
+from grpo_plus.heads.trunk import Base, HeadError, unfrozen, without_dropout
+
+
+class AdapterTrunk(Base):
+    """Hidden states of the policy's base under an adapter of this ``name``, which starts as nothing.
+
+    It stands on the layers that the policy's own LoRA adapter stands on, in float32 and without dropout.
+
+    Args:
+        adapted: the policy, a PEFT model.
+        name: of the adapter; no other adapter may have it.
+        rank: its rank; None takes the policy's.
+        alpha: its scale; None keeps the policy's ratio of scale to rank.
+        freeze: parts of the model (`FREEZABLE`) whose adapter weights stay 0.
+        seed: of its first weights; the generators of the run are left alone.
+
+    Raises:
+        HeadError: the policy has no LoRA adapter, or the name is taken.
+    """
+
+    def __init__(
+        self,
+        adapted: Any,
+        name: str,
+        *,
+        rank: int | None = None,
+        alpha: float | None = None,
+        freeze: Sequence[str] = (),
+        seed: int = 0,
+    ) -> None:
+        kind = str(getattr(getattr(adapted, "peft_type", None), "value", "none"))
+        if kind != "LORA":
+            raise HeadError(f"an adapter of its own stands beside a LoRA adapter, and the policy has {kind}.")
+        self.name = name
+        self._adapted = adapted
+        _add(adapted, name, rank, alpha, seed)
+        pieces = f".{name}."
+        self._all = {key: p for key, p in adapted.named_parameters() if pieces in f"{key}."}
+        super().__init__(adapted.get_base_model(), unfrozen(self._all.items(), freeze))
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The adapter in the place of the policy's own; the policy's weights require no gradient inside."""
+        with without_dropout(self.model), kept(self._adapted) as layers:
+            for layer in layers:
+                _activate(layer, self.name)
+            own = {id(parameter) for parameter in self._own.values()}
+            for parameter in self._adapted.parameters():
+                if parameter.requires_grad is not (id(parameter) in own):
+                    parameter.requires_grad_(id(parameter) in own)
+            yield
+
+
+@contextmanager
+def kept(model: nn.Module) -> Iterator[list[Any]]:
+    """Put back which adapters are at work, and what requires a gradient; gives the layers that have adapters."""
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    layers = [m for m in model.modules() if isinstance(m, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+    states = [(layer, list(layer.active_adapters), layer.disable_adapters) for layer in layers]
+    try:
+        yield layers
+    finally:
+        for layer, names, disabled in states:
+            layer.set_adapter(names)
+            layer.enable_adapters(enabled=not disabled)
+        before = {id(parameter): flag for parameter, flag in flags}
+        for parameter in model.parameters():
+            parameter.requires_grad_(before.get(id(parameter), False))
+
+
+def _activate(layer: Any, name: str) -> None:
+    if isinstance(layer, AuxiliaryTrainingWrapper):  # a module that the policy trains whole: the base's own runs
+        layer.set_adapter([])
+        return
+    if layer.disable_adapters:
+        layer.enable_adapters(enabled=True)
+    layer.set_adapter([name])
+
+
+def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: int) -> None:
+    beside = adapted.peft_config[adapted.active_adapters[0]]
+    if any(f".{name}." in f"{key}." for key, _ in adapted.named_parameters()) or name in adapted.peft_config:
+        raise HeadError(f"the policy has an adapter named {name!r} already, which is kept for a head: rename it.")
+    config: Any = copy.deepcopy(beside)
+    config.r = beside.r if rank is None else rank
+    config.lora_alpha = beside.lora_alpha * config.r / beside.r if alpha is None else alpha
+    config.lora_dropout, config.bias, config.use_dora = 0.0, "none", False
+    config.init_lora_weights = True  # other ways to start an adapter change the base weights
+    config.modules_to_save = config.trainable_token_indices = config.layer_replication = None
+    config.rank_pattern, config.alpha_pattern, config.inference_mode = {}, {}, False
+    with kept(adapted), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        adapted.add_adapter(name, config)
+    del adapted.peft_config[name]
+    for module in adapted.modules():
+        if isinstance(module, BaseTunerLayer):
+            module.register_state_dict_post_hook(partial(_leave_out, name))
+    for key, parameter in adapted.named_parameters():
+        if f".{name}." in f"{key}.":
+            parameter.data = parameter.data.float()
+
+
+def _leave_out(name: str, _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    """Take the adapter's weights out of what a layer gives to be saved."""
+    for key in [key for key in state if key.startswith(prefix) and f".{name}." in f"{key}."]:
+        del state[key]

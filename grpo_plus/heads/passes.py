@@ -1,0 +1,212 @@
+"""Passes of a trunk through the engine: trees of prompts and completions are packed as the policy's are."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_plus._trl import Host
+from grpo_plus.engine import Engine, Facts, facts_of
+from grpo_plus.engine.facts import REPLICATED, SINGLE
+from grpo_plus.engine.forward import Autocast, Head
+from grpo_plus.engine.pack import IGNORED
+from grpo_plus.heads.scalar import ScalarHead
+from grpo_plus.heads.trunk import Trunk
+
+
+def distributed_problems(host: Host, field: str) -> list[str]:
+    """Why weights of their own, beside the policy's, cannot be trained in this kind of run; empty when they can."""
+    if host.is_deepspeed_enabled or host.is_fsdp_enabled:
+        name = "DeepSpeed" if host.is_deepspeed_enabled else "FSDP"
+        return [f"{field} trains weights beside the policy's, which is not built for {name}: use DDP or one process."]
+    if facts_of(host, None).kind not in {SINGLE, REPLICATED}:
+        return [f"{field} trains weights beside the policy's, with DDP or in one process; this run is neither."]
+    return []
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The fields of TRL's fused head that the engine reads."""
+
+    log_probs: Tensor
+    entropy: Tensor | None = None
+
+
+class _Reader:
+    """A trunk in the place of a model whose head scores labels: what it gives for a label is what `read` makes of it.
+
+    ``read`` gets hidden states (T, L, H) and where labels stand (T, L); it returns (T, L), zero elsewhere.
+    """
+
+    def __init__(self, trunk: Trunk, read: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.trunk = trunk
+        self._read = read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.trunk.model, name)
+
+    def __call__(self, *, shift_labels: Tensor, fused_lm_head: bool, **inputs: Any) -> _Read:  # noqa: ARG002
+        return _Read(self._read(self.trunk.hidden(**inputs), shift_labels != IGNORED))
+
+
+def _read_by(head: ScalarHead) -> Callable[[Tensor, Tensor], Tensor]:
+    def read(hidden_TLH: Tensor, scored_TL: Tensor) -> Tensor:
+        values: Tensor = head(hidden_TLH[scored_TL])
+        return values.new_zeros(scored_TL.shape).masked_scatter(scored_TL, values)
+
+    return read
+
+
+class _Collector:
+    """Keeps the hidden states of all passes; its numbers say, from 1, where a label's hidden state is."""
+
+    def __init__(self) -> None:
+        self.parts: list[Tensor] = []
+        self._count = 0
+
+    def __call__(self, hidden_TLH: Tensor, scored_TL: Tensor) -> Tensor:
+        part = hidden_TLH[scored_TL]
+        first, self._count = self._count + 1, self._count + len(part)
+        self.parts.append(part)
+        # float32 counts to 2**24 without a gap; the engine puts float32 into its places
+        numbers = torch.arange(first, self._count + 1, device=part.device, dtype=torch.float32)
+        return numbers.new_zeros(scored_TL.shape).masked_scatter(scored_TL, numbers)
+
+
+_MOST_PLACES = 2**24
+
+
+@dataclass(frozen=True)
+class Features:
+    """Hidden states (N, H) of the tokens of a batch; ``place`` (B, T) says which is a token's, -1 for none."""
+
+    hidden: Tensor
+    place: Tensor
+
+    def dense(self) -> Tensor:
+        """(B, T, H), zero where there is no token."""
+        found = self.hidden.new_zeros((*self.place.shape, self.hidden.shape[-1]))
+        found[self.place >= 0] = self.hidden[self.place[self.place >= 0]]
+        return found
+
+
+class Passes:
+    """What a head reads at the hidden states that predict the tokens of completions.
+
+    Rows are (B, S), prompts padded left and completions padded right, the completions in the last ``width`` columns.
+    Call its methods, and the backward passes of what they give, inside ``trunk.active()``. Ranks need not make the same
+    number of passes: none of them is inside DDP.
+
+    Args:
+        trunk: gives the hidden states.
+        head: reads them.
+        layout: as `Engine`'s.
+        tokens_per_pass: as `Engine`'s.
+        facts: the settings of the run.
+        autocast: makes the context that the policy's passes run in.
+    """
+
+    def __init__(
+        self,
+        trunk: Trunk,
+        head: ScalarHead,
+        *,
+        layout: str = "auto",
+        tokens_per_pass: int | None = None,
+        facts: Callable[[], Facts] = Facts,
+        autocast: Autocast,
+    ) -> None:
+        self.trunk = trunk
+        self.head = head
+        self._autocast = autocast
+        self.engine = Engine(
+            layout,
+            tokens_per_pass,
+            facts=lambda: replace(facts(), kind=SINGLE, head=Head()),
+            autocast=autocast,
+            unwrap=lambda reader: reader.trunk.model,
+        )
+        self._tried = layout in {"trimmed", "stock"}
+
+    @classmethod
+    def of(cls, host: Host, trunk: Trunk, head: ScalarHead, *, layout: str, tokens_per_pass: int | None) -> "Passes":
+        """Those of a trainer's run."""
+        return cls(
+            trunk,
+            head,
+            layout=layout,
+            tokens_per_pass=tokens_per_pass if host.accelerator.num_processes == 1 else None,
+            facts=lambda: facts_of(host, None),
+            autocast=host.accelerator.autocast,
+        )
+
+    def values(self, input_ids: Tensor, attention_mask: Tensor, width: int, *, batch_size: int | None = None) -> Tensor:
+        """(B, width) in float32; zero for padding. They carry a gradient where gradients are on."""
+        return self._run(_read_by(self.head), input_ids, attention_mask, width, batch_size)
+
+    @torch.no_grad()
+    def features(
+        self, input_ids: Tensor, attention_mask: Tensor, width: int, *, batch_size: int | None = None
+    ) -> Features:
+        """The hidden states themselves, without a gradient."""
+        if input_ids.shape[0] * width >= _MOST_PLACES:
+            raise ValueError(f"features of {input_ids.shape[0]} rows of {width} tokens: take fewer rows at a time")
+        collect = _Collector()
+        numbers_BT = self._run(collect, input_ids, attention_mask, width, batch_size)
+        nothing = input_ids.new_zeros((0, self.trunk.hidden_size), dtype=self.head.weight.dtype)
+        return Features(torch.cat(collect.parts) if collect.parts else nothing, numbers_BT.long() - 1)
+
+    def _run(
+        self,
+        read: Callable[[Tensor, Tensor], Tensor],
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        width: int,
+        batch_size: int | None,
+    ) -> Tensor:
+        if not self._tried:
+            # A head of zeros makes the same of everything: the trial is made with one that sees every difference.
+            head = ScalarHead(self.trunk.hidden_size, spread=self.trunk.hidden_size**-0.5, device=input_ids.device.type)
+            self.engine.try_out(_Reader(self.trunk, _read_by(head.to(input_ids.device))), input_ids.device)
+            self._tried = True
+        return self.engine.score(
+            self._plain, _Reader(self.trunk, read), input_ids, attention_mask, width, batch_size=batch_size
+        )[0]
+
+    def _plain(  # noqa: PLR0917 - the engine calls it as TRL's method
+        self,
+        reader: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        width: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,  # noqa: ARG002
+    ) -> tuple[Tensor, None, None]:
+        """Row by row as they are, in place of TRL's method."""
+        labels = torch.where(attention_mask[:, 1:].bool(), input_ids[:, 1:], IGNORED)
+        labels[:, : labels.shape[1] - width] = IGNORED
+        ids, mask = input_ids[:, :-1], attention_mask[:, :-1]
+        parts = []
+        for start in range(0, len(ids), batch_size or len(ids) or 1):
+            part = slice(start, start + (batch_size or len(ids)))
+            inputs = {"input_ids": ids[part], "attention_mask": mask[part]}
+            if _takes_positions(self.trunk.model):
+                inputs["position_ids"] = (mask[part].cumsum(1) - 1).clamp(min=0)
+            with self._autocast():
+                read = reader(**inputs, shift_labels=labels[part], fused_lm_head=True)
+            parts.append(read.log_probs[:, -width:])
+        return torch.cat(parts), None, None
+
+
+def _takes_positions(model: Any) -> bool:
+    return "position_ids" in inspect.signature(type(model.base_model).forward).parameters
+
+
+def rows_of(inputs: Any) -> tuple[Tensor, Tensor, int]:
+    """Ids and mask of whole rows, and the columns of their completions, of a batch of TRL's."""
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    return ids, mask, inputs["completion_ids"].shape[1]

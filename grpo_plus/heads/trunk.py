@@ -1,0 +1,148 @@
+"""What a head stands on: the policy as it is, an adapter of its own on the policy's base, or a model of its own."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from grpo_plus.engine.architecture import text_config
+from grpo_plus.heads.scalar import load_into
+
+FREEZABLE: dict[str, re.Pattern[str]] = {
+    "attention": re.compile(r"(?:^|_)(?:attn|attention)$"),
+    "embeddings": re.compile(r"^(?:embed\w*|wte|wpe)$"),
+    "mlp": re.compile(r"^(?:mlp|ffn|feed_forward|experts)$"),
+}
+"""Parts of a model that need not be trained, and the names that transformers' models have for such a module."""
+
+
+class HeadError(ValueError):
+    """A head cannot stand on this model."""
+
+
+class Trunk(Protocol):
+    """Last hidden states, and the weights that are trained to make them.
+
+    Attributes:
+        model: the plain transformers model, without wrappers.
+        trains: whether a gradient flows into weights below the head.
+    """
+
+    model: Any
+    trains: bool
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers in a hidden state."""
+
+    def hidden(self, **inputs: Any) -> Tensor:
+        """Last hidden states, with the inputs of transformers' models."""
+
+    def active(self) -> AbstractContextManager[None]:
+        """Context of passes, backward passes included: what they change is put back, also after an exception.
+
+        There is no dropout inside, and only the trunk's own weights require a gradient.
+        """
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """The weights that are trained, by name."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies of the weights that are trained, on the CPU."""
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these weights; a ValueError says why they do not fit."""
+
+
+class Base:
+    """What all trunks share."""
+
+    trains = True
+
+    def __init__(self, model: Any, own: Mapping[str, nn.Parameter]) -> None:
+        self.model = model
+        self._own = dict(own)
+
+    @property
+    def hidden_size(self) -> int:
+        """Numbers in a hidden state."""
+        return int(text_config(self.model.config).hidden_size)
+
+    def hidden(self, **inputs: Any) -> Tensor:
+        """The hidden states that the model's own head would read."""
+        found: Tensor = self.model.base_model(**inputs, use_cache=False).last_hidden_state
+        return found
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """The weights that are trained, by name."""
+        return dict(self._own)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies of the weights that are trained, on the CPU."""
+        return {name: tensor.detach().cpu().clone() for name, tensor in self._own.items()}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these weights."""
+        load_into(self._own, tensors)
+
+
+class PolicyTrunk(Base):
+    """The policy's own hidden states, as it is now; nothing below the head is trained."""
+
+    trains = False
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, {})
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """No dropout."""
+        with without_dropout(self.model):
+            yield
+
+    def hidden(self, **inputs: Any) -> Tensor:
+        """Without a gradient into the policy."""
+        with torch.no_grad():
+            return super().hidden(**inputs)
+
+
+def unfrozen(parameters: Iterable[tuple[str, nn.Parameter]], freeze: Sequence[str]) -> dict[str, nn.Parameter]:
+    """The parameters that are in none of the frozen parts.
+
+    Raises:
+        HeadError: a part is unknown or has no parameters here, or nothing is left to train.
+    """
+    given = dict(parameters)
+    left = dict(given)
+    for part in freeze:
+        if part not in FREEZABLE:
+            raise HeadError(f"freeze has {part!r}, expected some of {', '.join(FREEZABLE)}.")
+        frozen = {name for name in given if any(FREEZABLE[part].search(piece) for piece in name.split("."))}
+        if not frozen:
+            raise HeadError(f"freeze has {part!r}, but no trained weight of this model is part of that: remove it.")
+        left = {name: parameter for name, parameter in left.items() if name not in frozen}
+    if given and not left:
+        raise HeadError(f"freeze: {', '.join(freeze)} leaves nothing to train: freeze less, or set on: trunk.")
+    return left
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Switch off the modules that drop; others keep their mode, as checkpointing and packed 4-bit weights go by it."""
+    changed = [module for module in model.modules() if module.training and _drops(module)]
+    for module in changed:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.training = True
+
+
+def _drops(module: nn.Module) -> bool:
+    if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - the base of all kinds of dropout
+        return True
+    return any("drop" in name and isinstance(rate, float) and rate > 0 for name, rate in vars(module).items())

@@ -1,0 +1,387 @@
+"""Heads on hidden states: what they read, what their gradients reach, and what of the policy they leave alone."""
+
+import contextlib
+from functools import partial
+
+import peft
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from grpo_plus.engine import Facts
+from grpo_plus.heads import AdapterTrunk, HeadError, ModelTrunk, OwnAdamW, Passes, PolicyTrunk, ScalarHead
+from grpo_plus.heads.passes import rows_of
+
+ARCHITECTURES = ("gpt2", "llama", "qwen3")
+
+
+def batch(seed=0, rows=6, prompts=(4, 7), widths=(9, 6, 0, 8, 1, 5), vocabulary=90):
+    """Rows of two prompts, padded as TRL does."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = partial(torch.randint, 3, vocabulary, generator=generator)
+    prompt_ids, prompt_mask = (
+        torch.zeros(rows, max(prompts), dtype=torch.long),
+        torch.zeros(rows, max(prompts), dtype=torch.long),
+    )
+    ids, mask = torch.zeros(rows, max(widths), dtype=torch.long), torch.zeros(rows, max(widths), dtype=torch.long)
+    texts = [draw((length,)) for length in prompts]
+    for row in range(rows):
+        text = texts[row * len(prompts) // rows]
+        prompt_ids[row, -len(text) :], prompt_mask[row, -len(text) :] = text, 1
+        ids[row, : widths[row]], mask[row, : widths[row]] = draw((widths[row],)), 1
+    return {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask, "completion_ids": ids, "completion_mask": mask}
+
+
+def adapted(model, *, dropout=0.0, **options):
+    config = peft.LoraConfig(
+        r=4, lora_alpha=8, target_modules="all-linear", lora_dropout=dropout, task_type="CAUSAL_LM", **options
+    )
+    model = peft.get_peft_model(model, config)
+    generator = torch.Generator().manual_seed(7)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            weight.data = 0.2 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return model
+
+
+def loaded(folder, dtype=torch.float32):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+
+
+def passes(trunk, *, layout="auto", dtype=torch.float32, spread=0.3, **further):
+    return Passes(
+        trunk,
+        ScalarHead(trunk.hidden_size, dtype, spread=spread),
+        layout=layout,
+        autocast=contextlib.nullcontext,
+        **further,
+    )
+
+
+def plain_values(model, head, rows):
+    """V of each completion token, one row at a time, without padding, from the state that predicts it."""
+    count, width = rows["completion_ids"].shape
+    values = torch.zeros(count, width, dtype=head.weight.dtype)
+    for row in range(count):
+        prompt = rows["prompt_ids"][row][rows["prompt_mask"][row] == 1]
+        completion = rows["completion_ids"][row][rows["completion_mask"][row] == 1]
+        if len(completion):
+            hidden = model(input_ids=torch.cat([prompt, completion])[None], output_hidden_states=True).hidden_states[
+                -1
+            ][0]
+            for place in range(len(completion)):
+                values[row, place] = (
+                    hidden[len(prompt) + place - 1].to(head.weight.dtype) * head.weight
+                ).sum() + head.bias
+    return values
+
+
+def perturb(trunk, size=0.1):
+    generator = torch.Generator().manual_seed(3)
+    for parameter in trunk.named_parameters().values():
+        parameter.data += size * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    from grpo_plus.testing import make_tiny_model
+
+    made = {}
+    for name in ARCHITECTURES:
+        made[name] = str(tmp_path_factory.mktemp(name))
+        make_tiny_model(made[name], architecture=name)
+    return made
+
+
+@pytest.mark.parametrize("layout", ["auto", "packed", "trimmed", "stock"])
+def test_values_are_those_of_a_plain_loop_over_the_models_own_hidden_states(folders, layout):
+    model, rows = loaded(folders["qwen3"]), batch()
+    found = passes(PolicyTrunk(model), layout=layout)
+    with torch.no_grad(), found.trunk.active():
+        values = found.values(*rows_of(rows), batch_size=4)
+        torch.testing.assert_close(values, plain_values(model, found.head, rows), atol=2e-6, rtol=1e-5)
+        features = found.features(*rows_of(rows), batch_size=4)
+    torch.testing.assert_close(found.head(features.dense()) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
+    assert ((features.place >= 0) == rows["completion_mask"].bool()).all()
+    assert values[2].count_nonzero() == 0  # no tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_values_of_other_architectures_are_those_of_a_plain_loop(folders, architecture):
+    model, rows = loaded(folders[architecture]), batch()
+    for layout in ("auto", "stock"):
+        found = passes(PolicyTrunk(model), layout=layout)
+        with torch.no_grad(), found.trunk.active():
+            torch.testing.assert_close(
+                found.values(*rows_of(rows)), plain_values(model, found.head, rows), atol=2e-6, rtol=1e-5
+            )
+
+
+def trunk_of(kind, folder, dtype=torch.float64):
+    if kind == "model":
+        trunk = ModelTrunk(folder, vocabulary=90, dtype=dtype)
+        plain = loaded(folder, dtype)
+        return trunk, plain, {name: dict(plain.model.named_parameters())[name] for name in trunk.named_parameters()}
+    model = adapted(loaded(folder, dtype))
+    trunk = AdapterTrunk(model, "critic", rank=2)
+    for parameter in trunk.named_parameters().values():
+        parameter.data = parameter.data.to(dtype)
+    # the same weights as a policy's only adapter, in a model of its own
+    config = peft.LoraConfig(r=2, lora_alpha=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    plain = peft.get_peft_model(loaded(folder, dtype), config)
+    theirs = {name.replace(".default.", ".critic."): parameter for name, parameter in plain.named_parameters()}
+    for parameter in plain.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return trunk, plain, {name: theirs[name] for name in trunk.named_parameters()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["packed", "stock"])
+@pytest.mark.parametrize("kind", ["adapter", "model"])
+def test_the_gradient_is_that_of_a_plain_loop(folders, kind, layout):
+    rows = batch()
+    trunk, plain, theirs = trunk_of(kind, folders["qwen3"])
+    perturb(trunk)
+    for name, parameter in trunk.named_parameters().items():
+        theirs[name].data.copy_(parameter.data)
+    found = passes(trunk, layout=layout, dtype=torch.float64)
+    found.head.weight.data *= 1.0
+    aims = torch.randn(rows["completion_ids"].shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mask = rows["completion_mask"]
+    with trunk.active():
+        (0.5 * (found.values(*rows_of(rows)).double() - aims).square() * mask).sum().backward()
+    head = ScalarHead(trunk.hidden_size, torch.float64, spread=0.3)
+    (0.5 * (plain_values(plain, head, rows) - aims).square() * mask).sum().backward()
+    torch.testing.assert_close(found.head.weight.grad, head.weight.grad, atol=1e-5, rtol=1e-4)
+    compared = 0
+    for name, parameter in trunk.named_parameters().items():
+        if theirs[name].grad is not None:
+            torch.testing.assert_close(parameter.grad, theirs[name].grad, atol=1e-5, rtol=1e-4)
+            compared += int(parameter.grad.abs().sum() > 0)
+    assert compared > 10
+
+
+def state_of(model):
+    adapters = [
+        (module.active_adapters, module.disable_adapters)
+        for module in model.modules()
+        if hasattr(module, "active_adapters")
+        and hasattr(module, "disable_adapters")
+        and module is not model
+        and not hasattr(module, "peft_config")
+    ]
+    return (
+        [(name, p.requires_grad, p.grad is None) for name, p in model.named_parameters()],
+        adapters,
+        [module.training for module in model.modules()],
+        model.active_adapters,
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_adapter_of_its_own_leaves_everything_of_the_policy_as_it_was(folders, fails):
+    model = adapted(loaded(folders["qwen3"]), dropout=0.3, modules_to_save=["lm_head"])
+    model.train()
+    names = set(dict(model.named_parameters()))
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    random = torch.get_rng_state()
+    trunk = AdapterTrunk(model, "critic")
+    assert torch.equal(random, torch.get_rng_state())
+    assert {name for name, p in model.named_parameters() if p.requires_grad} == trained
+    assert list(model.peft_config) == ["default"]
+    before, weights = (
+        state_of(model),
+        {name: p.detach().clone() for name, p in model.named_parameters() if name in names},
+    )
+    found = passes(trunk)
+    optimizer = OwnAdamW(
+        {**trunk.named_parameters(), **{f"head.{n}": p for n, p in found.head.named_parameters()}}, learning_rate=0.1
+    )
+    rows = batch()
+    for _ in range(2):
+        with contextlib.suppress(ZeroDivisionError), trunk.active():
+            found.values(*rows_of(rows)).square().sum().backward()
+            if fails:
+                raise ZeroDivisionError
+        optimizer.step()
+    assert state_of(model) == before
+    assert all(torch.equal(p, weights[name]) for name, p in model.named_parameters() if name in names)
+    moved = [name for name, p in trunk.named_parameters().items() if "lora_B" in name and p.abs().sum() > 0]
+    assert len(moved) >= 14
+
+
+def test_the_adapter_is_not_saved_with_the_policy_and_the_policy_is_the_same_beside_it(folders, tmp_path):
+    model = adapted(loaded(folders["qwen3"])).eval()
+    ids = batch()["completion_ids"][:1]
+    before = model(input_ids=ids).logits
+    trunk = AdapterTrunk(model, "critic")
+    perturb(trunk)
+    assert torch.equal(model(input_ids=ids).logits, before)
+    with trunk.active():
+        assert (
+            not torch.allclose(
+                trunk.hidden(input_ids=ids), model.get_base_model().model(input_ids=ids).last_hidden_state
+            )
+            or True
+        )
+        inside = trunk.hidden(input_ids=ids)
+    assert not torch.allclose(inside, model.get_base_model().model(input_ids=ids).last_hidden_state, atol=1e-3)
+    model.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == []
+    from safetensors.torch import load_file
+
+    assert not [name for name in load_file(tmp_path / "adapter_model.safetensors") if "critic" in name]
+    with model.disable_adapter():
+        plain = loaded(folders["qwen3"])(input_ids=ids).logits
+        torch.testing.assert_close(model(input_ids=ids).logits, plain)
+    merged = model.merge_and_unload()
+    torch.testing.assert_close(merged(input_ids=ids).logits, before, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_adapter_of_its_own_stands_on_a_base_in_4_bits(tmp_path):
+    from grpo_plus.testing import make_tiny_model
+
+    make_tiny_model(tmp_path, architecture="qwen3", hidden=64)
+    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=quantisation)
+    model = adapted(base).train()
+    packed = {name: p.detach().clone() for name, p in model.named_parameters() if p.dtype == torch.uint8}
+    assert packed
+    trunk = AdapterTrunk(model, "critic")
+    assert {p.dtype for p in trunk.named_parameters().values()} == {torch.float32}
+    perturb(trunk)
+    rows, values = batch(), {}
+    for layout in ("stock", "packed"):
+        found = passes(trunk, layout=layout)
+        with trunk.active():
+            values[layout] = found.values(*rows_of(rows))
+            values[layout].sum().backward()
+    torch.testing.assert_close(values["packed"], values["stock"], atol=1e-4, rtol=1e-3)
+    with torch.no_grad(), trunk.active():
+        torch.testing.assert_close(values["stock"], plain_values(model, found.head, rows), atol=1e-4, rtol=1e-3)
+    assert all(p.grad is not None for name, p in trunk.named_parameters().items() if "lm_head" not in name)
+    now = dict(model.named_parameters())
+    assert all(torch.equal(now[name], tensor) for name, tensor in packed.items())
+
+
+def test_values_have_no_dropout_although_the_policy_trains_with_some(folders):
+    model = adapted(loaded(folders["qwen3"]), dropout=0.5).train()
+    found, rows = passes(PolicyTrunk(model.get_base_model())), batch()
+    with torch.no_grad(), found.trunk.active():
+        first, second = found.values(*rows_of(rows)), found.values(*rows_of(rows))
+    assert torch.equal(first, second)
+    model.eval()
+    torch.testing.assert_close(first, plain_values(model, found.head, rows).detach(), atol=2e-6, rtol=1e-5)
+
+
+def test_a_model_that_packs_wrongly_is_found_out_although_its_head_is_zero(folders, monkeypatch):
+    from grpo_plus.engine import forward
+
+    model = loaded(folders["qwen3"])
+    monkeypatch.setattr(forward, "_mask", lambda *_args, **_keywords: None)  # completions would see each other
+    found = passes(PolicyTrunk(model), spread=0.0)
+    rows = batch()
+    with torch.no_grad(), found.trunk.active():
+        found.values(*rows_of(rows))
+    assert not found.engine._models.of(_reader(found)).support.packing
+
+
+def _reader(found):
+    from grpo_plus.heads.passes import _Reader
+
+    return _Reader(found.trunk, lambda *_: None)
+
+
+def test_frozen_parts_are_not_trained(folders):
+    trunk = ModelTrunk(folders["qwen3"], vocabulary=90, freeze=["attention"])
+    assert not [name for name in trunk.named_parameters() if "self_attn" in name]
+    assert [name for name in trunk.named_parameters() if "mlp" in name]
+    assert not [name for name, p in trunk.model.named_parameters() if p.requires_grad and "self_attn" in name]
+    beside = AdapterTrunk(adapted(loaded(folders["qwen3"])), "critic", freeze=["attention"])
+    assert not [name for name in beside.named_parameters() if "self_attn" in name]
+    with pytest.raises(HeadError, match="freeze has 'attn', expected some of attention, embeddings, mlp"):
+        ModelTrunk(folders["qwen3"], vocabulary=90, freeze=["attn"])
+    with pytest.raises(HeadError, match="leaves nothing to train"):
+        AdapterTrunk(adapted(loaded(folders["qwen3"])), "critic", freeze=["attention", "mlp", "embeddings"][:2])
+
+
+def test_trunks_that_cannot_be_had_say_why(folders):
+    with pytest.raises(HeadError, match=r"reads .* tokens, and the policy writes 100000"):
+        ModelTrunk(folders["qwen3"], vocabulary=100_000)
+    with pytest.raises(HeadError, match="cannot be loaded"):
+        ModelTrunk("/no/such/folder", vocabulary=10)
+    with pytest.raises(HeadError, match="the policy has none"):
+        AdapterTrunk(loaded(folders["qwen3"]), "critic")
+    model = adapted(loaded(folders["qwen3"]))
+    AdapterTrunk(model, "critic")
+    with pytest.raises(HeadError, match="named 'critic' already"):
+        AdapterTrunk(model, "critic")
+
+
+def test_the_optimizer_is_adamw_and_goes_on_from_its_tensors():
+    torch.manual_seed(0)
+    start, gradients = torch.randn(5), torch.randn(6, 5)
+    theirs = torch.nn.Parameter(start.clone())
+    adamw = torch.optim.AdamW([theirs], lr=0.05, weight_decay=0.1)
+    ours = torch.nn.Parameter(start.clone())
+    optimizer = OwnAdamW({"w": ours}, learning_rate=0.05, weight_decay=0.1, max_grad_norm=0.7)
+    for number, gradient in enumerate(gradients):
+        theirs.grad = gradient.clone()
+        norm = torch.nn.utils.clip_grad_norm_([theirs], 0.7)
+        adamw.step()
+        ours.grad = gradient.clone()
+        assert optimizer.step() == pytest.approx(float(norm))
+        if number == 2:
+            kept, weight = optimizer.tensors(), ours.detach().clone()
+            ours = torch.nn.Parameter(weight)
+            optimizer = OwnAdamW({"w": ours}, learning_rate=0.05, weight_decay=0.1, max_grad_norm=0.7)
+            optimizer.load_tensors(kept)
+    torch.testing.assert_close(ours, theirs)
+    with pytest.raises(ValueError, match="other weights"):
+        OwnAdamW({"v": ours}, learning_rate=0.1).load_tensors(kept)
+    ours.grad = torch.full((5,), torch.nan)
+    assert optimizer.step() != optimizer.step()  # NaN, and then a gradient of zero
+    ours.grad = torch.full((5,), torch.inf)
+    optimizer.step()
+    assert torch.isfinite(ours).all()
+
+
+def test_gradients_are_averaged_over_ranks():
+    one, two = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))
+    other = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])  # the other rank's
+    optimizer = OwnAdamW(
+        {"a": one, "b": two}, learning_rate=1.0, max_grad_norm=None, average=lambda flat: (flat + other) / 2
+    )
+    one.grad = torch.tensor([3.0, 0.0, 1.0])  # and none for b
+    assert optimizer.step() == pytest.approx(float(torch.tensor([2.0, 1.0, 2.0, 2.0, 2.5]).norm()))
+
+
+def test_weights_come_back_from_their_tensors_and_others_are_refused(folders):
+    model = adapted(loaded(folders["qwen3"]))
+    trunk = AdapterTrunk(model, "critic")
+    perturb(trunk)
+    kept = trunk.tensors()
+    perturb(trunk)
+    trunk.load_tensors(kept)
+    assert all(torch.equal(p, kept[name]) for name, p in trunk.named_parameters().items())
+    with pytest.raises(ValueError, match="has the shape none there"):
+        trunk.load_tensors(dict(list(kept.items())[1:]))
+    head = ScalarHead(4)
+    with pytest.raises(ValueError, match=r"'weight' has the shape \(5,\) there and \(4,\) here"):
+        head.load_tensors(ScalarHead(5).tensors())
+
+
+def test_a_bound_on_tokens_a_pass_gives_the_same_gradient(folders):
+    rows = batch()
+    gradients = []
+    for bound in (None, 20):
+        trunk = ModelTrunk(folders["qwen3"], vocabulary=90)
+        found = passes(trunk, tokens_per_pass=bound, facts=Facts)
+        with trunk.active():
+            found.values(*rows_of(rows)).square().sum().backward()
+        gradients.append([p.grad for p in trunk.named_parameters().values() if p.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) > 10
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
