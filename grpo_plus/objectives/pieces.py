@@ -117,6 +117,7 @@ _BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
             "is": "surrogate:IS",
             "logp": "surrogate:LOGP",
             "cispo": "surrogate:CISPO",
+            "dis": "surrogate:DIS",
             "sapo": "surrogate:SAPO",
             "gmpo": "sequence_surrogate:GMPO",
             "vespo": "sequence_surrogate:VESPO",

@@ -104,6 +104,38 @@ def cispo(batch: TokenBatch, ratio: Tensor, *, epsilon_max: MoreThan0 = 5.0) -> 
 CISPO = Piece("surrogate", "cispo", cispo, "sg[min(r, {epsilon_max})]·A·lp_t", zero_advantage_means_zero_gradient=True)
 
 
+def dis(batch: TokenBatch, ratio: Tensor, *, epsilon_low: AtLeast0 = 0.8, epsilon_high: AtLeast0 = 3.0) -> Terms:
+    """sg[ρ]·A·log π where 1 − ε_low ≤ ρ ≤ 1 + ε_high, else 0 (direct double-sided importance sampling of SAO).
+
+    arXiv:2607.07508, section 3.1.
+
+    A token outside is left out on both sides, whatever the sign of its advantage: a clip would only stop one of them.
+    ρ is against the policy that drew: importance weights per token of another sampler belong inside it. Those per
+    completion multiply what is left.
+
+    The paper trains agents that write code with the defaults, and mathematics with tools with 0.3 and 5.0.
+    """
+    drawn, factor = ratio.detach(), 1.0
+    if batch.weights is not None and batch.weights.shape == batch.mask.shape:
+        drawn = drawn * batch.weights
+    elif batch.weights is not None:
+        factor = batch.weights
+    past_low, past_high = drawn < 1 - epsilon_low, drawn > 1 + epsilon_high
+    weight = torch.where(past_low | past_high, 0.0, drawn) * factor
+    values = weight * batch.advantages * torch.where(batch.mask, batch.logps, 0.0)
+    return Terms(values, clip_metrics(past_low, past_high))
+
+
+DIS = Piece(
+    "surrogate",
+    "dis",
+    dis,
+    "sg[r]·A·lp_t where 1 − {epsilon_low} ≤ r ≤ 1 + {epsilon_high}, else 0",
+    zero_advantage_means_zero_gradient=True,
+    weighs_itself=True,
+)
+
+
 def sapo(
     batch: TokenBatch, ratio: Tensor, *, temperature_pos: MoreThan0 = 1.0, temperature_neg: MoreThan0 = 1.05
 ) -> Terms:

@@ -21,7 +21,7 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger("grpo_plus")
 
-_BY_RATIO = ("clip", "cispo", "sapo", "gmpo", "vespo")
+_BY_RATIO = ("clip", "cispo", "dis", "sapo", "gmpo", "vespo")
 """Surrogates whose keywords act at ratios other than 1."""
 
 
@@ -105,7 +105,11 @@ def _ratio_notes(config: Any) -> list[str]:
     objective = recipe_of(config).objective
     masks = [] if config.use_vllm else changed_fields(config, ("off_policy_mask_threshold",))
     given = [f"{name} ({getattr(config, name)})" for name in masks]
-    if objective is not None and objective.surrogate.piece.name in _BY_RATIO:
+    sampler = config.use_vllm and config.vllm_importance_sampling_correction
+    of_tokens = sampler and config.vllm_importance_sampling_mode.startswith("token")
+    if objective is not None and objective.surrogate.piece.name == "dis" and of_tokens:
+        pass  # the sampler's weights are in its ratio
+    elif objective is not None and objective.surrogate.piece.name in _BY_RATIO:
         keywords = mapping("objective_kwargs", config.objective_kwargs)
         inside = keywords.get("surrogate")
         written = {**keywords, **(inside if isinstance(inside, Mapping) else {})}

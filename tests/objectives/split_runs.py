@@ -30,7 +30,10 @@ SETTINGS = {
 }
 COMPOSITIONS = {
     **{name: {"objective": name, "beta": 0.1} for name in ("grpo", "sequence_grpo", "dr_grpo", "dapo", "gspo")},
-    **{name: {"objective": name, "beta": 0.1} for name in ("gspo_token", "cispo", "sapo", "luspo", "vespo", "gmpo")},
+    **{
+        name: {"objective": name, "beta": 0.1}
+        for name in ("gspo_token", "cispo", "dis", "sapo", "luspo", "vespo", "gmpo")
+    },
     **{name: {"objective": name, "beta": 0.1} for name in ("reinforce", "ppo_clip")},
     "grpo_clip": {"objective": "grpo_clip"},
     "target": {"objective": "target", "num_generations": 8},  # on two ranks, the group spans both

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from grpo_plus.objectives import Counts, TokenBatch, build_objective, objectives, piece_registries
 
 NO_KL = ("grpo_clip", "target")
-STOPPED = ("cispo", "gspo_token", "vespo")  # their weights have no gradient, but would move under a finite difference
+STOPPED = (
+    "cispo",
+    "dis",
+    "gspo_token",
+    "vespo",
+)  # their weights have no gradient, but would move under a finite difference
 PRESETS = [entry.name for entry in objectives.entries() if entry.way == "built-in"]
 
 
@@ -104,7 +109,7 @@ def test_stopped_gradients_are_weights_of_the_log_probabilities(name, make_batch
     (gradient,) = torch.autograd.grad(loss, batch.logps)
     log_ratio = torch.where(batch.mask, batch.logps.detach() - batch.old_logps, 0.0)
     lengths = batch.mask.sum(-1, keepdim=True).clamp(min=1)
-    if name == "cispo":
+    if name in ("cispo", "dis"):
         weight, share = log_ratio.exp(), 1 / batch.counts.tokens
     elif name == "vespo":
         s = log_ratio.sum(-1, keepdim=True).exp()
@@ -312,3 +317,45 @@ def test_gmpo_leaves_unfocused_tokens_out_of_its_mean(make_batch):
     clipped = log_ratio.clamp(max=0.4) if batch.advantages[0] > 0 else log_ratio.clamp(min=-0.4)
     expected = -(clipped[[0, 2]].mean().exp() * batch.advantages[0])
     assert torch.allclose(values[0].detach(), expected.expand(4))
+
+
+@pytest.mark.sample(1)
+@settings(max_examples=100, deadline=None)
+@given(
+    log_ratio=st.floats(-3, 3),
+    advantage=st.floats(-2, 2),
+    low=st.sampled_from([0.0, 0.3, 0.8, 1.0]),
+    high=st.sampled_from([0.0, 3.0, 5.0]),
+)
+def test_outside_of_its_trust_region_dis_leaves_a_token_out_whatever_its_sign(log_ratio, advantage, low, high):
+    batch = one_token(0.4, 0.4 * math.exp(-log_ratio), advantage)
+    loss, found = build_objective("dis", {"epsilon_low": low, "epsilon_high": high}, beta=0.0).loss(batch)
+    loss.backward()
+    ratio = math.exp(batch.log_ratio.item())
+    inside = 1 - low <= ratio <= 1 + high
+    assert -batch.logps.grad.item() == pytest.approx(ratio * advantage if inside else 0.0, abs=1e-12)
+    assert -loss.item() == pytest.approx(ratio * advantage * math.log(0.4) if inside else 0.0, abs=1e-12)
+    assert found.metrics["clip_ratio/region_mean"].values.item() == (not inside)
+    assert found.metrics["clip_ratio/low_mean"].values.item() == (ratio < 1 - low)
+    assert found.metrics["clip_ratio/high_mean"].values.item() == (ratio > 1 + high)
+
+
+def test_dis_far_off_policy_is_finite(make_batch):
+    batch = make_batch(seed=3)
+    batch = dataclasses.replace(batch, old_logps=batch.old_logps - 1000)
+    loss, _ = build_objective("dis", beta=0.0).loss(batch)
+    (gradient,) = torch.autograd.grad(loss, batch.logps)
+    assert loss == 0
+    assert (gradient == 0).all()
+
+
+def test_dis_takes_the_weights_of_tokens_into_its_ratio_and_those_of_completions_outside(make_batch):
+    objective = build_objective("dis", {"epsilon_low": 0.3, "epsilon_high": 0.4}, beta=0.0)
+    batch = make_batch(seed=9, spread=0.2)
+    weights = torch.rand(batch.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 0.5
+    shifted = dataclasses.replace(batch, old_logps=batch.old_logps - weights.log())
+    inside = objective.values(dataclasses.replace(batch, weights=weights)).values
+    assert torch.allclose(inside, objective.values(shifted).values)
+    assert not torch.allclose(inside, objective.values(batch).values * weights)
+    outside = objective.values(dataclasses.replace(batch, weights=weights[:, :1])).values
+    assert torch.allclose(outside, objective.values(batch).values * weights[:, :1])
