@@ -14,6 +14,7 @@ from grpo_plus.report.drawn import drawn
 from grpo_plus.report.embed import page
 from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
+from grpo_plus.report.rounds import rounds
 from grpo_plus.report.visible import shown, visible
 from grpo_verifiers.files import write_named, write_whole
 
@@ -73,6 +74,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
         "several": several,
         "runs": [{**facts(run), "damage": run.damage} for run in runs],
         "panels": [panel.as_data() for panel in panels],
+        "rounds": [] if several else rounds(runs[0]),
         "drawn": None if several else drawn(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],
