@@ -115,7 +115,7 @@ def dis(batch: TokenBatch, ratio: Tensor, *, epsilon_low: AtLeast0 = 0.8, epsilo
 
     The paper trains agents that write code with the defaults, and mathematics with tools with 0.3 and 5.0.
     """
-    drawn, factor = ratio.detach(), 1.0
+    drawn, factor = ratio.detach(), ratio.new_ones(())
     if batch.weights is not None and batch.weights.shape == batch.mask.shape:
         drawn = drawn * batch.weights
     elif batch.weights is not None:
