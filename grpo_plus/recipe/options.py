@@ -15,12 +15,14 @@ from grpo_verifiers.options import fits, numbers, spell
 
 
 class StrictLoader(yaml.SafeLoader):
-    """YAML in which a duplicate key is an error."""
+    """YAML in which a duplicate key is an error, and the words on, off, yes and no are text where they are keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse duplicate keys: plain YAML silently keeps the last."""
+        """Refuse duplicate keys: plain YAML silently keeps the last. It also takes the key ``on`` for true."""
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:bool":
+                key_node.tag = "tag:yaml.org,2002:str"
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)

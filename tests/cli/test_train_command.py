@@ -396,3 +396,16 @@ def test_merge_keys_and_comments_of_yaml(cli, folder):
     """)
     )
     assert read_yaml(path) == {"base": {"a": 1, "b": 2e-3}, "more": {"a": 3, "b": 2e-3}}
+
+
+def test_a_key_that_yaml_takes_for_true_is_the_word_that_it_is(folder):
+    """``critic: {on: trunk}`` would be ``{True: 'trunk'}``."""
+    from grpo_plus.recipe.options import mapping, read_yaml
+
+    path = folder / "words.yaml"
+    path.write_text("critic: {on: trunk, off: no}\nyes: true\n")
+    assert read_yaml(path) == {"critic": {"on": "trunk", "off": False}, "yes": True}
+    assert mapping("critic", "{on: model}") == {"on": "model"}
+    path.write_text("{on: 1, on: 2}")
+    with pytest.raises(ValueError, match="'on' is given twice"):
+        read_yaml(path)
