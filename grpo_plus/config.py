@@ -20,7 +20,7 @@ from grpo_plus.recipe.launch import config_folder, planned_processes, process_co
 from grpo_plus.recipe.options import dotted_flags  # noqa: E402 - same
 from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
-from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
+from grpo_plus.recipe.recipe import Recipe, RoundsOptions  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
@@ -30,7 +30,7 @@ from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
-MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs")
+MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs", "rounds")
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
 CHECKED_ELSEWHERE = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
@@ -64,6 +64,9 @@ class GRPOPlusConfig(GRPOConfig):
             on, ``resample`` draws other prompts in their place, ``roulette`` stops most of them half-way and weights
             the rest, ``replay`` puts live groups of earlier batches there.
         dead_groups_kwargs: its keywords: ``rounds``; ``after`` and ``keep``; ``age`` and ``groups``.
+        rounds: the papers' iterative algorithm: ``every`` so many optimizer steps the reference policy is refreshed
+            (``reference: refresh``), the reward model trained on (``reward_model: train``), and the prompts weighted
+            anew (``prompts: reselect``); None: one round, the run.
         rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
             and lets rows leave that have ended, wherever that has the same distribution; None: ``auto`` where a part
             of ours is set and nothing else draws.
@@ -146,6 +149,13 @@ class GRPOPlusConfig(GRPOConfig):
     dead_groups_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={"help": "Its keywords, as a mapping or its JSON text."},
+    )
+    rounds: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Rounds of the iterative algorithm: every, reference, reward_model, prompts.",
+            **dotted_flags("rounds", list(RoundsOptions.__dataclass_fields__)),
+        },
     )
     rollout: Literal["stock", "auto"] | None = field(
         default=None,

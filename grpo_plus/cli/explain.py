@@ -70,6 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         *_verifier_lines(config, dict(weights)),
         "",
         *_dead_group_lines(config),
+        *_round_lines(config),
         *_run_lines(config, _sync(parsed)),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
     ]:
@@ -291,6 +292,20 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
         f"  completions of a prompt: {size}; nothing is drawn in addition",
         "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
     ]
+
+
+def _round_lines(config: "GRPOPlusConfig") -> list[str]:
+    """What is done at the end of a round, and when that is."""
+    rounds = config.recipe.rounds
+    if rounds is None:
+        return []
+    says = {
+        "reference": "the reference becomes the policy",
+        "reward_model": "the reward model is trained on",
+        "prompts": "the selection's weights, which stand for a round, are computed anew from the history",
+    }
+    title = f"rounds: of {rounds.every} optimizer steps, and at the end of each"
+    return [title, *(f"  {says[name]}" for name in rounds.does)]
 
 
 def _sync(parsed: "Parsed") -> str:

@@ -24,6 +24,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
         except ValueError as error:
             problems.append(str(error))
             setattr(config, name, {})
+    config.rounds = _part("rounds", config.rounds, problems)
     config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
     config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)
     config.selection_kwargs = absolute_file(config.selection_kwargs, base)
@@ -41,6 +42,17 @@ def normalise(config: Any, base: Path) -> list[Problem]:
         except PluginError as error:
             problems.append(error)
     return problems
+
+
+def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:
+    """The options of a part that is not there where nothing is given; an empty mapping asks for it."""
+    if value is None or (isinstance(value, str) and value.lower() in ("", "none", "null")):
+        return None
+    try:
+        return mapping(name, value)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
 
 
 def _entry(item: Any) -> Any:

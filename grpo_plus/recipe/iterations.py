@@ -8,11 +8,11 @@ from grpo_plus.recipe.launch import process_count
 def steps_per_generation(config: Any) -> int:
     """Micro-batches that one process trains on in a generation batch, also before TRL has filled the field in."""
     if config.steps_per_generation is not None:
-        return _at_least_1(config.steps_per_generation)
+        return at_least_1(config.steps_per_generation)
     if config.generation_batch_size is None:
-        return _at_least_1(config.gradient_accumulation_steps)
-    rows = _at_least_1(config.per_device_train_batch_size) * process_count()
-    return _at_least_1(config.generation_batch_size // rows)
+        return at_least_1(config.gradient_accumulation_steps)
+    rows = at_least_1(config.per_device_train_batch_size) * process_count()
+    return at_least_1(config.generation_batch_size // rows)
 
 
 def moves_within_batch(config: Any) -> bool:
@@ -21,8 +21,8 @@ def moves_within_batch(config: Any) -> bool:
     A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer
     steps after every ``gradient_accumulation_steps``: never in between where the second is a multiple of the first.
     """
-    looks = steps_per_generation(config) * _at_least_1(config.num_iterations)
-    return _at_least_1(config.gradient_accumulation_steps) % looks != 0
+    looks = steps_per_generation(config) * at_least_1(config.num_iterations)
+    return at_least_1(config.gradient_accumulation_steps) % looks != 0
 
 
 def ratio_moves(config: Any) -> bool:
@@ -30,7 +30,7 @@ def ratio_moves(config: Any) -> bool:
     return moves_within_batch(config) or config.dead_groups == "replay"
 
 
-def _at_least_1(count: Any) -> int:
+def at_least_1(count: Any) -> int:
     """A count; one that is no count is reported where the field is checked, and is 1 here."""
     return max(1, int(count or 1))
 
@@ -43,7 +43,7 @@ def stop_problems(config: Any) -> list[str]:
             "stop_fraction ends the inner iterations on a batch early, but num_iterations is 1, so there are none to "
             "end: set num_iterations to 2 or more, or remove stop_fraction."
         )
-    accumulation, steps = _at_least_1(config.gradient_accumulation_steps), steps_per_generation(config)
+    accumulation, steps = at_least_1(config.gradient_accumulation_steps), steps_per_generation(config)
     if steps % accumulation:
         problems.append(
             f"stop_fraction skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) "

@@ -156,7 +156,8 @@ def _default(spec: Any) -> Any:
 def sets_parts(config: Any) -> bool:
     """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
     chosen = (config.advantage, config.objective, config.selection)
-    return any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
+    ours = any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
+    return ours or config.rounds is not None
 
 
 def rollout_of(config: Any) -> str:

@@ -19,6 +19,7 @@ from grpo_plus.recipe.objective import choose_objective, objective_problems, rep
 from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_plus.recipe.replay import replay_problems
+from grpo_plus.recipe.rounds import choose_rounds, rounds_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
 from grpo_plus.selection import selections
@@ -28,7 +29,7 @@ from grpo_verifiers.verifying import REGISTRY
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
     *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record"),
-    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs"),
+    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds"),
     *("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
@@ -54,6 +55,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
     dead_groups_kwargs, wrong_dead_groups = dead_groups_keywords(config)
+    rounds, wrong_rounds = choose_rounds(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
         origins["advantage"] = advantages.way(config.advantage)
@@ -74,6 +76,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         selection=selected,
         dead_groups=config.dead_groups,
         dead_groups_kwargs=dead_groups_kwargs,
+        rounds=rounds,
         rollout=rollout_of(config),
         rollout_rows=config.rollout_rows,
         rollout_draft=config.rollout_draft,
@@ -102,6 +105,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *wrong_dead_groups,
         *dead_groups_problems(config, recipe),
         *replay_problems(config, recipe),
+        *wrong_rounds,
+        *rounds_problems(config, recipe),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

@@ -15,12 +15,12 @@ from grpo_plus.selection.dead_groups.assemble import Source, full, join, sources
 from grpo_plus.selection.dead_groups.judge import live_groups
 from grpo_plus.selection.dead_groups.resample import Cursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
-from grpo_plus.training import rounds as drawn
+from grpo_plus.training import drawn_rounds as drawn
 from grpo_plus.training.advantages import Advantages
+from grpo_plus.training.drawn_rounds import Drawn, Round
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.replaying import Kept, Memory, kept, round_of, with_old_logps
 from grpo_plus.training.resuming.changes import Settings
-from grpo_plus.training.rounds import Drawn, Round
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger

@@ -13,10 +13,10 @@ from grpo_plus.memory.undo import random_state
 from grpo_plus.selection.dead_groups.assemble import join
 from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.advantages import Scored
+from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.resuming.generation_batch import UnstorableError, packed, unpacked
 from grpo_plus.training.reward_table import step_scores
-from grpo_plus.training.rounds import Drawn, Round, rows_of
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.verdict import Step, Verdict
 

@@ -39,6 +39,8 @@ _BINS, _SAMPLE = 10, 200
 class Selecting(Hook):
     """Draws the prompts of generation batches by the recipe's selection, and keeps the history of all prompts.
 
+    Weights follow the history at every draw; in rounds that reselect prompts they are those of the round's beginning.
+
     ``place`` knows which generation batch of which pass is under way, ``advantages`` the rows that it has in the end.
     """
 
@@ -51,6 +53,7 @@ class Selecting(Hook):
         common = common_of(self.selection, self._keywords)
         self._explore, self._decay = float(common["explore"]), float(common["decay"])
         self._weighted = selected.weighted
+        self._by_rounds = recipe.rounds is not None and recipe.rounds.prompts is not None
         self._place = place
         self.prompts_of_data: Prompts | None = None
         self._data = ""  # digest of the data that a checkpoint's draws are of
@@ -59,6 +62,7 @@ class Selecting(Hook):
     def _begin(self) -> None:
         self._history: PromptHistory | None = None
         self._generator = torch.Generator()
+        self._held: Tensor | None = None  # (P,) π of this round, where rounds reselect
         self._pass = -1
         self._rows: list[int] = []  # of the dataset, drawn in this pass
         self._shares: list[float] = []  # (1/N)/π of each of them when it was drawn
@@ -120,7 +124,20 @@ class Selecting(Hook):
             self._shares += self._shares_of(rows, chances)
         return self._rows[number * count : (number + 1) * count]
 
+    def reselect(self) -> None:
+        """Begin a round: π by the history as it is, for what is drawn from here on."""
+        self._held = self._present()
+
     def _chances(self) -> Tensor:
+        """(P,) π; of a round, where rounds reselect."""
+        if not self._by_rounds:
+            return self._present()
+        if self._held is None:
+            self.reselect()
+        assert self._held is not None
+        return self._held
+
+    def _present(self) -> Tensor:
         """(P,) π, by the history as it is; the main process's, since a plug-in may draw numbers of its own."""
         state = self.host.state
         done = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
@@ -239,7 +256,7 @@ class Selecting(Hook):
         return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "data": self.prompts_of_data.data}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is known of each prompt that was drawn, by digest; the generator; rows and shares drawn in this pass."""
+        """Evidence of prompts that were drawn, by digest; the generator; rows and shares of this pass; a round's π."""
         if not self.state_dict():
             return {}
         history, known = self.history, self.prompts_of_data
@@ -251,6 +268,7 @@ class Selecting(Hook):
             "generator": self._generator.get_state(),
             "rows": torch.tensor(self._rows, dtype=torch.long),
             "shares": torch.tensor(self._shares, dtype=torch.float64),
+            **({} if self._held is None else {"held": self._held}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -274,6 +292,8 @@ class Selecting(Hook):
         same = self._data == known.data
         if same and not self.host.args.ignore_data_skip:
             self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
+        if same and self._by_rounds:
+            self._held = tensors.get("held")
         if not same and self.host.accelerator.is_main_process:
             logger.warning("%s", _of_other_data(len(here), len(pairs), len(known)))
         if not pairs:

@@ -92,6 +92,7 @@ UNLIKE = {
     r"_rollout\._(drafts|former)": "made of the state when the model draws: what it guesses is compared by itself",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
+    r"Selecting\._data": "of the checkpoint that it was resumed from",
     r"Place\._saved": "of the checkpoint that it was resumed from",
     r"Place\._measured": "figures of the last step: what the record says of them is compared",
     r"_total_loss": "the host's mean at the end is over the steps of this process",

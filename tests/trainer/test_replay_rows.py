@@ -4,9 +4,9 @@ import torch
 
 from grpo_plus.advantages import StepScores
 from grpo_plus.training.advantages import Scored
+from grpo_plus.training.drawn_rounds import Round, rows_of
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.replaying import Memory, kept, round_of
-from grpo_plus.training.rounds import Round, rows_of
 from grpo_verifiers.verdict import Step, Verdict
 
 LENGTHS = [3, 1, 2, 0]

@@ -30,6 +30,7 @@ Changes = Mapping[str, tuple[Any, Any]]
 KEEPS_BATCH = (
     *OPTIMIZER,
     *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "max_grad_norm", "max_steps", "num_train_epochs"),
+    "rounds",
     *("engine", "engine_tokens_per_pass", "rollout", "rollout_rows", "use_cache", "cache_implementation"),
     *("eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_verifiers", "eval_data"),
     *("per_device_eval_batch_size", "num_generations_eval", "bf16_full_eval", "fp16_full_eval"),

@@ -1,0 +1,245 @@
+"""Rounds: what ends after so many steps, at the end of a generation batch, resumed and on two ranks."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig
+from transformers import TrainerCallback
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.record import open_run
+from grpo_plus.training.rounds import Rounds
+from grpo_verifiers.errors import ConfigError
+from tests.trainer.carried import Look, unlike
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "per_device_train_batch_size": 8}
+FRESH = {"every": 2, "reference": "refresh"}
+RUN = {"beta": 0.1, "objective": "grpo", "max_completion_length": 6, "learning_rate": 0.05, "rounds": FRESH}
+SAVED = {"save_strategy": "steps", "save_steps": 1}
+
+
+def lora():
+    return LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"])
+
+
+PROBLEMS = {
+    "no length": ({"reference": "refresh"}, "rounds: option 'every' is required"),
+    "no steps": ({"every": 0, "reference": "refresh"}, "rounds: every is 0, expected an integer of at least 1"),
+    "a word": ({"every": "ten", "reference": "refresh"}, "'every' is 'ten', expected an integer of at least 1"),
+    "another word": ({"every": 2, "reference": "renew"}, "'reference' is 'renew', expected"),
+    "an option that is not there": ({"every": 2, "referense": "refresh"}, "Did you mean 'reference'"),
+    "no mapping": ([2], "rounds is [2], expected a mapping"),
+    "nothing to do": ({"every": 2}, "rounds every is 2, but nothing is done in a round"),
+    "no reward model": (
+        {"every": 2, "reward_model": "train"},
+        "rounds reward_model is 'train', but no reward_model is set",
+    ),
+    "no selection": ({"every": 2, "prompts": "reselect"}, "but no selection is set, so all prompts are drawn alike"),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_of_the_field_is_found(name):
+    rounds, message = PROBLEMS[name]
+    with pytest.raises(ConfigError) as caught:
+        GRPOPlusConfig(**BASE, beta=0.1, rounds=rounds)
+    assert message in str(caught.value)
+    assert len(caught.value.problems) == 1
+
+
+BESIDE = {
+    "no reference": ({"beta": 0.0}, "rounds reference is 'refresh', but beta is 0"),
+    "two that refresh": ({"sync_ref_model": True}, "both refresh the reference policy"),
+    "replayed log-probabilities": (
+        {"dead_groups": "replay", "objective": "grpo"},
+        "dead_groups is 'replay', but rounds reference is 'refresh'",
+    ),
+    "one round": ({"max_steps": 2}, "rounds every is 2, but max_steps is 2, so no second round would begin"),
+    "inside a batch": (
+        {"num_iterations": 3},
+        "a generation batch is trained on for 3 optimizer steps (steps_per_generation 1, num_iterations 3,",
+    ),
+    "selection without weights": (
+        {"selection": "uniform", "rounds": {"every": 2, "prompts": "reselect"}},
+        "the selection 'uniform' draws by no weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_cannot_stand_beside_rounds_is_refused(name):
+    settings, message = BESIDE[name]
+    with pytest.raises(ConfigError) as caught:
+        GRPOPlusConfig(**BASE, **{"beta": 0.1, "rounds": FRESH, **settings})
+    assert [message in problem for problem in map(str, caught.value.problems)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("steps", "iterations", "accumulation", "every", "choices"),
+    [
+        (2, 3, 1, 7, "6 or 12"),
+        (2, 3, 2, 4, "3 or 6"),
+        (2, 2, 3, 6, "4 or 8"),  # four micro-batches and windows of three meet after four steps
+        (1, 1, 4, 3, None),
+        (2, 3, 4, 6, None),
+    ],
+)
+def test_a_round_is_so_many_generation_batches(steps, iterations, accumulation, every, choices):
+    settings = {
+        "steps_per_generation": steps, "num_iterations": iterations, "gradient_accumulation_steps": accumulation,
+        "rounds": {"every": every, "reference": "refresh"}, "beta": 0.1,
+    }  # fmt: skip
+    if choices is None:
+        assert GRPOPlusConfig(**BASE, **settings).recipe.rounds.every == every
+        return
+    with pytest.raises(ConfigError, match=f"set every to {choices}"):
+        GRPOPlusConfig(**BASE, **settings)
+
+
+def test_text_and_nothing_mean_the_same_as_a_mapping():
+    made = [GRPOPlusConfig(**BASE, beta=0.1, rounds=given) for given in (FRESH, json.dumps(FRESH))]
+    assert made[0].recipe.rounds == made[1].recipe.rounds
+    assert made[0].recipe.rounds.does == ("reference",)
+    assert made[0].recipe.records
+    for given in (None, "none", ""):
+        assert GRPOPlusConfig(**BASE, rounds=given).recipe.rounds is None
+    assert not GRPOPlusConfig(**BASE).recipe.records
+
+
+class Watch(TrainerCallback):
+    """The distance of the reference from the policy, after each step."""
+
+    def __init__(self):
+        self.apart = []
+
+    def on_step_end(self, args, state, control, model=None, **_):
+        named = dict(self.trainer.model.named_parameters())
+        if self.trainer.ref_model is not None:
+            pairs = zip(named.values(), self.trainer.ref_model.parameters(), strict=True)
+        else:
+            pairs = [
+                (one, named[name.replace(".default.", ".ref.")]) for name, one in named.items() if ".default." in name
+            ]
+        self.apart.append(max(float((one - other).abs().max().detach()) for one, other in pairs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("adapter", [False, True], ids=["full", "lora"])
+def test_the_reference_becomes_the_policy_at_the_end_of_each_round(build, tmp_path, adapter):
+    watch = Watch()
+    further = {"peft_config": lora()} if adapter else {}
+    trainer = build(trainer={"callbacks": [], **further}, max_steps=5, **RUN)
+    trainer.add_callback(watch)  # after the hooks
+    watch.trainer = trainer
+    trainer.train()
+    assert [apart == 0 for apart in watch.apart] == [False, True, False, True, False]
+    kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
+    assert [value == pytest.approx(0, abs=1e-7) for value in kl] == [True, False, True, False, True]
+    numbers = [entry["rounds/number"] for entry in trainer.state.log_history if "rounds/number" in entry]
+    assert numbers == [1, 1, 2, 2, 3]
+    lines = open_run(tmp_path / "out").rounds()
+    assert [(line["number"], line["first"], line["step"], line["did"]) for line in lines] == [
+        (1, 1, 2, ["reference"]),
+        (2, 3, 4, ["reference"]),
+    ]
+    assert all(line["seconds"] >= 0 for line in lines)
+
+
+@pytest.mark.slow
+def test_a_refreshed_second_model_is_what_the_host_makes_of_it(build, tmp_path):
+    """Two optimizer steps a round are `ref_model_sync_steps: 2` with all of the policy taken over."""
+    same = {"sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0, "rounds": None}
+    ends = []
+    for settings in ({}, same):
+        trainer = build(max_steps=4, **{**RUN, **settings})
+        trainer.train()
+        ends.append([one.detach().clone() for one in (*trainer.model.parameters(), *trainer.ref_model.parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True))
+
+
+SELECTED = {"selection": "contrast", "rounds": {"every": 2, "prompts": "reselect"}, "max_completion_length": 6}
+PARTS = {
+    "a second model": (RUN, {}),
+    "an adapter": (RUN, {"peft_config": lora()}),
+    "prompts": (SELECTED, {}),
+    "prompts and a reference": ({**RUN, **SELECTED, "rounds": {**FRESH, "prompts": "reselect"}}, {}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "at"), [("a second model", 2), ("an adapter", 2), ("prompts", 3), ("prompts and a reference", 2)]
+)
+def test_a_run_that_resumes_goes_on_in_its_round_bit_for_bit(build, tmp_path, name, at):
+    settings, further = PARTS[name]
+    runs, records = [], []
+    for checkpoint in (None, str(tmp_path / "out" / f"checkpoint-{at}")):
+        run = build(trainer={**further, "hooks": [Look(at)]}, max_steps=6, **{**settings, **SAVED})
+        run.train(resume_from_checkpoint=checkpoint)
+        runs.append(run)
+        lines = open_run(tmp_path / "out").rounds()
+        records.append([{key: line[key] for key in ("number", "first", "step", "did")} for line in lines])
+    whole, again = runs
+    assert not unlike(whole.hooks[-1].seen, again.hooks[-1].seen)
+    for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert records[0] == records[1]
+    assert [line["step"] for line in records[0]] == [2, 4, 6]
+
+
+@pytest.mark.slow
+def test_weights_of_prompts_stand_still_within_a_round(build):
+    trainer = build(max_steps=6, **SELECTED)
+    held = []
+
+    class Keep(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            held.append((trainer.selecting._chances().clone(), trainer.selecting._present().clone()))
+
+    trainer.add_callback(Keep())
+    trainer.train()
+    chances, present = zip(*held, strict=True)
+    assert torch.equal(chances[0], torch.full_like(chances[0], 1 / 16))  # of an empty history
+    assert not torch.equal(present[0], chances[0])
+    for border in (1, 3, 5):
+        assert torch.equal(chances[border], present[border])
+    assert torch.equal(chances[1], chances[2])
+    assert torch.equal(chances[3], chances[4])
+    assert not torch.equal(chances[2], present[2])
+    assert not torch.equal(chances[1], chances[3])
+
+
+def test_a_round_waits_for_the_end_of_its_batch():
+    """A shorter accumulation window at the end of a pass shifts steps against batches."""
+    ended = []
+    recipe_rounds = GRPOPlusConfig(**BASE, beta=0.1, rounds=FRESH).recipe.rounds
+    hook = Rounds(recipe_rounds, {"reference": lambda: ended.append(host.state.global_step)}, None)
+
+    class State:
+        global_step = 0
+
+    class Args:
+        steps_per_generation = 2
+
+    class Host:
+        state, args, num_iterations, _step, _buffered_inputs = State(), Args(), 1, 0, []
+
+    host = hook.host = Host()
+    for host._step, host.state.global_step in ((1, 1), (3, 2), (4, 3), (6, 4), (8, 5)):
+        hook.on_step_end()
+    assert ended == [3, 5]
+    assert hook.number == 2
+
+
+@pytest.mark.slow
+def test_two_ranks_end_the_same_rounds(tmp_path, tiny_model, two_ranks):
+    with two_ranks(Path(__file__).with_name("rounds_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    found = [json.loads((tmp_path / f"rounds_{rank}.json").read_text()) for rank in (0, 1)]
+    assert found[0] == found[1]
+    for one in found[0].values():
+        assert one["number"] == 2
+        assert one["unlike"] == []
+        assert one["weights"] == []
