@@ -27,6 +27,7 @@ OURS_ALONE = {
     "plugins",
     "advantage_kwargs",
     "dead_groups_kwargs",
+    "rounds",
     "selection",
     "selection_kwargs",
     "objective_kwargs",
