@@ -56,7 +56,7 @@ def call_reference(field: str, name: str, base: Path | None) -> Any:
         return function()
 
 
-def model_path(name: str | None, base: Path) -> str:
+def model_path(name: str | None, base: Path, field: str = "model_name_or_path") -> str:
     """A model's folder or name on the hub; for a reference, the folder that its function returns.
 
     Raises:
@@ -67,14 +67,14 @@ def model_path(name: str | None, base: Path) -> str:
     if name.startswith(("/", "./", "../", "~")) and not is_reference(name) and not Path(name).exists():
         where = "" if Path(name).expanduser().is_absolute() else f": looked in {Path.cwd()}"
         raise UserError(
-            f"model_name_or_path: the folder {name!r} does not exist{where}. "
+            f"{field}: the folder {name!r} does not exist{where}. "
             "Give a folder with a config.json, or a name on the hub."
         )
     if not is_reference(name) or Path(name).exists():
         return name
-    made = call_reference("model_name_or_path", name, base)
+    made = call_reference(field, name, base)
     if not isinstance(made, str | Path):
-        raise UserError(f"model_name_or_path: the function {name!r} returned {made!r}, expected the path of a folder.")
+        raise UserError(f"{field}: the function {name!r} returned {made!r}, expected the path of a folder.")
     return str(made)
 
 

@@ -1,0 +1,317 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.reward_model.conftest import pairs, steps, write
+
+
+def train(cli, base, data, out, *flags):
+    return cli(
+        "reward-model", "train", "--model", base, "--data", data, "--output_dir", out, "--learning_rate", "5e-3",
+        "--per_device_train_batch_size", "16", "--device", "cpu", *flags,
+    )  # fmt: skip
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def lines_of(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def stock_trainer(folder, policy, tmp_path):
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    args = GRPOConfig(
+        output_dir=str(tmp_path / "stock"),
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        num_generations=2,
+        per_device_train_batch_size=2,
+    )
+    rows = Dataset.from_list([{"prompt": "a"}])
+    return GRPOTrainer(model=str(policy), reward_funcs=str(folder), args=args, train_dataset=rows)
+
+
+def scores_of(trainer, rows):
+    """What stock TRL makes of both sides of all rows in one batch."""
+    prompts = [row["prompt"] for row in rows] * 2
+    completions = [row[side] for side in ("chosen", "rejected") for row in rows]
+    found = trainer._calculate_rewards(
+        [{"prompt": prompt} for prompt in prompts], prompts, completions, [[]] * len(prompts)
+    )
+    first, second = found[:, 0].chunk(2)
+    return list(zip(first.tolist(), second.tolist(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["text", "chat", "lora"])
+def test_the_saved_folder_gives_in_stock_trl_the_scores_that_eval_writes_bit_for_bit(way, cli, base, tmp_path):
+    rows = pairs(48, chat=way != "text")
+    data = write(tmp_path / "pairs.jsonl", rows)
+    flags = ("--use_peft", "true", "--lora_r", "4") if way == "lora" else ()
+    code, out, err = train(cli, base, data, tmp_path / "made", "--max_steps", "6", *flags)
+    assert code == 0, err
+    assert f"reward_model_name_or_path: {tmp_path / 'made'}" in out
+    code, out, err = cli("reward-model", "eval", tmp_path / "made", "--data", data, "--batch", "48", "--device", "cpu")
+    assert code == 0, err
+    ours = [(line["chosen"], line["rejected"]) for line in lines_of(tmp_path / "pairs.scores.jsonl")]
+    theirs = scores_of(stock_trainer(tmp_path / "made", base, tmp_path), rows)
+    assert ours == theirs
+    assert len(set(ours)) > 24
+    assert (tmp_path / "made/adapter_config.json").exists() == (way == "lora")
+
+
+@pytest.mark.slow
+def test_a_model_of_steps_scores_them_as_the_verifier_does(cli, base, data):
+    from grpo_verifiers import get_verifier
+
+    flags = ("--use_peft", "--max_steps", "6")
+    code, out, err = train(cli, base, data / "steps.jsonl", data / "prm", *flags)
+    assert code == 0, err
+    assert f"{{name: prm, kwargs: {{model: {data / 'prm'}, style: concat, positive: 0}}}}" in out
+    code, _, err = cli("reward-model", "eval", data / "prm", "--data", data / "steps.jsonl", "--device", "cpu")
+    assert code == 0, err
+    verifier = get_verifier("prm", model=str(data / "prm"), style="concat", positive=0, steps="newline", device="cpu")
+    rows = steps(96)
+    for row, line in list(zip(rows, lines_of(data / "steps.scores.jsonl"), strict=True))[:12]:
+        verdict = verifier.verify("\n".join(row["completions"]), prompt=row["prompt"])
+        assert [step.score for step in verdict.steps] == pytest.approx(line["steps"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_command_learns_a_rule_says_how_well_and_cannot_learn_a_coin(cli, base, tmp_path):
+    said = {}
+    for name, shuffled in (("ruled", False), ("tossed", True)):
+        data = write(tmp_path / f"{name}.jsonl", pairs(240, shuffled=shuffled))
+        code, out, err = train(cli, base, data, tmp_path / name, "--num_train_epochs", "2", "--held_out", "0.25")
+        assert code == 0, err
+        assert "180 pairs to train on, 60 of 60 prompts held out." in out
+        assert "The head is new and starts at 0." in out
+        assert "step 10/24 | loss" in out
+        said[name] = json.loads((tmp_path / name / "grpo_plus_reward_model.json").read_text())["held_out"]
+    assert said["ruled"]["rows"] == 60
+    assert said["ruled"]["accuracy"] > 0.95
+    assert 0.35 < said["tossed"]["accuracy"] < 0.65
+    data = write(tmp_path / "more.jsonl", pairs(60, seed=9))
+    code, out, err = cli(
+        "reward-model", "eval", tmp_path / "ruled", "--data", data, "--by", "kind", "--out", tmp_path / "s.jsonl"
+    )
+    assert code == 0, err
+    for name in ("all of train", "kind: even", "kind: odd"):
+        assert name in out
+    assert out.count("(8") + out.count("(9") == 3  # low ends of intervals
+    found = [line["chosen"] > line["rejected"] for line in lines_of(tmp_path / "s.jsonl")]
+    assert sum(found) > 0.95 * len(found) == 57
+
+
+@pytest.mark.slow
+def test_two_runs_from_a_file_in_processes_of_their_own_are_equal_byte_for_byte(base, data, clean_environment):
+    """The file's paths are taken from its folder, and the last word is the flag's."""
+    text = f"model: {base}\ndata: ./pairs.jsonl\nlearning_rate: 5e-3\nmax_steps: 3\neval_steps: 2\npatience: 2\nuse_peft: true\noutput_dir: none\n"
+    (data / "config.yaml").write_text(text)
+    (data / "elsewhere").mkdir()
+    made = []
+    for name in ("one", "two"):
+        command = [
+            sys.executable,
+            "-m",
+            "grpo_plus.cli",
+            "reward-model",
+            "train",
+            data / "config.yaml",
+            "--output-dir",
+            name,
+            "--load-in-4bit",
+        ]
+        done = subprocess.run(
+            command,
+            cwd=data / "elsewhere",
+            env=clean_environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "step 2/3 | loss" in done.stdout
+        made.append({path.name: path.read_bytes() for path in (data / "elsewhere" / name).iterdir()})
+    for files in made:
+        files.pop("grpo_plus_reward_model.json")  # names the folder
+    assert made[0] == made[1]
+    assert "adapter_model.safetensors" in made[0]
+
+
+@pytest.mark.slow
+def test_a_reward_model_is_trained_on_and_replaced_whole(cli, base, data):
+    code, _, err = train(cli, base, data / "pairs.jsonl", data / "made", "--max_steps", "8", "--held_out", "0")
+    assert code == 0, err
+    code, _, err = train(cli, base, data / "pairs.jsonl", data / "made", "--max_steps", "1")
+    assert code == 2
+    assert "holds a reward model already: set overwrite_output_dir" in err
+    code, out, err = train(
+        cli, data / "made", data / "pairs.jsonl", data / "made", "--max_steps", "1", "--overwrite_output_dir"
+    )
+    assert code == 0, err
+    assert "The head is new" not in out
+    first = float(out.split("step 1/1 | loss ")[1].split()[0])
+    assert first < 0.6  # it goes on from what it knew
+    assert not [path.name for path in data.iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_with_other_files_is_never_replaced(cli, base, data):
+    (data / "mine").mkdir()
+    (data / "mine/thesis.txt").write_text("years")
+    code, _, err = train(cli, base, data / "pairs.jsonl", data / "mine", "--overwrite_output_dir")
+    assert code == 2
+    assert "holds other files and no reward model of ours" in err
+    assert (data / "mine/thesis.txt").read_text() == "years"
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
+    from grpo_plus.reward_model.saved import write_whole
+
+    folder = tmp_path / "made"
+    write_whole(folder, lambda draft: (draft / "model").write_text("old"), {"kind": "pairs"})
+
+    def fail(draft):
+        (draft / "model").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write_whole(folder, fail, {})
+    assert (folder / "model").read_text() == "old"
+    assert names(tmp_path) == ["made"]
+    write_whole(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"})
+    assert names(folder) == ["grpo_plus_reward_model.json", "other"]
+    assert names(tmp_path) == ["made"]
+
+
+BAD = [
+    (("--learning_rat", "1"), "unknown option --learning_rat, did you mean --learning-rate?"),
+    (("--learning_rate", "0"), "learning_rate is 0, expected a number of more than 0"),
+    (("--learning_rate", "fast"), "learning_rate"),
+    (("--max_steps", "0"), "max_steps is 0, expected an integer of at least 1"),
+    (("--held_out", "1"), "held_out is 1"),
+    (("--held_out", "0.1", "--eval_split", "test"), "eval_split and held_out are both set"),
+    (("--eval_split", "train"), "eval_split is 'train', which is trained on"),
+    (("--eval_split", "test"), "test"),
+    (("--held_out", "0", "--eval_steps", "2"), "eval_steps is set, but held_out is 0"),
+    (("--patience", "2"), "patience is set, but eval_steps is not"),
+    (("--load_in_4bit",), "load_in_4bit is set, but use_peft is not"),
+    (("--lora_r", "4"), "lora_r is set, but use_peft is not"),
+    (("--dtype", "bfloat16"), "dtype is 'bfloat16', but a whole model is trained in float32"),
+    (("--dtype", "float8", "--use_peft"), "dtype"),
+    (("--model", "./nowhere"), "model: the folder './nowhere' does not exist"),
+    (("--data", "./nowhere.jsonl"), "the dataset file './nowhere.jsonl' does not exist"),
+    (("--split", "trian"), "Did you mean 'train'?"),
+]
+
+
+@pytest.mark.parametrize(("flags", "told"), BAD, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
+def test_bad_options_end_before_a_model_loads(cli, data, flags, told):
+    code, out, err = train(cli, data / "no_model", data / "pairs.jsonl", data / "out", *flags)
+    assert code == 2
+    assert told in err
+    assert not (data / "out").exists()
+    assert out == ""
+
+
+ROWS = [
+    ([{"prompt": "a", "chosen": "b", "rejected": "b"}], "row 0: chosen and rejected are equal"),
+    ([*pairs(3), {"prompt": "a", "chosen": "b", "rejected": " ", "kind": ""}], "row 3: rejected is empty"),
+    ([{"prompt": "a", "chosen": "b", "rejected": "c", "margin": float("nan")}], "row 0: margin is nan"),
+    ([{"text": "a"}], "has the columns text. A reward model is trained on pairs"),
+    ([{"prompt": "a", "completions": ["b"], "labels": [1]}] * 3, "labels are of one class only (all 3 are 1)"),
+    ([{"prompt": "a", "completions": ["b"], "labels": [1, 0]}], "row 0: there are 1 completions (steps) and 2 labels"),
+]
+
+
+@pytest.mark.parametrize(("rows", "told"), ROWS, ids=[told for _, told in ROWS])
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_bad_rows_end_before_a_model_loads(cli, tmp_path, command, rows, told):
+    data = write(tmp_path / "rows.jsonl", rows)
+    if command == "train":
+        code, _, err = train(cli, tmp_path / "no_model", data, tmp_path / "out")
+    else:
+        (tmp_path / "made").mkdir()
+        code, _, err = cli("reward-model", "eval", tmp_path / "made", "--data", data)
+    assert code == 2
+    assert told in err
+
+
+def test_rows_that_a_tokenizer_cannot_tell_apart_and_rows_that_are_too_long(cli, base, tmp_path):
+    data = write(tmp_path / "rows.jsonl", [{"prompt": "a", "chosen": "é", "rejected": "ü"}] * 2)
+    code, _, err = train(cli, base, data, tmp_path / "out")
+    assert code == 2
+    assert "row 0: chosen and rejected are equal to the model's tokenizer" in err
+    data = write(tmp_path / "rows.jsonl", pairs(12))
+    code, _, err = train(cli, base, data, tmp_path / "out", "--max_length", "6")
+    assert code == 2
+    assert "all 12 rows are longer than max_length (6 tokens)" in err
+
+
+@pytest.mark.slow
+def test_long_rows_are_left_out_and_counted_and_a_broken_model_is_named(cli, base, tmp_path):
+    data = write(tmp_path / "rows.jsonl", [*pairs(12), {**pairs(1)[0], "chosen": "is " + "4" * 60}])
+    code, out, err = train(cli, base, data, tmp_path / "out", "--max_length", "20", "--max_steps", "1")
+    assert code == 0, err
+    assert "1 of 13 rows are longer than max_length and left out." in out
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(base)
+    with torch.no_grad():
+        model.model.norm.weight[0] = float("nan")
+    model.save_pretrained(tmp_path / "broken")
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "broken")
+    code, _, err = train(cli, tmp_path / "broken", data, tmp_path / "none", "--max_steps", "4")
+    assert code == 2
+    assert "the loss is nan at step 1 of 4" in err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_model_without_a_head_is_no_reward_model_and_kinds_do_not_mix(cli, base, data):
+    code, _, err = cli("reward-model", "eval", base, "--data", data / "pairs.jsonl")
+    assert code == 2
+    assert "has no weights for score.weight, which would be random" in err
+    (data / "made").mkdir()
+    (data / "made/grpo_plus_reward_model.json").write_text('{"kind": "steps"}')
+    code, _, err = cli("reward-model", "eval", data / "made", "--data", data / "pairs.jsonl")
+    assert code == 2
+    assert "was trained on steps, and the data has pairs" in err
+    for flags, told in (
+        (("--by", "kin"), "Did you mean 'kind'?"),
+        (("--by", "prompt"), "has 160 different values, expected at most 50"),
+        (("--batch", "0"), "--batch is 0, expected at least 1"),
+        (("--dtype", "float8"), "--dtype"),
+    ):
+        code, _, err = cli("reward-model", "eval", base, "--data", data / "pairs.jsonl", *flags)
+        assert code == 2
+        assert told in err
+
+
+def test_help_says_what_there_is(cli, capsys):
+    code, out, _ = cli("reward-model")
+    assert code == 2
+    assert "reward-model eval FOLDER" in out
+    code, _, err = cli("reward-model", "trian")
+    assert code == 2
+    assert "Did you mean 'train'?" in err
+    for way, words in (
+        ("train", ("--held-out", "--patience", "default: 16")),
+        ("eval", ("--by COLUMN", "--max-length")),
+    ):
+        with pytest.raises(SystemExit) as end:
+            cli("reward-model", way, "--help")
+        assert end.value.code == 0
+        shown = capsys.readouterr().out
+        for word in words:
+            assert word in shown
