@@ -25,7 +25,9 @@ def run(arguments: Sequence[str]) -> int:
     ways = {"train": _reward_model_train.run, "eval": _reward_model_eval.run}
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
-        return 0 if arguments else 2
+        if arguments:
+            raise SystemExit(0)
+        return 2
     if arguments[0] not in ways:
         raise UserError(f"{unknown('command', arguments[0], ways)}")
     try:
