@@ -14,6 +14,7 @@ _trl.check_version()
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
+from grpo_plus.critic.options import KEYS as CRITIC_KEYS  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
@@ -30,7 +31,7 @@ from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
-MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs", "rounds")
+MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs", "rounds", "critic")
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
 CHECKED_ELSEWHERE = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
@@ -67,6 +68,7 @@ class GRPOPlusConfig(GRPOConfig):
         rounds: the papers' iterative algorithm: ``every`` so many optimizer steps the reference policy is refreshed
             (``reference: refresh``), the reward model trained on (``reward_model: train``), and the prompts weighted
             anew (``prompts: reselect``); None: one round, the run.
+        critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
         rollout: how completions are drawn on the plain path: ``stock`` is TRL's own, ``auto`` reads each prompt once
             and lets rows leave that have ended, wherever that has the same distribution; None: ``auto`` where a part
             of ours is set and nothing else draws.
@@ -155,6 +157,13 @@ class GRPOPlusConfig(GRPOConfig):
         metadata={
             "help": "Rounds of the iterative algorithm: every, reference, reward_model, prompts.",
             **dotted_flags("rounds", list(RoundsOptions.__dataclass_fields__)),
+        },
+    )
+    critic: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "A critic, for advantage gae: its keys, as a mapping or its JSON text; {} for the defaults.",
+            **dotted_flags("critic", CRITIC_KEYS),
         },
     )
     rollout: Literal["stock", "auto"] | None = field(

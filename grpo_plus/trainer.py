@@ -28,6 +28,7 @@ from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.colocate import Colocate
+from grpo_plus.training.critic import Critic, CriticReturns
 from grpo_plus.training.drawing import Drawing
 from grpo_plus.training.drift import Drift
 from grpo_plus.training.engine import UpdateEngine
@@ -125,7 +126,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
         self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
         drawing = [self.inner, self.selecting, self.drawing, Drift()]
-        scoring = [self._advantages, self.recorder, prompts, self.clock, self.retry, self.verification]
+        self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
+        returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
+        scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
+        scoring += [self.clock, self.retry, self.verification]
         by_rounds = recipe.rounds is not None and recipe.rounds.reference is not None
         references = [AdapterReference(by_rounds=by_rounds), ModelReference(by_rounds=by_rounds)]
         updating = [

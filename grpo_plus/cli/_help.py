@@ -18,7 +18,7 @@ from grpo_plus.cli._declared import Declared, declared
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
-    "advantage (from the rewards of a group)": ("advantage", "advantage_kwargs"),
+    "advantage (from the rewards of a group)": ("advantage", "advantage_kwargs", "critic"),
     "objective (the maximised quantity)": ("objective", "objective_kwargs"),
     "verifiers (rewards of a completion)": (
         "verifiers",

@@ -69,6 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         "",
         *_verifier_lines(config, dict(weights)),
         "",
+        *_critic_lines(config),
         *_dead_group_lines(config),
         *_round_lines(config),
         *_run_lines(config, _sync(parsed)),
@@ -110,6 +111,8 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     if reads_steps and sample.steps is None:
         lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
         return lines
+    if any(part.reads_values for part, _ in config.recipe.estimator_parts):
+        return [*lines, "  its numbers need a critic's values, which only a run has"]
     if sample.summed and _reads_each_reward(config, estimator):
         listed = ", ".join(name for name, _ in sample.summed)
         lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
@@ -259,6 +262,25 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
     if ratio_moves(config):
         return []
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
+
+
+def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
+    """Where the values stand, how they are learned, and what the warm-up does."""
+    options = config.recipe.critic
+    if options is None:
+        return []
+    where = options.on or "adapter with LoRA, else model"
+    rates = "by its kind" if options.learning_rate is None else f"{options.learning_rate:g}"
+    clip = "not clipped" if options.clip is None else f"clipped at {options.clip:g} around the old value"
+    lines = [
+        f"critic: on {where}{f' ({options.model})' if options.model else ''}, learning rate {rates}, {clip}",
+        f"  {options.updates} update(s) of the critic for each of the policy; returns with lambda = {options.lam:g}",
+    ]
+    if options.freeze:
+        lines.append(f"  not trained: {', '.join(options.freeze)}")
+    if options.warmup_steps:
+        lines.append(f"  the first {options.warmup_steps} optimizer steps train the critic alone; the schedule waits")
+    return lines
 
 
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:

@@ -25,6 +25,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
             problems.append(str(error))
             setattr(config, name, {})
     config.rounds = _part("rounds", config.rounds, problems)
+    config.critic = _part("critic", config.critic, problems)
     config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
     config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)
     config.selection_kwargs = absolute_file(config.selection_kwargs, base)

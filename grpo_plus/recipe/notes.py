@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.critic import critic_notes
 from grpo_plus.recipe.dead_groups import dead_groups_notes
 from grpo_plus.recipe.iterations import moves_within_batch, ratio_moves, steps_per_generation
 from grpo_plus.recipe.options import changed_fields, mapping
@@ -37,6 +38,7 @@ def config_notes(config: Any) -> list[str]:
         *_generation_notes(config),
         *dead_groups_notes(config),
         *replay_notes(config),
+        *critic_notes(config),
         *unread_notes(config),
     ]
 

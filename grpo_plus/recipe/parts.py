@@ -13,6 +13,7 @@ from grpo_plus.recipe.advantage import (
     replaced_by_advantage,
 )
 from grpo_plus.recipe.built import built_problems
+from grpo_plus.recipe.critic import choose_critic, critic_problems
 from grpo_plus.recipe.dead_groups import dead_groups_keywords, dead_groups_problems
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.objective import choose_objective, objective_problems, replaced_by_objective
@@ -29,7 +30,7 @@ from grpo_verifiers.verifying import REGISTRY
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
     *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record"),
-    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds"),
+    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic"),
     *("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
@@ -56,6 +57,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
     dead_groups_kwargs, wrong_dead_groups = dead_groups_keywords(config)
     rounds, wrong_rounds = choose_rounds(config)
+    critic, wrong_critic = choose_critic(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
         origins["advantage"] = advantages.way(config.advantage)
@@ -77,6 +79,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         dead_groups=config.dead_groups,
         dead_groups_kwargs=dead_groups_kwargs,
         rounds=rounds,
+        critic=critic,
         rollout=rollout_of(config),
         rollout_rows=config.rollout_rows,
         rollout_draft=config.rollout_draft,
@@ -107,6 +110,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *replay_problems(config, recipe),
         *wrong_rounds,
         *rounds_problems(config, recipe),
+        *wrong_critic,
+        *(critic_problems(config, recipe) if known else ()),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

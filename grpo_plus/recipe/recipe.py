@@ -8,6 +8,7 @@ from grpo_verifiers.options import Range
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
+    from grpo_plus.critic import CriticOptions
     from grpo_plus.objectives import Objective
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
@@ -132,6 +133,7 @@ class Recipe:
         dead_groups: what becomes of groups without contrast.
         dead_groups_kwargs: its keywords, those that are unset at their defaults.
         rounds: what is done every so many optimizer steps; None: nothing.
+        critic: how a critic's values are made and learned; None: there is none.
         rollout: how completions are drawn, ``stock`` or ``auto``.
         rollout_rows: most rows drawn at once.
         rollout_draft: whether tokens are guessed from other completions.
@@ -153,6 +155,7 @@ class Recipe:
     dead_groups: str = "keep"
     dead_groups_kwargs: Mapping[str, Any] = field(default_factory=dict)
     rounds: RoundsOptions | None = None
+    critic: "CriticOptions | None" = None
     rollout: str = "stock"
     rollout_rows: int | None = None
     rollout_draft: str = "auto"

@@ -67,17 +67,19 @@ def _evaluates(config: Any) -> bool:
     return _word(config, "eval_strategy") != "no" or bool(getattr(config, "eval_on_start", False))
 
 
-def _deepspeed(config: Any) -> bool:
+def under_deepspeed(config: Any) -> bool:
+    """The config or a launcher asks for DeepSpeed."""
     return bool(config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
 
 
 def _in_pieces(config: Any) -> bool:
     """ZeRO-3, and no process has the whole model while completions are drawn."""
     stage = getattr(getattr(config, "deepspeed_plugin", None), "zero_stage", 0)
-    return _deepspeed(config) and stage == 3 and not config.ds3_gather_for_generation
+    return under_deepspeed(config) and stage == 3 and not config.ds3_gather_for_generation
 
 
-def _fsdp(config: Any) -> bool:
+def under_fsdp(config: Any) -> bool:
+    """The config or a launcher asks for FSDP."""
     return bool(config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
 
@@ -85,7 +87,7 @@ def _fsdp1(config: Any) -> bool:
     """The version before FSDP2: accelerate's default, and not transformers'."""
     given = config.fsdp_config if isinstance(config.fsdp_config, dict) else {}
     version = given.get("version", 2) if config.fsdp else os.environ.get("FSDP_VERSION", "1")
-    return _fsdp(config) and str(version) != "2"
+    return under_fsdp(config) and str(version) != "2"
 
 
 def _trackers(config: Any) -> set[str]:
@@ -153,7 +155,7 @@ NOTES: tuple[Unread, ...] = (
         "use_transformers_continuous_batching is false",
     ),
     Unread("cache_implementation", lambda c: c.use_vllm, "use_vllm draws the completions"),
-    Unread("ds3_gather_for_generation", lambda c: not _deepspeed(c), "there is no DeepSpeed"),
+    Unread("ds3_gather_for_generation", lambda c: not under_deepspeed(c), "there is no DeepSpeed"),
     *(_overridden(name) for name in ("top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")),
     _overridden("max_completion_length", "max_new_tokens", "max_tokens"),
     # advantages and loss
@@ -238,7 +240,7 @@ NOTES: tuple[Unread, ...] = (
     ),
     _behind("use_liger_kernel", "liger_kernel_config"),
     Unread("dataloader_in_order", lambda c: c.dataloader_num_workers == 0, "dataloader_num_workers is 0"),
-    Unread("fsdp_config", lambda c: not _fsdp(c), "there is no FSDP (fsdp)"),
+    Unread("fsdp_config", lambda c: not under_fsdp(c), "there is no FSDP (fsdp)"),
     Unread(
         "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_timeout",
         lambda _: process_count() == 1,
@@ -289,7 +291,7 @@ PROBLEMS: tuple[Unread, ...] = (
     ),
     Unread(
         "engine_tokens_per_pass",
-        lambda c: process_count() > 1 or _fsdp(c) or _deepspeed(c),
+        lambda c: process_count() > 1 or under_fsdp(c) or under_deepspeed(c),
         "it works on a single device only, where no other process waits for a pass",
         "leave it unset, or train in one process",
     ),

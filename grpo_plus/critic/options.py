@@ -1,0 +1,55 @@
+"""The keys of a config's ``critic``, with their ranges and defaults."""
+
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Literal
+
+from grpo_verifiers.options import Range
+
+RATES = {"trunk": 1e-4, "adapter": 5e-5, "model": 1e-5}
+"""Learning rates where none is given: the more weights move together, the smaller."""
+
+
+@dataclass(frozen=True)
+class CriticOptions:
+    """How values are made and learned.
+
+    Attributes:
+        on: where the value head stands: ``trunk``, the policy's own last hidden states, of which nothing is trained;
+            ``adapter``, a LoRA adapter of its own on the policy's base; ``model``, a model of its own. Unset: adapter
+            where the run trains LoRA, else model.
+        model: name or folder of its own model; unset: what the policy starts from.
+        learning_rate: AdamW's, the same at every step; unset: `RATES`.
+        updates: critic updates for each update of the policy, all on the rows of that update.
+        warmup_steps: first optimizer steps that train the critic alone.
+        clip: how far a value may leave its old one before its gradient ends; null: as far as it likes.
+        lam: λ of the returns that it learns; that of the advantages is the estimator's.
+        freeze: parts of its model or adapter that are not trained.
+        lora_r: rank of its adapter; unset: the policy's.
+        lora_alpha: scale of its adapter; unset: with the policy's ratio to the rank.
+        max_grad_norm: its gradient is scaled down to this norm; null: as it is.
+        weight_decay: AdamW's.
+    """
+
+    on: Literal["trunk", "adapter", "model"] | None = None
+    model: str | None = None
+    learning_rate: Annotated[float, Range(0, open_low=True, finite=True)] | None = None
+    updates: Annotated[int, Range(1)] = 1
+    warmup_steps: Annotated[int, Range(0)] = 0
+    clip: Annotated[float, Range(0, open_low=True, finite=True)] | None = 0.2
+    lam: Annotated[float, Range(0, 1)] = 1.0
+    freeze: list[Literal["attention", "embeddings", "mlp"]] = field(default_factory=list)
+    lora_r: Annotated[int, Range(1)] | None = None
+    lora_alpha: Annotated[float, Range(0, open_low=True, finite=True)] | None = None
+    max_grad_norm: Annotated[float, Range(0, open_low=True, finite=True)] | None = 1.0
+    weight_decay: Annotated[float, Range(0, finite=True)] = 0.0
+
+    def kind(self, *, adapted: bool) -> str:
+        """Where the head stands, in a run that trains LoRA adapters (``adapted``) or all weights."""
+        return self.on or ("adapter" if adapted else "model")
+
+    def rate(self, kind: str) -> float:
+        """The learning rate of a critic of this kind."""
+        return RATES[kind] if self.learning_rate is None else self.learning_rate
+
+
+KEYS = tuple(one.name for one in fields(CriticOptions))

@@ -1,0 +1,53 @@
+"""One run of each kind of critic on the ranks there are, of completions that depend on their place in the batch only."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from datasets import Dataset
+from peft import LoraConfig
+from safetensors.torch import save_file
+
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+rank = int(os.environ.get("RANK", "0"))
+
+
+def rollout(prompts, trainer):
+    tokenizer = trainer.processing_class
+    rows = range(rank * len(prompts), (rank + 1) * len(prompts))
+    texts = ["ab3d5fgh"[: 1 + (5 * row) % 8] + "xyz"[row % 3] * (row % 4) for row in rows]
+    return {
+        "prompt_ids": [tokenizer.encode(prompt) for prompt in prompts],
+        "completion_ids": [tokenizer.encode(text) for text in texts],
+        "logprobs": None,
+        "row": list(rows),
+    }
+
+
+def by_row(completions, row, **_):
+    return [None if r == 6 else (3 * r % 7) / 7 for r in row]
+
+
+def run(folder, model, kind, per_device):
+    config = GRPOPlusConfig(
+        output_dir=f"{folder}/{kind}", use_cpu=True, bf16=False, report_to="none", max_steps=3, num_generations=1,
+        advantage="gae", critic={"on": kind, "updates": 2, "learning_rate": 1e-3, "max_grad_norm": 0.05}, record=False,
+        per_device_train_batch_size=per_device, max_completion_length=16, optim="sgd", learning_rate=0.1,
+        save_strategy="no", logging_steps=1, disable_tqdm=True, gradient_checkpointing=False, report_steps=0,
+        shuffle_dataset=False,
+    )  # fmt: skip
+    rows = Dataset.from_dict({"prompt": ["1+1=", "say it", "x", "a b c"] * 2})
+    adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if kind == "adapter" else None
+    trainer = GRPOPlusTrainer(model, by_row, config, rows, rollout_func=rollout, peft_config=adapter)
+    trainer.train()
+    if "RANK" in os.environ:
+        explained = [entry["critic/loss"] for entry in trainer.state.log_history if "critic/loss" in entry]
+        Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(explained))
+    return {name: tensor for name, tensor in trainer.critic.tensors().items() if not name.startswith("adamw")}
+
+
+if __name__ == "__main__":
+    for each in ("trunk", "adapter", "model"):
+        save_file(run(sys.argv[1], sys.argv[2], each, 4), Path(sys.argv[1]) / f"{each}_{rank}.safetensors")

@@ -1,0 +1,317 @@
+"""A critic in real runs: its gradient, what it leaves alone, warm-up, resumption, ranks, learning."""
+
+import copy
+import json
+import math
+import runpy
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from grpo_plus.heads.passes import rows_of
+from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, Critic, CriticError
+from grpo_plus.training.hooks import Hook
+from grpo_plus.training.reward_table import CRITIC_VALUES
+from grpo_plus.training.state import StateError
+
+KINDS = ("trunk", "adapter", "model")
+
+
+def micro_batches(seed=0):
+    """Two micro-batches with padding, tool results and a row without a reward."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for part in range(2):
+        ids = torch.randint(3, 90, (3, 13), generator=generator)
+        mask = torch.ones(3, 13, dtype=torch.long)
+        mask[0, :2] = 0  # the prompt is the first five columns
+        mask[1, 10:] = 0
+        mask[2, 5:] = 0 if part else 1
+        tool = torch.ones(3, 8, dtype=torch.long)
+        tool[0, 2:5] = 0
+        returns = torch.randn(3, 8, generator=generator)
+        returns[1 + part] = math.nan
+        found.append({
+            "prompt_ids": ids[:, :5], "prompt_mask": mask[:, :5], "completion_ids": ids[:, 5:], "completion_mask": mask[:, 5:],
+            "tool_mask": tool, CRITIC_RETURNS: returns, CRITIC_VALUES: 0.3 * torch.randn(3, 8, generator=generator),
+            "advantages": torch.zeros(3),
+        })  # fmt: skip
+    return found
+
+
+def plain_gradients(model, weight, bias, batches, clip):
+    """Gradients of the value loss over all trained tokens, by a plain loop in float64, token after token."""
+    total, count = 0.0, 0
+    for micro in batches:
+        for row in range(3):
+            keep = micro["prompt_mask"][row] == 1
+            length = int(micro["completion_mask"][row].sum())
+            prompt, completion = micro["prompt_ids"][row][keep], micro["completion_ids"][row][:length]
+            if not length:
+                continue
+            ids = torch.cat([prompt, completion])[None]
+            hidden = model(input_ids=ids, output_hidden_states=True).hidden_states[-1][0]
+            for at in range(length):
+                target = float(micro[CRITIC_RETURNS][row, at])
+                if not micro["tool_mask"][row, at] or math.isnan(target):
+                    continue
+                value, old = hidden[len(prompt) + at - 1] @ weight + bias, float(micro[CRITIC_VALUES][row, at])
+                error = (value - target) ** 2
+                if clip is not None:
+                    error = torch.maximum(error, (old + (value - old).clamp(-clip, clip) - target) ** 2)
+                total, count = total + 0.5 * error, count + 1
+    (total / count).backward()
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clip", [None, 0.2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_of_an_update_is_that_of_a_plain_loop_in_float64(build, tiny_model, kind, clip, monkeypatch):
+    trainer = build({"on": kind, "clip": clip})
+    critic, batches = trainer.critic, micro_batches()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in critic.optimizer.parameters.values():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    if kind == "adapter":
+        config = peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+        plain = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32), config)
+        theirs = {name.replace(".default.", ".critic."): p for name, p in plain.named_parameters()}
+    else:
+        plain = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+        theirs = dict(plain.model.named_parameters()) if kind == "model" else {}
+    with torch.no_grad():
+        for name, parameter in critic.trunk.named_parameters().items():
+            theirs[name].copy_(parameter)
+    plain = plain.double()
+    now = plain.model.named_parameters() if kind == "model" else plain.named_parameters()
+    now = {name.replace(".default.", ".critic."): parameter for name, parameter in now}
+    theirs = {name: now[name] for name in critic.trunk.named_parameters()}
+    for parameter in theirs.values():
+        parameter.requires_grad_()
+    weight = critic.head.weight.detach().double().requires_grad_()
+    bias = critic.head.bias.detach().double().requires_grad_()
+    assert plain_gradients(plain, weight, bias, batches, clip) == 5 + 8 + 5 + 5
+    if kind == "trunk":
+        with torch.no_grad(), critic.trunk.active():
+            for micro in batches:
+                micro[CRITIC_FEATURES] = critic.passes.features(*rows_of(micro)).dense()
+    found = {}
+
+    def step():
+        found.update({name: p.grad.clone() for name, p in critic.optimizer.parameters.items() if p.grad is not None})
+        critic.optimizer.zero_grad()
+        return 1.0
+
+    monkeypatch.setattr(critic.optimizer, "step", step)
+    critic._learn(batches)
+    torch.testing.assert_close(found["head/weight"].double(), weight.grad, atol=2e-5, rtol=1e-3)
+    torch.testing.assert_close(found["head/bias"].double(), bias.grad, atol=2e-5, rtol=1e-3)
+    compared = 0
+    for name, parameter in theirs.items():
+        if f"trunk/{name}" in found:
+            torch.testing.assert_close(found[f"trunk/{name}"].double(), parameter.grad, atol=2e-5, rtol=2e-3)
+            compared += bool(parameter.grad.abs().max() > 1e-4)
+    assert compared >= (0 if kind == "trunk" else 8)
+
+
+class Watch(Hook):
+    """Keeps the policy's weights, its optimizer's state and its rate at each step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_step_end(self, *_, optimizer=None, lr_scheduler=None, **__):
+        inner = getattr(optimizer, "optimizer", optimizer)
+        weights = {n: p.detach().clone() for n, p in self.host.model.named_parameters() if ".critic." not in n}
+        rate = lr_scheduler.get_last_lr()[0]
+        self.seen.append((weights, sum(len(state) for state in inner.state.values()), rate))
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_warm_up_trains_the_critic_alone(build, logged, kind):
+    watch = Watch()
+    trainer = build(
+        {"on": kind, "warmup_steps": 2, "learning_rate": 0.01}, hooks=[watch], max_steps=5, lr_scheduler_type="linear"
+    )
+    start = {n: p.detach().clone() for n, p in trainer.model.named_parameters() if ".critic." not in n}
+    before = trainer.critic.optimizer.parameters["head/weight"].detach().clone()
+    trainer.train()
+    (first, none, rate), (second, nothing, same_rate), (third, some, next_rate) = watch.seen[:3]
+    assert same(first, start)
+    assert same(second, start)
+    assert not same(third, second)
+    assert (none, nothing) == (0, 0)
+    assert some > 0
+    assert rate == same_rate == 0.01 > next_rate  # the schedule waits
+    assert logged(trainer, "critic/warmup") == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert trainer.critic.updates == 5
+    assert not torch.equal(trainer.critic.head.weight, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_critic_passes_change_nothing_of_the_policy(build, kind, monkeypatch):
+    """With the same advantages, a run whose critic updates ten times is the run whose critic never does, bit for bit."""
+    runs = []
+    for learns in (True, False):
+        trainer = build({"on": kind, "updates": 10, "learning_rate": 0.05}, seed=3)
+        advantages = trainer._advantages._advantages
+        monkeypatch.setattr(
+            trainer._advantages, "_advantages", lambda *given, of=advantages: torch.sign(of(*given) * 0 + 1.0)
+        )
+        if not learns:
+            monkeypatch.setattr(trainer.critic, "_learn", lambda rows: None)
+        trainer.train()
+        runs.append({n: p.detach().clone() for n, p in trainer.model.named_parameters() if ".critic." not in n})
+    assert same(*runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
+    """In the middle of a generation batch and of the warm-up's successor, bit for bit."""
+    critic = {"on": kind, "updates": 2, "warmup_steps": 1, "learning_rate": 0.01}
+    settings = {
+        "save_strategy": "steps",
+        "save_steps": 3,
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+        "max_steps": 6,
+        "gradient_accumulation_steps": 1,
+    }
+    whole = build(critic, **settings)
+    whole.train()
+    again = build(critic, **settings, output_dir=str(tmp_path / "again"))
+    again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-3"))
+    assert again.critic.updates == whole.critic.updates == 12
+    assert same(again.critic.tensors(), whole.critic.tensors())
+    assert len(whole.critic.tensors()) >= (8 if kind == "trunk" else 40)
+    policy = [{n: p.detach() for n, p in trainer.model.named_parameters()} for trainer in (whole, again)]
+    assert same(*policy)
+    folder = tmp_path / "out" / "checkpoint-3"
+    assert (folder / "grpo_plus_critic.safetensors").exists()
+    assert not list(folder.glob("critic"))
+    other = build({**critic, "on": "trunk" if kind == "model" else "model"}, lora=kind == "adapter", **settings)
+    with pytest.raises(StateError, match="its state of 'critic' belongs to 'a critic on"):
+        other.train(resume_from_checkpoint=str(folder))
+
+
+@pytest.mark.slow
+def test_the_saved_policy_has_nothing_of_the_critics_adapter(build, tmp_path):
+    trainer = build({"on": "adapter", "learning_rate": 0.05}, learning_rate=0.0, max_steps=2)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "model"))
+    from safetensors.torch import load_file
+
+    weights = load_file(tmp_path / "model" / "adapter_model.safetensors")
+    assert weights
+    assert not [name for name in weights if "critic" in name]
+    assert not (tmp_path / "model" / "critic").exists()
+    trained = {name for name, p in trainer.model.named_parameters() if p.requires_grad}
+    assert trained
+    assert not [name for name in trained if "critic" in name]
+    groups = trainer.optimizer.param_groups
+    critics = {id(p) for p in trainer.critic.optimizer.parameters.values()}
+    assert not [p for group in groups for p in group["params"] if id(p) in critics]
+
+
+@pytest.mark.slow
+def test_evaluations_have_values_and_no_updates(build, logged):
+    from datasets import Dataset
+
+    rows = Dataset.from_dict({"prompt": ["1+1=", "2+2=", "3+3=", "4+4="]})
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
+    trainer = build({"on": "trunk", "learning_rate": 0.01, "warmup_steps": 1}, evaluation=rows, max_steps=2, **settings)
+    trainer.train()
+    assert trainer.critic.updates == 2
+    assert len(logged(trainer, "eval_critic/value")) == 2
+    assert logged(trainer, "eval_loss")[0] != 0.0  # the loss of the policy, in the warm-up as well
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_are_no_numbers_end_the_run_before_the_policy_trains_on_them(build, kind):
+    trainer = build({"on": kind})
+    with torch.no_grad():
+        trainer.critic.head.weight.fill_(math.nan)
+    start = copy.deepcopy(trainer.model.state_dict())
+    with pytest.raises(CriticError, match=r"the critic's values of \d+ of \d+ tokens are no numbers"):
+        trainer.train()
+    assert same(dict(trainer.model.state_dict()), dict(start))
+
+
+@pytest.mark.slow
+def test_several_completions_of_a_prompt_are_packed_for_the_critic_too(build, logged, monkeypatch):
+    """The engine's layouts give the same values, and the same critic after training, to float rounding."""
+    weights, values = [], []
+    for engine in ("packed", "stock"):
+        trainer = build(
+            {"on": "model", "learning_rate": 1e-3}, engine=engine, num_generations=4, learning_rate=0.0, rollout="stock"
+        )
+        trainer.train()
+        weights.append(trainer.critic.tensors())
+        values.append(logged(trainer, "critic/value"))
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+    for name, tensor in weights[0].items():
+        if not name.startswith("adamw"):
+            torch.testing.assert_close(tensor, weights[1][name], atol=2e-3, rtol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_critic_learns_to_explain_the_returns(build, logged, kind):
+    """Rewards that a prompt decides: a critic can know them from the first token on."""
+
+    def by_prompt(prompts, **_):
+        return [float(int(prompt[0]) % 2) for prompt in prompts]
+
+    rate, updates, steps, enough = {
+        "trunk": (0.003, 20, 30, 0.3),
+        "adapter": (0.02, 4, 25, 0.7),
+        "model": (0.01, 4, 25, 0.7),
+    }[kind]
+    critic = {"on": kind, "updates": updates, "learning_rate": rate, "clip": None}
+    settings = {"learning_rate": 0.0, "max_steps": steps, "per_device_train_batch_size": 8}
+    trainer = build(critic, rewards=by_prompt, **settings)
+    trainer.train()
+    explained = logged(trainer, "critic/explained_variance")
+    assert abs(explained[0]) < 0.2
+    assert sum(explained[-3:]) / 3 > enough
+
+
+@pytest.mark.slow
+def test_two_ranks_train_the_critic_of_one_process(tmp_path, tiny_model, two_ranks):
+    script = Path(__file__).with_name("critic_ranks.py")
+    run = runpy.run_path(str(script))["run"]
+    with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
+        pass
+    from safetensors.torch import load_file
+
+    for kind in KINDS:
+        one = run(str(tmp_path / "alone"), tiny_model, kind, 8)
+        first, second = (load_file(tmp_path / f"{kind}_{rank}.safetensors") for rank in range(2))
+        assert same(first, second)
+        assert one.keys() == first.keys()
+        for name, tensor in one.items():
+            torch.testing.assert_close(
+                first[name], tensor, atol=2e-5, rtol=2e-3, msg=lambda text, name=name: f"{name}: {text}"
+            )
+    logs = json.loads((tmp_path / "trunk_0.json").read_text())
+    assert len(logs) == 3
+
+
+def test_the_hook_stands_before_the_advantages(build):
+    trainer = build({"on": "trunk"})
+    names = [hook.name for hook in trainer.hooks]
+    assert names.index("critic") < names.index("advantages") < names.index("critic_returns")
+    assert isinstance(trainer.critic, Critic)
