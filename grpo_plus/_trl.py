@@ -610,6 +610,16 @@ def gather_objects(rows: list[Any]) -> list[Any]:
     return everywhere
 
 
+def supervised_trainer(model: str, settings: "Mapping[str, Any]", rows: Any, tokenizer: Any, **further: Any) -> "Loop":
+    """TRL's trainer on completions whose ids are known: columns ``input_ids`` and ``completion_mask``."""
+    from trl import SFTConfig, SFTTrainer
+
+    trainer: Loop = SFTTrainer(
+        model, args=SFTConfig(**settings), train_dataset=rows, processing_class=tokenizer, **further
+    )
+    return trainer
+
+
 FORWARD_INPUTS = (
     "pixel_values",
     "image_grid_thw",
@@ -1064,7 +1074,7 @@ def prompt_ids(host: Host, prompt: Any) -> list[int]:
     return [int(token) for token in ids["input_ids"]]
 
 
-def unwrapped(host: Host) -> Any:
+def unwrapped(host: "Loop") -> Any:
     """The model without the wrappers of accelerate; adapters stay around it."""
     return host.accelerator.unwrap_model(host.model)
 

@@ -21,6 +21,8 @@ from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, read_yaml
 from grpo_plus.recipe.ranges import entry_problems, judge
 from grpo_plus.recipe.weights import idle_problems
+from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
+from grpo_plus.warm_start.options import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
 from grpo_verifiers.errors.messages import nearest
 
@@ -35,6 +37,7 @@ class PlusScriptArguments(ScriptArguments):
         prompt: how the dataset's columns become the prompt: the keys column, user, system, template and chat.
         measure: held-out rows that the model is measured on before and after training: the keys of
             `grpo_plus.evaluation.measure`.
+        warm_start: supervised training on solutions before GRPO: the keys of `grpo_plus.warm_start.options`.
         next_steps: lines to print when training is over; {command} stands for the command that was run, {folder}
             for the folder of the config.
         torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
@@ -62,6 +65,13 @@ class PlusScriptArguments(ScriptArguments):
             **dotted_flags("measure", MEASURE_KEYS),
         },
     )
+    warm_start: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Supervised training before GRPO, such as {dataset: ./solutions.jsonl, solution: solution}.",
+            **dotted_flags("warm_start", WARM_START_KEYS),
+        },
+    )
     torch_threads: int | None = field(
         default=None,
         metadata={"help": "Threads of torch on the CPU; very small models want few. Unset: torch's choice."},
@@ -77,9 +87,12 @@ class PlusScriptArguments(ScriptArguments):
 
     def __post_init__(self) -> None:
         """Read the mappings and refuse unknown keys."""
-        raise_all([*prompt_problems(self.prompt), *measure_problems(self.measure)])
+        raise_all(
+            [*prompt_problems(self.prompt), *measure_problems(self.measure), *warm_start_problems(self.warm_start)]
+        )
         self.prompt = mapping("prompt", self.prompt)
         self.measure = mapping("measure", self.measure)
+        self.warm_start = mapping("warm_start", self.warm_start)
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
     parser = make_parser(prog)
     parser.error = _raise_user_error  # its own prints a usage and ends the process
     rest, path = _config_path(list(arguments))
-    add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure"))
+    add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
     folder = path.resolve().parent if path else Path.cwd()
     rest = _from_here(rest)
     problems: list[str] = []
@@ -128,6 +141,7 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
         file = _File() if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
         problems += [*file.problems, *prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
+        problems += warm_start_problems(namespace.warm_start)
         problems += _judge_beside(parser, vars(namespace))
         launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
         # The process that only launches others must not wake the card up to ask what it is.
@@ -152,7 +166,7 @@ def _judge_beside(parser: TrlParser, values: Mapping[str, Any]) -> list[str]:
     """Problems of values beside the training config; defaults replace them so that all else is checked."""
     problems: list[str] = []
     for group in GROUPS[1:]:
-        judged = judge(group, values, skip=("prompt", "measure"))
+        judged = judge(group, values, skip=("prompt", "measure", "warm_start"))
         parser.set_defaults(**judged.instead)
         problems += judged.problems.values()
     for position, item in enumerate(values["datasets"] if isinstance(values["datasets"], list | tuple) else ()):

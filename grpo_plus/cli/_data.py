@@ -13,7 +13,14 @@ READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "cs
 NO_MODEL = "model_name_or_path is missing: name a model on the hub or a folder."
 
 
-def load_rows(name: str, config: str | None = None, *, streaming: bool = False, base: Path | None = None) -> Any:
+def load_rows(
+    name: str,
+    config: str | None = None,
+    *,
+    streaming: bool = False,
+    base: Path | None = None,
+    field: str = "dataset_name",
+) -> Any:
     """Splits by name, from a file, a folder of files, a saved dataset, a function by reference, or the hub.
 
     Raises:
@@ -22,10 +29,10 @@ def load_rows(name: str, config: str | None = None, *, streaming: bool = False, 
     from datasets import DatasetDict, load_dataset, load_from_disk
 
     if is_reference(name):
-        return _made(name, base)
+        return _made(name, base, field)
     path = _local(name, base)
     if path is not None and path.is_file() and path.suffix not in READERS:
-        raise UserError(f"dataset_name {name!r}: a file must end in {', '.join(READERS)}.")
+        raise UserError(f"{field} {name!r}: a file must end in {', '.join(READERS)}.")
     try:
         if path is None:
             return load_dataset(name, name=config, streaming=streaming)
@@ -78,13 +85,13 @@ def model_path(name: str | None, base: Path, field: str = "model_name_or_path") 
     return str(made)
 
 
-def _made(name: str, base: Path | None) -> Any:
+def _made(name: str, base: Path | None, field: str) -> Any:
     from datasets import Dataset, DatasetDict, IterableDataset
 
-    rows = call_reference("dataset_name", name, base)
+    rows = call_reference(field, name, base)
     if isinstance(rows, Dataset | IterableDataset):
         return {"train": rows}
-    said = f"dataset_name: the function {name!r} returned"
+    said = f"{field}: the function {name!r} returned"
     if isinstance(rows, list):
         wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
         if wrong is not None or not rows:

@@ -34,7 +34,14 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "4 bits": ("load_in_4bit", "use_peft", "lora_r"),
     "evaluation": ("eval_verifiers", "measure", "eval_strategy"),
     "record and report": ("record", "report_steps"),
-    "prompt and run": ("prompt", "overwrite_output_dir", "resume_from_checkpoint", "next_steps", "torch_threads"),
+    "prompt and run": (
+        "prompt",
+        "warm_start",
+        "overwrite_output_dir",
+        "resume_from_checkpoint",
+        "next_steps",
+        "torch_threads",
+    ),
 }
 """Our options with related ones of TRL; options of ours that are missing here get their own topic."""
 

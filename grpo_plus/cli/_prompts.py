@@ -104,12 +104,17 @@ def filled(text: str, row: Mapping[str, Any]) -> str:
     return _PIECE.sub(piece, text)
 
 
+def prompt_columns(prompt: Mapping[str, Any]) -> list[str]:
+    """The columns that prompts are made from."""
+    return placeholders(prompt["user"]) if "user" in prompt else [prompt.get("column", "prompt")]
+
+
 def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
     """Raise `UserError` if a column of the prompt does not exist."""
     columns = rows.column_names or []
     if not columns:  # a stream that does not say
         return
-    for column in placeholders(prompt["user"]) if "user" in prompt else [prompt.get("column", "prompt")]:
+    for column in prompt_columns(prompt):
         if column in columns:
             continue
         if "user" in prompt:

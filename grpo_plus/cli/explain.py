@@ -46,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
     from grpo_plus.cli._notes import command_notes
+    from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage
     from grpo_plus.recipe.options import mapping
 
@@ -61,6 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     notes = command_notes(parsed, weights, chosen)
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
+        *warm_start_lines(mapping("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
         *_advantage_lines(config, sample, chosen),
         "",
         *_objective_lines(config, sample.lengths),

@@ -75,7 +75,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
             bare = plain_command(arguments, {"--output_dir"})
             old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command, elsewhere=bare)
         try:
-            trainer = build_trainer(parsed)
+            trainer = build_trainer(parsed, start.choice.checkpoint)
         except (ConfigError, VerifierError) as error:
             raise UserError(str(error)) from error
         if _is_main():
@@ -271,15 +271,17 @@ def _hub_dataset(parsed: "Parsed") -> str | None:
     return name if known and not local and not name.startswith((".", "~")) else None
 
 
-def build_trainer(parsed: "Parsed") -> "GRPOPlusTrainer":
-    """The trainer that a command line describes."""
+def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTrainer":
+    """The trainer that a command line describes; ``resumed`` is the checkpoint that it will go on from."""
     from trl import get_dataset, get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import NO_MODEL, check_rows, load_rows, model_path, pick_split
     from grpo_plus.cli._prompts import check_columns, with_prompts
     from grpo_plus.cli._rewards import resolve_rewards
+    from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
+    from grpo_plus.warm_start.make import Start, computing_of
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
@@ -319,13 +321,19 @@ def build_trainer(parsed: "Parsed") -> "GRPOPlusTrainer":
         **(args.model_init_kwargs or {}),
     }
     path = model_path(model.model_name_or_path, parsed.folder)
-    tokenizer = _tokenizer(path, args.model_init_kwargs) if prompt else None
+    tokenizer = _tokenizer(path, args.model_init_kwargs) if prompt or script.warm_start else None
     chat = getattr(tokenizer, "chat_template", None) is not None
     if prompt.get("chat") and not chat:
         raise UserError(f"prompt has chat: true, but the model {path} has no chat template: remove it, or set false.")
     sets = {field: with_prompts(rows, prompt, chat=chat) for field, rows in sets.items()}
-    if tokenizer is not None:
+    if prompt:
         _show_prompt(next(iter(sets["dataset_train_split"]))["prompt"], tokenizer, args)
+    init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
+    micro = args.per_device_train_batch_size
+    start = Start(path, init, quantisation, adapter, computing_of(args), micro)
+    begun = begin(parsed, start, tokenizer, splits, sets, resumed, _tell)
+    if begun.model != path:
+        path, args.model_init_kwargs = begun.model, init | {"revision": None}
     try:
         trainer = GRPOPlusTrainer(
             model=path,
@@ -333,8 +341,9 @@ def build_trainer(parsed: "Parsed") -> "GRPOPlusTrainer":
             args=args,
             train_dataset=sets["dataset_train_split"],
             eval_dataset=sets.get("dataset_test_split"),
-            quantization_config=get_quantization_config(model),
-            peft_config=get_peft_config(model),
+            quantization_config=quantisation,
+            peft_config=adapter,
+            hooks=begun.hooks,
         )
     except OSError as error:
         raise UserError(f"model_name_or_path: loading {path!r} failed: {error}") from error
@@ -348,7 +357,12 @@ def build_trainer(parsed: "Parsed") -> "GRPOPlusTrainer":
             raise
         text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
         raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
-    told = {"Base model": model.model_name_or_path, "Dataset": script.dataset_name or "a mixture", "Prompt": prompt}
+    told = {
+        "Base model": model.model_name_or_path,
+        "Dataset": script.dataset_name or "a mixture",
+        "Prompt": prompt,
+        "Warm start": begun.fact,
+    }
     trainer.card_facts |= {name: value for name, value in told.items() if value}
     trainer.measure = Measure(measured, trainer, sets["measure"]) if measured else None
     return trainer

@@ -1,8 +1,8 @@
 r"""The data and the model of the quickstart, made at the first start: chains of sums, and a model that half knows them.
 
-``examples/quickstart.yaml`` names the two functions; both work from any config. Most solutions of the warm start guess
-a number near the result, and some work the result out line by line. The model learns both habits and is right some of
-the time; the reward tells the habits apart.
+``examples/quickstart.yaml`` names `base`, `solutions` and `dataset`, functions that work from any config. `model` is
+the base after the warm start of that file. Most solutions guess a number near the result, and some work the result out
+line by line. The model learns both habits and is right some of the time; the reward tells the habits apart.
 
     user:       7+5-9+4
     assistant:  \boxed{9}                        guessed, or
@@ -18,7 +18,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -28,13 +28,13 @@ from zlib import crc32
 from grpo_plus.checkpoints.folder import read_json
 
 if TYPE_CHECKING:
-    from datasets import DatasetDict
+    from datasets import Dataset, DatasetDict
 
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
-"""Folder of the warm-started model."""
+"""Folder of the untrained model, and of the warm-started one in ``warm``."""
 
-RECIPE = 8
-"""Version of the model's recipe; a stored model of another version is replaced."""
+RECIPE = 9
+"""Version of the untrained model's recipe; a stored model of another version is replaced."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'][0] }}{{ message['content'] }}<|im_end|>{% endfor %}"
@@ -50,6 +50,11 @@ OFF = 3
 
 RATE = 5e-3
 """Peak learning rate of the warm start."""
+
+STEPS = 550
+"""Optimizer steps of the warm start, of 80 solutions each."""
+
+SOLUTIONS = 16_000
 
 ROWS = {"train": 4096, "test": 256}
 
@@ -131,37 +136,36 @@ def dataset() -> "DatasetDict":
     )
 
 
-def model() -> str:
-    """The folder of the warm-started model, which the first call makes."""
-    folder = FOLDER / "warm"
-    if _recipe_of(folder) != RECIPE:
-        warm_start(folder)
+def solutions() -> "Dataset":
+    """Questions with solutions for the warm start: guesses, and chains that are worked out; none is of ``test``."""
+    from datasets import Dataset
+
+    return Dataset.from_list(_solutions(SOLUTIONS, worked=36, guessed=44))
+
+
+def _solutions(count: int, *, worked: int, guessed: int, seed: int = 0, singles: int = 0) -> list[dict[str, Any]]:
+    """So many rows, of the three kinds in these parts."""
+    source, easy, rng = chains(seed + 2), chains(seed + 2, 1, 1), random.Random(seed)  # noqa: S311 - sums, not secrets
+    rows: list[dict[str, Any]] = []
+    while len(rows) < count:
+        learned = [(chain, chain.worked_out) for chain in (*islice(source, worked), *islice(easy, singles))]
+        learned += [(chain, chain.guessed(rng)) for chain in islice(source, guessed)]
+        rows += [{"prompt": row(chain)["prompt"], "solution": solution} for chain, solution in learned]
+    return rows[:count]
+
+
+def base(*, hidden: int = 128, seed: int = 0) -> str:
+    """The folder of a model that has learned nothing yet, which the first call makes.
+
+    ``hidden`` is its width, a multiple of 64; ``seed`` is of its weights.
+    """
+    folder = FOLDER / ("base" if (hidden, seed) == (128, 0) else f"base-{hidden}-{seed}")
+    if read_json(folder / "recipe.json").get("recipe") != RECIPE:
+        _save(folder, hidden, seed)
     return str(folder)
 
 
-def _recipe_of(folder: Path) -> int | None:
-    found = read_json(folder / "recipe.json").get("recipe")
-    return found if isinstance(found, int) else None
-
-
-def warm_start(
-    folder: Path,
-    *,
-    steps: int = 550,
-    worked: int = 36,
-    guessed: int = 44,
-    seed: int = 0,
-    hidden: int = 128,
-    singles: int = 0,
-) -> None:
-    """Train a small model on solutions of both kinds, and save it with its tokenizer in one go.
-
-    ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step, ``singles`` those of chains with
-    one move, which are all worked out. ``seed`` is of weights and data. ``hidden`` is the width of the model, a
-    multiple of 64.
-    """
-    import torch
-
+def _save(folder: Path, hidden: int, seed: int) -> None:
     from grpo_plus.testing import make_tiny_model
 
     network, tokenizer = make_tiny_model(
@@ -174,59 +178,6 @@ def warm_start(
         seed=seed,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
-    size = sum(parameter.numel() for parameter in network.parameters())
-    print(f"warm start: supervised training of a model of {size / 1e6:.1f} million parameters, {steps} steps")
-    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, betas=(0.9, 0.95))
-    source, easy, rng = chains(seed + 2), chains(seed + 2, 1, 1), random.Random(seed)  # noqa: S311 - sums, not secrets
-    network.train()
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=RATE, total_steps=steps, pct_start=0.1)
-    for step in range(1, steps + 1):
-        long = [(chain.question, chain.worked_out) for chain in (*islice(source, worked), *islice(easy, singles))]
-        short = [(chain.question, chain.guessed(rng)) for chain in islice(source, guessed)]
-        (lost, tokens), (lost_short, tokens_short) = (_loss(network, tokenizer, pairs) for pairs in (long, short))
-        loss = (lost + lost_short) / (tokens + tokens_short)
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 0 or step == steps:
-            print(f"  step {step}: loss of worked solutions {lost.item() / tokens:.3f}", flush=True)
-    _save(network.eval(), tokenizer, folder)
-
-
-def _loss(network: Any, tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[Any, int]:
-    """The loss summed over all tokens of the solutions, and the number of these tokens."""
-    import torch
-
-    ids, labels = _padded(tokenizer, pairs)
-    logits = network(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long()).logits
-    wanted = labels[:, 1:].flatten()
-    total = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), wanted, reduction="sum")
-    return total, int((wanted != -100).sum())
-
-
-def _padded(tokenizer: Any, pairs: Sequence[tuple[str, str]]) -> tuple[Any, Any]:
-    """Right-padded ids and labels of questions and solutions; only the solutions have labels."""
-    import torch
-
-    rows = []
-    for question, solution in pairs:
-        asked = tokenizer.apply_chat_template(
-            [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
-        )
-        rows.append((tokenizer(asked)["input_ids"], [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]))
-    width = max((len(prompt) + len(solution) for prompt, solution in rows), default=1)
-    ids = torch.full((len(rows), width), tokenizer.pad_token_id)
-    labels = torch.full((len(rows), width), -100)
-    for row, (prompt, learned) in enumerate(rows):
-        end = len(prompt) + len(learned)
-        ids[row, :end] = torch.tensor([*prompt, *learned])
-        labels[row, len(prompt) : end] = torch.tensor(learned)
-    return ids, labels
-
-
-def _save(network: Any, tokenizer: Any, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -239,3 +190,49 @@ def _save(network: Any, tokenizer: Any, folder: Path) -> None:
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def model() -> str:
+    """The folder of the warm-started model: the one that ``examples/quickstart.yaml`` makes, or finds."""
+    return str(_warm(base(), _solutions(SOLUTIONS, worked=36, guessed=44), FOLDER / "warm", STEPS, 80))
+
+
+def warm_start(
+    folder: Path,
+    *,
+    steps: int = STEPS,
+    worked: int = 36,
+    guessed: int = 44,
+    seed: int = 0,
+    hidden: int = 128,
+    singles: int = 0,
+) -> None:
+    """Put a small model that was trained on solutions of both kinds into a folder, with its tokenizer.
+
+    ``worked`` and ``guessed`` count the solutions of each kind in an optimizer step, ``singles`` those of chains with
+    one move, which are all worked out. ``seed`` is of weights and data. ``hidden`` is the width of the model, a
+    multiple of 64.
+    """
+    batch = worked + guessed + singles
+    rows = _solutions(min(SOLUTIONS, steps * batch), worked=worked, guessed=guessed, seed=seed, singles=singles)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
+        made = _warm(base(hidden=hidden, seed=seed), rows, Path(home), steps, batch)
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
+
+
+def _warm(start: str, rows: list[dict[str, Any]], home: Path, steps: int, batch: int) -> Path:
+    """Where the warm start of these rows is kept."""
+    from transformers import AutoTokenizer
+
+    from grpo_plus.warm_start.examples import Row, encode
+    from grpo_plus.warm_start.make import Start, obtain, store_of
+    from grpo_plus.warm_start.options import WarmStart
+
+    tokenizer = AutoTokenizer.from_pretrained(start)
+    examples = encode([Row(each["prompt"], each["solution"]) for each in rows], tokenizer, column="solution")
+    options = WarmStart(steps, batch, RATE)
+    computing = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
+    begun = Start(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
+    return obtain(store_of(home, begun, examples, options), begun, examples, options, tokenizer, print)

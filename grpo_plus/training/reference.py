@@ -49,6 +49,35 @@ def adapter_problems(model: Any, args: Any, *, flat: bool) -> list[str]:
     return problems
 
 
+def add_copy(model: Any) -> None:
+    """Add an adapter for reference passes, like the one that is trained; its weights are anything yet."""
+    config = copy.deepcopy(model.peft_config["default"])
+    config.init_lora_weights = True  # other ways to start an adapter change the base weights
+    model.add_adapter(NAME, config)
+    model.set_adapter("default")
+    for weight, copied in pairs_of(model).values():  # PEFT makes float32 of half precision, TRL not always
+        copied.data = copied.data.to(weight.dtype)
+
+
+@torch.no_grad()
+def copy_weights(model: Any) -> None:
+    """π_ref ← π_θ, and no gradient for π_ref."""
+    pairs = pairs_of(model)
+    sources, copies = zip(*pairs.values(), strict=True)
+    with whole(sources), whole(copies, change=True):
+        for weight, copied in pairs.values():
+            copied.copy_(weight)
+    for copied in copies:
+        copied.requires_grad_(requires_grad=False)
+
+
+def pairs_of(model: Any) -> dict[str, tuple[Tensor, Tensor]]:
+    """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
+    weights = dict(model.named_parameters())
+    names = {name: _OF_DEFAULT.sub(f".{NAME}", name) for name in weights if _OF_DEFAULT.search(name)}
+    return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
+
+
 class AdapterReference(Hook):
     """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
 
@@ -97,12 +126,7 @@ class AdapterReference(Hook):
         flat = host.is_fsdp_enabled and not _trl.is_fsdp2(host)
         raise_all(refresh_problems(host.args) + adapter_problems(model, host.args, flat=flat))
         if NAME not in model.peft_config:
-            config = copy.deepcopy(model.peft_config["default"])
-            config.init_lora_weights = True  # other ways to start an adapter change the base weights
-            model.add_adapter(NAME, config)
-            model.set_adapter("default")
-            for weight, copied in self._pairs().values():  # PEFT makes float32 of half precision, TRL not always
-                copied.data = copied.data.to(weight.dtype)
+            add_copy(model)
             self.refresh()
 
     @torch.no_grad()
@@ -111,20 +135,12 @@ class AdapterReference(Hook):
         if not self._active:
             return
         self._gathered = {}
-        pairs = self._pairs()
-        sources, copies = zip(*pairs.values(), strict=True)
-        with whole(sources), whole(copies, change=True):
-            for weight, copied in pairs.values():
-                copied.copy_(weight)
-        for copied in copies:
-            copied.requires_grad_(requires_grad=False)
+        copy_weights(_trl.unwrapped(self.host))
         self.refreshed = int(self.host.state.global_step)
 
     def _pairs(self) -> dict[str, tuple[Tensor, Tensor]]:
         """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
-        weights = dict(_trl.unwrapped(self.host).named_parameters())
-        names = {name: _OF_DEFAULT.sub(f".{NAME}", name) for name in weights if _OF_DEFAULT.search(name)}
-        return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
+        return pairs_of(_trl.unwrapped(self.host))
 
     def tensors(self) -> dict[str, Tensor]:
         """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""

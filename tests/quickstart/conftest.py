@@ -40,9 +40,9 @@ def varied(tmp_path):
 
 @pytest.fixture(scope="session")
 def warm_home(tmp_path_factory):
-    """A folder with a model that has had a few steps of warm start."""
+    """A folder with a model that has had a few steps of warm start, which tests take in its place."""
     home = tmp_path_factory.mktemp("quickstart")
-    quickstart.warm_start(home / "warm", steps=3, worked=4, guessed=4, hidden=64)
+    quickstart.warm_start(home / "model", steps=3, worked=4, guessed=4, hidden=64)
     return home
 
 
@@ -53,18 +53,19 @@ def train(warm_home, monkeypatch, capsys):
         pytest.skip("the examples are not beside the tests")
 
     monkeypatch.setattr(quickstart, "FOLDER", warm_home)
+    kept = {"model_name_or_path": str(warm_home / "model"), "warm_start": "null"}
 
     def train(out, line="", **changes):
         from grpo_plus.cli import main
 
         path = Path(out).parent / "changed.yaml"
         key = line.partition(":")[0]
-        kept = YAML.read_text().splitlines()
-        text = [line if line and each.startswith(f"{key}:") else each for each in kept]
-        assert not line or text != kept
+        lines = YAML.read_text().splitlines()
+        text = [line if line and each.startswith(f"{key}:") else each for each in lines]
+        assert not line or text != lines
         path.write_text("\n".join(text))
         capsys.readouterr()
-        code = main(["train", str(path), *flags(output_dir=out, **changes)])
+        code = main(["train", str(path), *flags(output_dir=out, **{**kept, **changes})])
         found = capsys.readouterr()
         return code, found.out, found.err
 
@@ -72,6 +73,7 @@ def train(warm_home, monkeypatch, capsys):
 
 
 @pytest.fixture
-def reduced():
+def reduced(warm_home):
     """Arguments of `train` for a few steps of the quickstart's YAML."""
-    return lambda **changes: [str(YAML), *flags(**changes)]
+    kept = {"model_name_or_path": str(warm_home / "model"), "warm_start": "null"}
+    return lambda **changes: [str(YAML), *flags(**{**kept, **changes})]

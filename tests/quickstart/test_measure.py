@@ -87,7 +87,11 @@ def test_a_run_without_verifiers_cannot_be_measured(tmp_path, capsys, warm_home)
 
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "1+1", "solution": "2"}\n' * 8)
-    base = {"model_name_or_path": str(warm_home / "warm"), "dataset_name": str(rows), "output_dir": str(tmp_path / "o")}
+    base = {
+        "model_name_or_path": str(warm_home / "model"),
+        "dataset_name": str(rows),
+        "output_dir": str(tmp_path / "o"),
+    }
     base |= {"reward_funcs": "accuracy_reward", "measure": '{"split": "train"}', "use_cpu": "true", "bf16": "false"}
     code = main(["train", *(word for key, value in base.items() for word in (f"--{key}", value))])
     assert code == 2

@@ -3,7 +3,6 @@
 import json
 import math
 import random
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -12,8 +11,10 @@ import yaml
 from safetensors.torch import load_file
 
 from grpo_plus import quickstart
+from grpo_plus.cli import main
 from grpo_plus.record import open_run
 from grpo_verifiers import get_verifier
+from tests.quickstart.conftest import YAML, flags
 
 
 def scores(solutions, chains):
@@ -48,19 +49,12 @@ def test_no_question_of_the_test_split_is_trained_on():
     assert all(len(asked[name]) == count for name, count in quickstart.ROWS.items())
 
 
-@pytest.mark.slow
-def test_no_question_of_the_test_split_is_part_of_the_warm_start(tmp_path, monkeypatch):
-    learned = set()
-
-    def note(network, _, pairs):
-        learned.update(question for question, _ in pairs)
-        return sum(parameter.sum() for parameter in network.parameters()) * 0, 1
-
-    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
-    monkeypatch.setattr(quickstart, "_loss", note)
-    quickstart.model()
+def test_no_question_of_the_test_split_is_part_of_the_warm_start():
+    rows = quickstart.solutions()
+    learned = {row[0]["content"] for row in rows["prompt"]}
     held_out = {row[0]["content"] for row in quickstart.dataset()["test"]["prompt"]}
-    assert len(learned) > 10_000
+    assert len(rows) == quickstart.SOLUTIONS
+    assert len(learned) > 9_000
     assert not learned & held_out
 
 
@@ -71,18 +65,19 @@ def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_pat
 
     learned = set()
 
-    def note(network, _, pairs):
-        learned.update(question for question, _ in pairs)
-        return sum(parameter.sum() for parameter in network.parameters()) * 0, 1
+    def note(_start, rows, *_):
+        learned.update(row["prompt"][0]["content"] for row in rows)
+        return tmp_path
 
-    monkeypatch.setattr(quickstart, "_loss", note)
+    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
+    monkeypatch.setattr(quickstart, "_warm", note)
     monkeypatch.setattr("sys.argv", ["time_to_accuracy"])
     options = time_to_accuracy._options()
-    time_to_accuracy._warm(tmp_path, 0, options)
+    time_to_accuracy._warm(tmp_path / "found", 0, options)
     train, test = time_to_accuracy._rows(task, 0, options)
     measured = {row["prompt"][0]["content"] for row in test}
     assert len(measured) == options.held_out
-    assert len(learned) > 10_000
+    assert len(learned) > 9_000
     assert not measured & (learned | {row[0]["content"] for row in train["prompt"]})
 
 
@@ -95,30 +90,46 @@ def test_the_longest_solution_fits_the_config():
     assert longest + 1 <= most  # a token a character, and the one that ends it
 
 
-def test_the_warm_start_is_kept_and_a_broken_one_is_made_anew(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
-    real = quickstart.warm_start
-    monkeypatch.setattr(quickstart, "warm_start", partial(real, steps=1, worked=2, guessed=2, hidden=64))
+@pytest.mark.slow
+def test_the_model_is_the_one_that_the_yaml_makes(tmp_path, monkeypatch, capsys):
+    home = tmp_path / "home"
+    for name, value in {"FOLDER": home, "SOLUTIONS": 160, "STEPS": 2}.items():
+        monkeypatch.setattr(quickstart, name, value)
     folder = quickstart.model()
-    assert "warm start" in capsys.readouterr().out
-    kept = (tmp_path / "warm" / "model.safetensors").stat().st_mtime_ns
-    assert quickstart.model() == folder
-    assert capsys.readouterr().out == ""
-    assert (tmp_path / "warm" / "model.safetensors").stat().st_mtime_ns == kept
-    (tmp_path / "warm" / "recipe.json").write_text(json.dumps({"recipe": quickstart.RECIPE - 1}))
-    quickstart.model()
-    assert "warm start" in capsys.readouterr().out
-    assert json.loads((tmp_path / "warm" / "recipe.json").read_text()) == {"recipe": quickstart.RECIPE}
-    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
+    assert "supervised training, 2 steps of 80 of 160 solutions" in capsys.readouterr().out
+    if not YAML.is_file():
+        pytest.skip("the examples are not beside the tests")
+    text = YAML.read_text().replace("runs/quickstart/warm", str(home / "warm")).replace("steps: 550", "steps: 2")
+    for line in ("load_in_4bit: false", "load_in_4bit: true"):
+        path = tmp_path / "changed.yaml"
+        path.write_text(text.replace("load_in_4bit: false", line))
+        code = main(["train", str(path), *flags(output_dir=tmp_path / "out" / line[-4:])])
+        found = capsys.readouterr()
+        assert code == 0, found.err
+        assert "supervised training" not in found.out
+        assert f"reused from {folder}." in found.out
 
 
-def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
+def test_an_untrained_model_of_another_recipe_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
+    folder = Path(quickstart.base(hidden=64))
+    written = (folder / "model.safetensors").stat().st_mtime_ns
+    assert quickstart.base(hidden=64) == str(folder)
+    assert (folder / "model.safetensors").stat().st_mtime_ns == written
+    (folder / "recipe.json").write_text(json.dumps({"recipe": quickstart.RECIPE - 1}))
+    quickstart.base(hidden=64)
+    assert json.loads((folder / "recipe.json").read_text()) == {"recipe": quickstart.RECIPE}
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_an_interrupted_start_leaves_nothing_half(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("no space")
 
+    monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", fail)
     with pytest.raises(OSError, match="no space"):
-        quickstart.warm_start(tmp_path / "warm", steps=1, worked=2, guessed=2, hidden=64)
+        quickstart.base(hidden=64)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -126,10 +137,8 @@ def test_an_interrupted_warm_start_leaves_nothing_half(tmp_path, monkeypatch):
 @pytest.mark.parametrize("line", ["", "advantage: sign", "objective: target\nnum_iterations: 2", "load_in_4bit: true"])
 def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, line):
     out = tmp_path / "out"
-    kept = (warm_home / "warm" / "model.safetensors").stat().st_mtime_ns
     code, text, err = train(out, line, learning_rate="1e-2", **varied)
     assert code == 0, err
-    assert (warm_home / "warm" / "model.safetensors").stat().st_mtime_ns == kept
     lines = text.splitlines()
     assert any(each.startswith("Accuracy before training: math ") for each in lines)
     gained, _ = [each for each in lines if "points of accuracy" in each]
@@ -145,7 +154,7 @@ def test_two_steps_with_one_line_changed(train, tmp_path, warm_home, varied, lin
     assert all(f"grpo-plus train {out.parent / 'changed.yaml'} " in each for each in nexts)
     assert open_run(out) is not None
     if line != "load_in_4bit: true":
-        before, after = (load_file(folder / "model.safetensors") for folder in (warm_home / "warm", out))
+        before, after = (load_file(folder / "model.safetensors") for folder in (warm_home / "model", out))
         assert any((after[name] - value).abs().max() > 1e-4 for name, value in before.items())
         assert all(math.isfinite(value.sum()) for value in after.values())
     else:

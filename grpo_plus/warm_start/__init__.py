@@ -1,0 +1,1 @@
+"""Supervised training on solutions before GRPO: ``warm_start`` in a config."""

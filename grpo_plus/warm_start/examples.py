@@ -1,0 +1,285 @@
+"""Solutions as token ids behind their prompts: what a warm start trains on.
+
+A prompt has exactly the ids that GRPO gives the model; the ids behind it are what the model would have to sample, with
+the token that ends a completion last. A chat template that renders the two otherwise is refused, both texts shown.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_verifiers.errors import ConfigError
+
+SHOWN = 600
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt as text or conversation, and its solution as text or conversation."""
+
+    prompt: Any
+    solution: Any
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Token ids, each row with the length of its prompt, and what became of the others.
+
+    Attributes:
+        cut: rows whose solution loses its end.
+        too_long: rows left out, as their prompt alone is longer than ``max_length``.
+        held_out: rows left out, as their prompt is one that the run measures.
+    """
+
+    ids: Sequence[Sequence[int]]
+    starts: Sequence[int]
+    cut: int = 0
+    too_long: int = 0
+    held_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the solutions, those that are trained on."""
+        return sum(len(ids) - start for ids, start in zip(self.ids, self.starts, strict=True))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all ids."""
+        digest = hashlib.sha256()
+        for ids, start in zip(self.ids, self.starts, strict=True):
+            digest.update(array("q", [len(ids), start, *ids]).tobytes())
+        return digest.hexdigest()[:16]
+
+    def columns(self) -> dict[str, list[list[int]]]:
+        """The columns that TRL's supervised trainer takes as they are."""
+        masks = [[0] * start + [1] * (len(ids) - start) for ids, start in zip(self.ids, self.starts, strict=True)]
+        return {"input_ids": [list(ids) for ids in self.ids], "completion_mask": masks}
+
+    def told(self) -> list[str]:
+        """What became of rows that are not trained on whole."""
+        counts = {
+            "solutions are cut by max_length, so that nothing teaches the model to end them": self.cut,
+            "rows are left out: the prompt alone fills max_length": self.too_long,
+            "rows are left out: their prompts are held out for measure or evaluation": self.held_out,
+        }
+        return [f"warm start: {count:,} {text}." for text, count in counts.items() if count]
+
+
+def encode(
+    rows: Sequence[Row],
+    tokenizer: Any,
+    *,
+    column: str,
+    keywords: Mapping[str, Any] | None = None,
+    verbatim: bool = False,
+    max_length: int | None = None,
+    most: int | None = None,
+    frames: Iterable[Any] | None = None,
+    sample: Any = None,
+    held_out: Iterable[Any] = (),
+) -> Examples:
+    """Prompts and solutions as ids.
+
+    Args:
+        rows: what is to be learned.
+        tokenizer: of the model.
+        column: the column of the solutions, for messages.
+        keywords: further arguments of the chat template.
+        verbatim: a solution follows its prompt as written.
+        max_length: most tokens of prompt and solution.
+        most: most tokens of a solution where ``max_length`` is unset: those that GRPO draws.
+        frames: the frames (`frame_of`) of the run's own prompts; None: anything goes.
+        sample: a prompt of the run, to be shown beside one that does not fit.
+        held_out: prompts that must not be trained on.
+
+    Raises:
+        ConfigError: a solution is no text, or does not go with its prompt.
+    """
+    reads = reader(tokenizer, keywords)
+    known = None if frames is None else set(frames)
+    hidden = {reads(prompt) for prompt in held_out}
+    prompts, rests, chats, held = [], [], [], 0
+    for number, row in enumerate(rows):
+        prompt, rest = _texts(row, number, column, reads, tokenizer, keywords, verbatim=verbatim)
+        if known is not None and frame_of(row.prompt) not in known:
+            raise ConfigError([_other_frame(number, reads(sample), prompt)])
+        if prompt in hidden:
+            held += 1
+            continue
+        prompts.append(prompt)
+        rests.append(rest)
+        chats.append(not isinstance(row.prompt, str))
+    return _cut(
+        _ids(tokenizer, prompts, chats), _endings(tokenizer, rests), max_length=max_length, most=most, held_out=held
+    )
+
+
+def reader(tokenizer: Any, keywords: Mapping[str, Any] | None = None) -> Callable[[Any], str]:
+    """The function from a prompt to the text that the model reads."""
+
+    def reads(prompt: Any) -> str:
+        if isinstance(prompt, str):
+            return prompt
+        return str(
+            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(keywords or {}))
+        )
+
+    return reads
+
+
+def frame_of(prompt: Any) -> tuple[str, ...] | None:
+    """What prompts of one template share: None for plain text, the system messages of a conversation."""
+    if isinstance(prompt, str):
+        return None
+    return tuple(str(turn["content"]) for turn in prompt if turn.get("role") in ("system", "developer"))
+
+
+def earlier_turns(solution: Any) -> list[Any]:
+    """The turns before the answer, where a solution is a whole conversation."""
+    return list(solution[:-1]) if isinstance(solution, list) else []
+
+
+def side_by_side(left: tuple[str, str], right: tuple[str, str]) -> str:
+    """Two titled texts, a block each; long ones lose their middle."""
+    return "\n".join(line for title, text in (left, right) for line in (f"{title}:", *_block(text)))
+
+
+def _block(text: str) -> list[str]:
+    if len(text) > SHOWN:
+        text = f"{text[: SHOWN // 2]}\n[… {len(text) - SHOWN} characters …]\n{text[-SHOWN // 2 :]}"
+    return [f"  | {line}" for line in text.split("\n")]
+
+
+def _texts(  # noqa: PLR0917
+    row: Row,
+    number: int,
+    column: str,
+    reads: Callable[[Any], str],
+    tokenizer: Any,
+    keywords: Mapping[str, Any] | None,
+    *,
+    verbatim: bool,
+) -> tuple[str, str]:
+    """The prompt as the model reads it, and the text behind it."""
+    said = f"warm_start: row {number} of the solutions"
+    prompt, own = reads(row.prompt), earlier_turns(row.solution)
+    answer = _answer(row.solution, said, column)
+    if own and (tokenizer.chat_template is None or reads(own) != prompt):
+        carried = reads(own) if tokenizer.chat_template is not None else repr(own)
+        raise ConfigError(
+            [
+                f"{said} carries a prompt of its own in {column!r}, and it is not the one that GRPO's model reads.\n"
+                + side_by_side(("the prompt as GRPO's model reads it", prompt), (f"the turns in {column!r}", carried))
+                + "\nMake both alike by prompt: (template, system, user), or leave only the assistant's turn there."
+            ]
+        )
+    if isinstance(row.prompt, str) or verbatim:
+        return prompt, answer
+    turn = row.solution[-1] if isinstance(row.solution, list) else {"role": "assistant", "content": answer}
+    whole = str(tokenizer.apply_chat_template([*row.prompt, turn], tokenize=False, **(keywords or {})))
+    if not whole.startswith(prompt):
+        raise ConfigError(
+            [
+                f"{said} does not go with its prompt: the chat template renders prompt and solution together otherwise "
+                "than the prompt that GRPO's model reads.\n"
+                + side_by_side(("the prompt as GRPO's model reads it", prompt), ("prompt and solution together", whole))
+                + "\nSet warm_start: {verbatim: true} to have solutions follow the prompt as they are written, or give "
+                "the model a chat template whose turns begin like its generation prompt."
+            ]
+        )
+    rest = whole[len(prompt) :]
+    if _dense(answer) not in _dense(rest):
+        raise ConfigError(
+            [
+                f"{said} is changed by the chat template, which drops a part of it.\n"
+                + side_by_side(("the solution", answer), ("what the template makes of it", rest))
+                + "\nSet warm_start: {verbatim: true} to train on solutions as they are written."
+            ]
+        )
+    return prompt, rest
+
+
+def _answer(solution: Any, said: str, column: str) -> str:
+    expected = "expected text, or messages whose last turn is the assistant's"
+    if isinstance(solution, list):
+        last = solution[-1] if solution else None
+        if not isinstance(last, Mapping) or last.get("role") != "assistant":
+            raise ConfigError([f"{said}: the column {column!r} holds {solution!r:.120}, {expected}."])
+        solution = last.get("content")
+    if not isinstance(solution, str):
+        raise ConfigError([f"{said}: the column {column!r} holds {solution!r:.120}, {expected}."])
+    if not solution.strip():
+        raise ConfigError([f"{said}: the column {column!r} is empty: give each row a solution, or remove the row."])
+    return solution
+
+
+def _other_frame(number: int, run: str, own: str) -> str:
+    return (
+        f"warm_start: row {number} of the solutions has a prompt of another form than the run's prompts.\n"
+        + side_by_side(("a prompt as GRPO's model reads it", run), ("the prompt of the solution", own))
+        + "\nMake both alike: by prompt: (column, template, system, user, chat), or in the dataset."
+    )
+
+
+def _dense(text: str) -> str:
+    return "".join(text.split())
+
+
+def _ids(tokenizer: Any, texts: Sequence[str], chats: Sequence[bool]) -> list[list[int]]:
+    """Ids of the prompts: TRL adds special tokens to plain text, while chat templates bring their own."""
+    found: list[list[int]] = [[] for _ in texts]
+    for chat in (False, True):
+        places = [place for place, each in enumerate(chats) if each is chat]
+        for place, ids in zip(places, _batched(tokenizer, [texts[place] for place in places], chat=chat), strict=True):
+            found[place] = ids
+    return found
+
+
+def _batched(tokenizer: Any, texts: Sequence[str], *, chat: bool) -> list[list[int]]:
+    found: list[list[int]] = []
+    for first in range(0, len(texts), _BATCH):
+        batch = list(texts[first : first + _BATCH])
+        found += tokenizer(text=batch, add_special_tokens=not chat)["input_ids"]
+    return found
+
+
+def _endings(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Ids of what follows the prompts, up to and with the token that ends a completion."""
+    end, found = tokenizer.eos_token_id, []
+    for ids in _batched(tokenizer, texts, chat=True):
+        kept = list(ids)
+        while kept and end in kept and kept[-1] != end and not tokenizer.decode(kept[-1:]).strip():
+            kept.pop()  # templates end a turn with a line break behind the token, which no completion has
+        found.append(kept if kept and kept[-1] == end else [*ids, end])
+    return found
+
+
+def _cut(
+    prompts: Sequence[list[int]],
+    endings: Sequence[list[int]],
+    *,
+    max_length: int | None,
+    most: int | None,
+    held_out: int,
+) -> Examples:
+    kept, starts, cut, too_long = [], [], 0, 0
+    for prompt, ending in zip(prompts, endings, strict=True):
+        room = max_length - len(prompt) if max_length is not None else most
+        if room is not None and room <= 0:
+            too_long += 1
+            continue
+        cut += room is not None and len(ending) > room
+        kept.append([*prompt, *ending[:room]])
+        starts.append(len(prompt))
+    if not kept:
+        why = f"all of {held_out:,} are held out" if held_out else "the dataset is empty"
+        if too_long:
+            why = f"the prompts alone are longer than max_length ({max_length}) in {too_long:,} rows"
+        raise ConfigError([f"warm_start: no solution is left to train on: {why}."])
+    return Examples(kept, starts, cut, too_long, held_out)

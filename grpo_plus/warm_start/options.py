@@ -1,0 +1,96 @@
+"""The mapping ``warm_start`` of a config.
+
+warm_start: {dataset: ./solutions.jsonl, solution: solution, epochs: 1}
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypedDict
+
+from grpo_plus.recipe.options import checked_mapping
+from grpo_verifiers.options import Matches, Range
+
+_Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
+_Whole = Annotated[int, Range(1, told="a whole number of at least 1")]
+_Positive = Annotated[float, Range(0, open_low=True, finite=True, told="a number above 0")]
+FULL_RATE = 2e-5
+ADAPTER_RATE = 2e-4
+"""Learning rates where none is set: TRL's for all weights, and ten times that for an adapter."""
+
+
+class WarmStartSettings(TypedDict, total=False):
+    """The keys of ``warm_start``, and the values that each takes."""
+
+    dataset: _Text
+    config: _Text
+    split: _Text
+    solution: _Text
+    steps: _Whole
+    epochs: _Positive
+    learning_rate: _Positive
+    batch_size: _Whole
+    max_length: _Whole
+    seed: Annotated[int, Range(0, told="a whole number of at least 0")]
+    full: bool
+    verbatim: bool
+    folder: _Text
+
+
+KEYS = tuple(WarmStartSettings.__annotations__)
+EXAMPLE = "{dataset: ./solutions.jsonl, solution: solution, epochs: 1}"
+
+
+def warm_start_problems(given: Any) -> list[str]:
+    """The problems of the mapping."""
+    values, problems = checked_mapping("warm_start", given, WarmStartSettings, EXAMPLE)
+    if "steps" in values and "epochs" in values:
+        problems.append(
+            f"warm_start has both steps ({values['steps']!r}) and epochs ({values['epochs']!r}), which both say how "
+            "long it trains: keep one."
+        )
+    if "config" in values and "dataset" not in values:
+        problems.append(
+            f"warm_start has config: {values['config']!r}, which names a part of its dataset, and no dataset: add it, "
+            "or remove config."
+        )
+    return problems
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A warm start as it will be made.
+
+    Attributes:
+        steps: optimizer steps.
+        batch_size: solutions of an optimizer step, over all processes.
+        learning_rate: its peak; it rises for a tenth of the steps, then falls along a cosine.
+        max_length: most tokens of prompt and solution; None: no limit but that of a completion.
+        seed: of the order of the solutions, and of a new adapter.
+        full: all weights are trained, also where the run trains an adapter.
+        verbatim: a solution follows its prompt as written, without the chat template's turn.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    max_length: int | None = None
+    seed: int = 42
+    full: bool = False
+    verbatim: bool = False
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], rows: int, *, adapter: bool, processes: int = 1) -> Self:
+        """Fill what the mapping leaves out, for so many usable rows; ``adapter`` is true if the run trains one."""
+        wanted = settings.get("batch_size", 32)
+        batch = max(1, min(wanted, rows) // processes) * processes
+        full = bool(settings.get("full", False))
+        rate = ADAPTER_RATE if adapter and not full else FULL_RATE
+        return cls(
+            steps=settings.get("steps") or max(1, round(settings.get("epochs", 1) * (rows // batch))),
+            batch_size=batch,
+            learning_rate=float(settings.get("learning_rate", rate)),
+            max_length=settings.get("max_length"),
+            seed=settings.get("seed", 42),
+            full=full,
+            verbatim=bool(settings.get("verbatim", False)),
+        )

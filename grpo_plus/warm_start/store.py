@@ -1,0 +1,118 @@
+"""Warm starts that are kept: a folder each, named by a hash of all that went in, written in one go."""
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.folder import read_json
+from grpo_verifiers.errors import ConfigError
+
+FILE = "warm_start.json"
+VERSION = 1
+WAIT = 20.0
+"""Seconds that one look at another run's lock may take."""
+
+
+class Store:
+    """The place of one warm start below ``home``; ``settings`` are all that it depends on, as JSON values."""
+
+    def __init__(self, home: Path, settings: Mapping[str, Any]) -> None:
+        self.home, self.settings = home, json.loads(json.dumps({"version": VERSION, **settings}))
+        self.key = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:12]
+        self.folder = home / self.key
+        self._lock: FileLock | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What is known of a warm start that is there."""
+        found = read_json(self.folder / FILE).get("facts")
+        return found if isinstance(found, dict) else {}
+
+    def claim(self) -> tuple[str, str]:
+        """``there``, ``ours`` to make or ``busy`` with another process; and why it is to be made."""
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                self._lock = FileLock(self.home / f".{self.key}.lock", thread_local=False)
+            with contextlib.suppress(NotImplementedError):  # a file system without locks
+                self._lock.acquire(timeout=WAIT)
+        except Timeout:
+            return "busy", ""
+        except OSError as error:
+            raise ConfigError([f"warm_start: nothing can be written to {self.home}: {error}."]) from error
+        why = self._why()
+        if why is None:
+            self.release()
+            return "there", ""
+        for draft in self.home.glob(f".{self.key}-*"):  # of a process that was killed
+            shutil.rmtree(draft, ignore_errors=True)
+        return "ours", why
+
+    def release(self) -> None:
+        """Let others look."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def keep(self, save: Callable[[Path], None], facts: Mapping[str, Any], *, alone: bool) -> None:
+        """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all others."""
+        draft = Path(tempfile.mkdtemp(prefix=f".{self.key}-", dir=self.home))
+        try:
+            save(draft)
+            content = {"settings": self.settings, "facts": dict(facts)}
+            (draft / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            draft.chmod(0o755)
+            manifest.write(draft, int(facts.get("steps", 0)))
+            if self.folder.exists():
+                shutil.rmtree(self.folder)
+            draft.rename(self.folder)
+        except OSError as error:
+            raise ConfigError([f"warm_start: {self.folder} cannot be written: {error}."]) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        for other in self._others() if alone else ():
+            shutil.rmtree(other, ignore_errors=True)
+
+    def _why(self) -> str | None:
+        """Why it must be made; None: it is there."""
+        if self.folder.is_dir():
+            torn = manifest.problem(self.folder)
+            return None if torn is None else f"the one in {self.folder} is torn: {torn}"
+        others = sorted(self._others(), key=lambda path: path.stat().st_mtime)
+        if not others:
+            return "none is there yet"
+        before = read_json(others[-1] / FILE).get("settings", {})
+        changed = [
+            f"{name} was {before.get(name)!r}" for name in self.settings if before.get(name) != self.settings[name]
+        ]
+        return f"the one in {others[-1]} had other settings: {', '.join(changed)}"
+
+    def _others(self) -> list[Path]:
+        return [path.parent for path in self.home.glob(f"*/{FILE}") if path.parent != self.folder]
+
+
+def identity(model: str, revision: str | None = None) -> str:
+    """A model's name, with a fingerprint of its files where it is a folder.
+
+    Of weights, size and both ends count: reading all of a large model takes longer than many a warm start.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"{model}@{revision}" if revision else model
+    digest = hashlib.sha256()
+    wanted = {"config.json", "tokenizer.json", "adapter_config.json"}
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and (path.suffix in (".safetensors", ".bin") or path.name in wanted):
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                ends = file.read(1 << 20)
+                file.seek(max(0, size - (1 << 20)))
+                ends += file.read()
+            digest.update(f"{path.name} {size}".encode() + hashlib.sha256(ends).digest())
+    return f"{model} ({digest.hexdigest()[:12]})"

@@ -1,0 +1,15 @@
+"""Rows with solutions, and what is kept of warm starts."""
+
+QUESTIONS = [f"{a}+{b}" for a in range(4) for b in range(1, 5)]
+
+
+def solutions(**columns):
+    rows = [
+        {"question": asked, "solution": f"{asked}={eval(asked)}", "answer": str(eval(asked))} for asked in QUESTIONS
+    ]
+    return [{**row, **{name: make(row) for name, make in columns.items()}} for row in rows]
+
+
+def kept_in(folder):
+    """The warm starts below a folder."""
+    return sorted(path.parent for path in folder.glob("*/warm_start.json"))

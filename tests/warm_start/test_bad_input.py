@@ -1,0 +1,173 @@
+"""What a warm start refuses, before any model loads."""
+
+import pytest
+
+from grpo_plus.warm_start.examples import Row, encode
+from grpo_plus.warm_start.options import WarmStart, warm_start_problems
+from grpo_verifiers.errors import ConfigError
+from tests.warm_start.sums import solutions
+
+SETTINGS = {
+    "{steps: 2, epochs: 1}": "both steps (2) and epochs (1)",
+    "{stpes: 2}": "Did you mean 'steps'?",
+    "{steps: 0}": "warm_start has steps: 0, expected a whole number of at least 1",
+    "{learning_rate: -1}": "warm_start has learning_rate: -1, expected a number above 0",
+    "{solution: 3}": "warm_start has solution: 3",
+    "{config: main}": "no dataset",
+    "[solutions]": "warm_start is '[solutions]', expected a mapping",
+}
+
+
+@pytest.mark.parametrize("given", SETTINGS)
+def test_wrong_settings_are_named(given):
+    assert SETTINGS[given] in " ".join(warm_start_problems(given))
+
+
+def test_good_settings_are_fine():
+    assert warm_start_problems(None) == []
+    assert warm_start_problems({"dataset": "x.jsonl", "steps": 3, "learning_rate": 1e-5, "folder": "warm"}) == []
+
+
+def test_what_is_left_out_is_filled():
+    filled = WarmStart.of({}, 100, adapter=False, processes=3)
+    assert (filled.steps, filled.batch_size, filled.learning_rate) == (3, 30, 2e-5)
+    assert WarmStart.of({"epochs": 2.5}, 10, adapter=True).steps == 2
+    assert WarmStart.of({}, 10, adapter=True).learning_rate == 2e-4
+    assert WarmStart.of({"full": True}, 10, adapter=True).learning_rate == 2e-5
+
+
+@pytest.fixture
+def refused(config, cli, monkeypatch):
+    """The message of a config that is refused; no model loads."""
+
+    def loads(*_, **__):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", loads)
+
+    def refused(**changes):
+        code, said, err = cli("train", config(**changes))
+        assert code == 2, said + err
+        return err
+
+    return refused
+
+
+DATA = {
+    "the column is missing": (solutions(), {"solution": "solutoin"}, "Did you mean 'solution'?"),
+    "the prompt's column is missing": ([{"solution": "2"}] * 8, {}, "unknown column 'question'"),
+    "a solution is empty": (solutions(solution=lambda row: " " * (row["question"] == "1+1")), {}, "row 0 of the"),
+    "a solution is a number": (solutions(solution=lambda row: 3), {}, "holds 3, expected text, or messages"),
+    "the last turn is the user's": (
+        solutions(solution=lambda row: [{"role": "user", "content": row["question"]}]),
+        {},
+        "expected text, or messages whose last turn is the assistant's",
+    ),
+    "prompts fill max_length": (solutions(), {"max_length": 3}, "no solution is left to train on: the prompts alone"),
+    "the split is missing": (solutions(), {"split": "tarin"}, "warm_start.split: unknown split 'tarin'"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", DATA)
+def test_solutions_that_cannot_be_learned_are_refused(refused, write, case):
+    rows, settings, expected = DATA[case]
+    said = refused(warm_start={"dataset": write(rows, "other.jsonl"), **settings})
+    assert expected in said
+
+
+@pytest.mark.slow
+def test_a_missing_dataset_is_named(refused):
+    said = refused(warm_start={"dataset": "./nowhere.jsonl"})
+    assert "'./nowhere.jsonl' does not exist" in said
+
+
+@pytest.mark.slow
+def test_solutions_with_a_prompt_of_their_own_are_shown_beside_the_runs(refused, write):
+    talk = solutions(
+        solution=lambda row: [
+            {"role": "user", "content": f"What is {row['question']}?"},
+            {"role": "assistant", "content": row["solution"]},
+        ]
+    )
+    said = refused(warm_start={"dataset": write(talk, "other.jsonl")})
+    assert "carries a prompt of its own in 'solution'" in said
+    assert "What is 0+1?" in said
+    assert "Add." in said
+    alone = [{"talk": row["solution"]} for row in talk]  # no column to make the run's prompt from
+    said = refused(warm_start={"dataset": write(alone, "other.jsonl"), "solution": "talk"})
+    assert "has a prompt of another form than the run's prompts" in said
+    assert "What is 0+1?" in said
+    assert "Add." in said
+
+
+@pytest.mark.slow
+def test_everything_held_out_is_an_error(refused):
+    assert "all of 16 are held out" in refused(measure={"split": "train"})
+
+
+class Template:
+    """A tokenizer whose chat template is a function."""
+
+    eos_token_id, chat_template = 0, "set"
+
+    def __init__(self, opening, turn):
+        self.opening, self.turn = opening, turn
+
+    def apply_chat_template(self, messages, *, tokenize, add_generation_prompt=False):
+        assert tokenize is False
+        text = "".join(self.turn(each) if each["role"] == "assistant" else f"[{each['content']}]" for each in messages)
+        return text + self.opening * add_generation_prompt
+
+    def __call__(self, text, *, add_special_tokens):
+        return {"input_ids": [[ord(letter) for letter in each] for each in text]}
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+ASKED = [{"role": "user", "content": "1+1"}]
+
+
+def test_a_template_that_renders_the_prompt_otherwise_is_refused_side_by_side():
+    tokenizer = Template("A:<think>", lambda each: f"A:{each['content']}")
+    with pytest.raises(ConfigError) as refused:
+        encode([Row(ASKED, "So 2.")], tokenizer, column="solution")
+    lines = str(refused.value).splitlines()
+    assert lines[lines.index("the prompt as GRPO's model reads it:") + 1] == "  | [1+1]A:<think>"
+    assert lines[lines.index("prompt and solution together:") + 1] == "  | [1+1]A:So 2."
+    assert "verbatim: true" in lines[-1]
+    found = encode([Row(ASKED, "So 2.")], tokenizer, column="solution", verbatim=True)
+    assert tokenizer.decode(found.ids[0][:-1]) == "[1+1]A:<think>So 2."
+    assert found.ids[0][-1] == 0
+
+
+def test_a_template_that_drops_a_part_of_the_solution_is_refused():
+    tokenizer = Template("A:", lambda each: "A:" + each["content"].split("</think>")[-1])
+    with pytest.raises(ConfigError, match="drops a part of it"):
+        encode([Row(ASKED, "<think>one and one</think>2")], tokenizer, column="solution")
+
+
+def test_a_line_break_behind_the_last_token_is_not_learned():
+    tokenizer = Template("A:", lambda each: f"A:{each['content']}\0\n")
+    found = encode([Row(ASKED, "2")], tokenizer, column="solution")
+    assert tokenizer.decode(found.ids[0]) == "[1+1]A:2\0"
+
+
+def test_cut_solutions_are_counted_and_do_not_end():
+    tokenizer = Template("A:", lambda each: f"A:{each['content']}")
+    rows = [Row(ASKED, "2"), Row(ASKED, "22222"), Row([{"role": "user", "content": "1+1+1+1+1"}], "5")]
+    found = encode(rows, tokenizer, column="solution", max_length=10)
+    assert (len(found), found.cut, found.too_long) == (2, 1, 1)
+    assert len(found.ids[1]) == 10
+    assert found.ids[1][-1] != 0
+    assert "1 solutions are cut by max_length" in found.told()[0]
+    assert encode(rows, tokenizer, column="solution", most=3).cut == 1
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_keeps_nothing(config, cli, tmp_path):
+    code, _, err = cli("train", config(warm_start={"steps": 8, "learning_rate": 1e30}))
+    assert code == 2
+    assert "so nothing was kept. Lower warm_start: {learning_rate: …}" in err
+    assert [path for path in (tmp_path / "out" / "_warm_start").iterdir() if path.is_dir()] == []
