@@ -879,7 +879,8 @@ def mark_step(optimizer: Any, *, skipped: bool) -> None:
     optimizer._is_overflow = skipped
     if optimizer.step_was_skipped is not skipped:
         raise RuntimeError(
-            "stop_fraction cannot hold the learning rate's schedule with this version of accelerate: remove it."
+            "stop_fraction and stop_rise cannot hold the learning rate's schedule with this version of accelerate: "
+            "remove them."
         )
 
 

@@ -106,7 +106,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recipe, self.hooks = recipe, Hooks()
         self.settings = Settings(recipe)
         self.verification = Verification.of(recipe)
-        self.inner = InnerIterations(None if recipe.objective is None else recipe.objective.stop_fraction)
+        goal = recipe.objective
+        self.inner = InnerIterations() if goal is None else InnerIterations(goal.stop_fraction, goal.stop_rise)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)

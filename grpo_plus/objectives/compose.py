@@ -16,7 +16,7 @@ from grpo_verifiers.errors import PluginError, Problem, VerifierError, raise_all
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import numbers
 
-SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction")
+SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""
 KL_OPTIONS = ("estimator", "unbiased", "placement", "schedule")
 PLACEMENTS = ("loss", "reward")
@@ -57,8 +57,8 @@ def build_objective(
 
     Args:
         name: a preset, a registered objective, a reference to a function, or the function.
-        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, and the
-            keywords of its surrogate and reduction.
+        kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``,
+            and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
         base: the folder that relative references start from.
         use_bias_correction_kl: TRL's field, which decides where ``kl: {unbiased: …}`` is not given.
@@ -134,8 +134,8 @@ def compose_objective(
     problems = [*choice.problems, *broken_rules(draft), *([] if term is None else _pull_problems(draft, term))]
     if problems:
         return None, problems
-    stop = None if draft.stop is None else float(draft.stop)
-    return Objective(preset.name, **parts, kl=term, beta=beta, stop_fraction=stop), []
+    stop, rise = (None if one is None else float(one) for one in (draft.stop, draft.rise))
+    return Objective(preset.name, **parts, kl=term, beta=beta, stop_fraction=stop, stop_rise=rise), []
 
 
 class _Choice:

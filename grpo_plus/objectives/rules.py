@@ -91,6 +91,11 @@ class Draft:
         return self.keywords.get("stop_fraction")
 
     @property
+    def rise(self) -> Any:
+        """The least rise of the objective with which the inner iterations go on."""
+        return self.keywords.get("stop_rise")
+
+    @property
     def settling(self) -> str:
         """The surrogates that settle."""
         surrogates = piece_registries["surrogate"]
@@ -119,6 +124,10 @@ class Rule:
 
 def _stands_on(surrogate: Piece, ratio: Piece) -> bool:
     return not surrogate.ratios or ratio.name in surrogate.ratios
+
+
+def _is_rise(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def _is_share(value: Any) -> bool:
@@ -224,6 +233,11 @@ RULES = (
         lambda d: _is_share(d.stop) and not d.pieces["surrogate"].settles,
         "{d.what}: stop_fraction counts tokens that feel no pull any more, and {surrogate.name!r} pulls every token "
         "for ever: remove it, or use one of {d.settling}.",
+    ),
+    Rule(
+        "",
+        lambda d: d.rise is not None and not _is_rise(d.rise),
+        "{d.what}: stop_rise is {d.rise!r}, expected a finite number of at least 0.",
     ),
     # Advantages of parts of a completion.
     Rule(

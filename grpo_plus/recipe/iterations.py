@@ -35,29 +35,36 @@ def at_least_1(count: Any) -> int:
     return max(1, int(count or 1))
 
 
-def stop_problems(config: Any) -> list[str]:
-    """Why ``stop_fraction`` cannot work with a training config; empty when it can."""
+LEAST = {"stop_fraction": 2, "stop_rise": 3}
+"""Inner iterations with which a rule can skip one: a rise is known after the second."""
+
+
+def stop_problems(config: Any, rule: str) -> list[str]:
+    """Why a ``rule`` that ends inner iterations early cannot work with a training config; empty when it can."""
     problems = []
-    if config.num_iterations == 1:
-        problems.append(
-            "stop_fraction ends the inner iterations on a batch early, but num_iterations is 1, so there are none to "
-            "end: set num_iterations to 2 or more, or remove stop_fraction."
+    least, iterations = LEAST[rule], config.num_iterations
+    if iterations < least:
+        why = (
+            "so there are none to end" if least == 2 else "and a rise is known after the second: nothing is left to end"
         )
+        text = f"{rule} ends the inner iterations on a batch early, but num_iterations is {iterations}, {why}"
+        problems.append(f"{text}: set num_iterations to {least} or more, or remove {rule}.")
     accumulation, steps = at_least_1(config.gradient_accumulation_steps), steps_per_generation(config)
     if steps % accumulation:
+        text = (
+            f"{rule} skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) micro-batches is"
+        )
         problems.append(
-            f"stop_fraction skips whole optimizer steps, but an iteration of steps_per_generation ({steps}) "
-            f"micro-batches is no multiple of gradient_accumulation_steps ({accumulation}): make it one, or remove "
-            "stop_fraction."
+            f"{text} no multiple of gradient_accumulation_steps ({accumulation}): make it one, or remove {rule}."
         )
     if config.fp16:
         problems.append(
-            "stop_fraction leaves optimizer steps without gradients, which the gradient scaler of fp16 cannot take: "
-            "use bf16, or remove stop_fraction."
+            f"{rule} leaves optimizer steps without gradients, which the gradient scaler of fp16 cannot take: use bf16, "
+            f"or remove {rule}."
         )
     if config.deepspeed:
         problems.append(
-            "stop_fraction leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or "
-            "FSDP, or remove stop_fraction."
+            f"{rule} leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or FSDP, "
+            f"or remove {rule}."
         )
     return problems

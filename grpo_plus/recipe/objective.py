@@ -47,7 +47,10 @@ def objective_problems(config: Any, recipe: "Recipe") -> list[str]:
         return [*_own_ratio_problems(config, recipe.advantage_per), *_length_problems(config, None)]
     if objective is None:
         return []
-    stop = [] if objective.stop_fraction is None else stop_problems(config)
+    set_rules = {"stop_fraction": objective.stop_fraction, "stop_rise": objective.stop_rise}
+    stop = [
+        problem for rule, value in set_rules.items() if value is not None for problem in stop_problems(config, rule)
+    ]
     return [*_field_problems(objective, config), *_length_problems(config, objective), *stop]
 
 

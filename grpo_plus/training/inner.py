@@ -16,37 +16,52 @@ from grpo_verifiers.errors import raise_all
 
 
 class InnerIterations(Hook):
-    """Counts settled tokens over each full iteration on a generation batch, and skips the rest once enough have.
+    """Looks at each full iteration on a generation batch, and skips the rest by two rules, alone or together.
+
+    Enough tokens have settled; or the objective has risen too little since the iteration before.
 
     A step is one micro-batch; an iteration is one pass over the generation batch; a block is all iterations on it,
     after which a new batch is generated. All ranks count together and decide alike.
 
     A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
-    ``share`` of the pulled tokens must have settled; None never stops. ``passed`` counts the optimizer steps skipped so
-    far. Checkpoints keep it, and what is known of the block that they stand in.
+    ``share`` of the pulled tokens must have settled; the objective must have risen by ``rise`` of its size or less.
+    None never stops. ``passed`` counts the optimizer steps skipped so far. Checkpoints keep it, and what is known of
+    the block that they stand in.
     """
 
     name = "inner_iterations"
 
-    def __init__(self, share: float | None) -> None:
-        self.share = share
+    def __init__(self, share: float | None = None, rise: float | None = None) -> None:
+        self.share, self.rise = share, rise
         self.steps = self.iterations = 1
         self.passed = 0
-        self._counts: Tensor | None = None
-        self._stopped = False
         self._skipped = False
+        self._begin_block()
+
+    def _begin_block(self) -> None:
+        self._counts: Tensor | None = None  # settled and pulled tokens of this iteration on this rank
+        self._measured = (0.0, 0.0)  # the objective and its size so far in this iteration, of all ranks
+        self._before: tuple[float, float] | None = None  # those of the iteration before
+        self._stopped = False
+
+    @property
+    def stops(self) -> bool:
+        """A rule may end the iterations on a batch early."""
+        return self.share is not None or self.rise is not None
 
     def after_loading(self, host: Host) -> None:
         """Read the lengths; refuse an accelerator that cannot skip steps."""
         super().after_loading(host)
         self.steps, self.iterations = host.args.steps_per_generation, host.num_iterations
-        if self.share is not None:
-            raise_all(check_clean_steps(host.accelerator))
+        for rule, value in (("stop_fraction", self.share), ("stop_rise", self.rise)):
+            if value is not None:
+                raise_all(check_clean_steps(host.accelerator, rule))
 
     def training(self) -> AbstractContextManager[None]:
         """No step of this run is skipped yet."""
-        self.passed, self._counts, self._stopped = 0, None, False
+        self.passed = 0
+        self._begin_block()
         return nullcontext()
 
     def iteration(self, step: int) -> int:
@@ -61,15 +76,14 @@ class InnerIterations(Hook):
             _trl.log(self.host, {"inner/skipped": 1.0})
             return torch.zeros((), device=self.host.accelerator.device)
         loss = run()
-        share = self._finish(step)
-        if share is not None:
-            _trl.log(self.host, {"inner/settled": share})
+        if (step + 1) % self.steps == 0:
+            _trl.log(self.host, self._finish())
         return loss
 
     def skips(self, step: int) -> bool:
         """Skip this step: no forward and no backward."""
         if step % (self.steps * self.iterations) == 0 or _trl.buffer(self.host) is None:
-            self._stopped, self._counts = False, None
+            self._begin_block()
         self._skipped = self._stopped
         return self._skipped
 
@@ -80,45 +94,64 @@ class InnerIterations(Hook):
         counts = torch.stack([(settled & pulled).sum(), pulled.sum()]).float()
         self._counts = counts if self._counts is None else self._counts + counts
 
-    def _finish(self, step: int) -> float | None:
-        """Decide after the last micro-batch of an iteration; returns the settled share where it was measured.
+    def measure(self, objective: Tensor, size: Tensor) -> None:
+        """Add one micro-batch of this rank: its parts of the objective and of its size on the generation batch."""
+        pair = torch.stack([objective.detach().float(), size.detach().float()])
+        mine = self.host.accelerator.reduce(pair, reduction="sum").tolist()
+        self._measured = (self._measured[0] + mine[0], self._measured[1] + mine[1])
+
+    def _finish(self) -> dict[str, float]:
+        """Decide after the last micro-batch of an iteration; returns what was measured.
 
         With no pulled token at all there is nothing left to do.
         """
-        if self.share is None or (step + 1) % self.steps or self._counts is None:
-            return None
-        settled, pulled = self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
-        share = settled / pulled if pulled else 1.0
-        self._stopped, self._counts = share >= self.share, None
-        return float(share)
+        found: dict[str, float] = {}
+        if self._counts is not None:
+            settled, pulled = self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
+            found["inner/settled"] = share = settled / pulled if pulled else 1.0
+            self._stopped, self._counts = self.share is not None and share >= self.share, None
+        if self.rise is not None:
+            now, self._measured = self._measured, (0.0, 0.0)
+            found["inner/objective"] = now[0]
+            if self._before is not None:
+                rise, size = now[0] - self._before[0], self._before[1]
+                found["inner/rise"] = rise / size if size else 0.0
+                self._stopped = self._stopped or rise <= self.rise * size
+            self._before = now
+        return found
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Say whether the step that was just made is one, before the schedule moves."""
-        if self.share is not None:
+        if self.stops:
             _trl.mark_step(optimizer, skipped=self._skipped)
             self.passed += self._skipped
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
-        if self.share is not None:
+        if self.stops:
             _trl.mark_step(optimizer, skipped=False)
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of skipped steps, where any can be; of the present block, its end and the tokens of all ranks."""
-        if self.share is None:
+        """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""
+        if not self.stops:
             return {}
         counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
-        return {"passed": self.passed, "stopped": self._stopped, "counts": counts}
+        state = {"passed": self.passed, "stopped": self._stopped, "counts": counts}
+        return state if self.rise is None else {**state, "measured": self._measured, "before": self._before}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's counts, where any step can be skipped; one rank has the tokens of all."""
-        if self.share is None:
-            raise ValueError("no step is skipped without stop_fraction")
+        """Go on from a checkpoint's figures, where any step can be skipped; one rank has the tokens of all."""
+        if not self.stops:
+            raise ValueError("no step is skipped without stop_fraction or stop_rise")
         self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))
         counts, accelerator = state.get("counts"), self.host.accelerator
         if counts is not None:
             whole = torch.tensor(counts, dtype=torch.float32, device=accelerator.device)
             self._counts = whole if accelerator.is_main_process else torch.zeros_like(whole)
+        objective, size = state.get("measured") or (0.0, 0.0)
+        self._measured = (float(objective), float(size))
+        before = state.get("before")
+        self._before = None if before is None else (float(before[0]), float(before[1]))
 
     def former_state(self, checkpoint: Path) -> dict[str, Any] | None:
         """The count among the states of callbacks."""
@@ -126,17 +159,17 @@ class InnerIterations(Hook):
         return state
 
 
-def check_clean_steps(accelerator: Any) -> list[str]:
-    """Problems of ``stop_fraction`` that only the running accelerator shows."""
+def check_clean_steps(accelerator: Any, rule: str) -> list[str]:
+    """Problems of a ``rule`` that skips steps which only the running accelerator shows."""
     problems = []
     if accelerator.scaler is not None:
         problems.append(
-            "stop_fraction leaves optimizer steps without gradients, which a gradient scaler (mixed precision fp16) "
-            "cannot take: use bf16, or remove stop_fraction."
+            f"{rule} leaves optimizer steps without gradients, which a gradient scaler (mixed precision fp16) cannot "
+            f"take: use bf16, or remove {rule}."
         )
     if str(accelerator.distributed_type).endswith("DEEPSPEED"):
         problems.append(
-            "stop_fraction leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or "
-            "FSDP, or remove stop_fraction."
+            f"{rule} leaves optimizer steps without gradients, which DeepSpeed's engine cannot take: use DDP or FSDP, "
+            f"or remove {rule}."
         )
     return problems

@@ -336,16 +336,105 @@ def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
         fp16=False,
         deepspeed="zero2.json",
     )
-    (problem,) = stop_problems(config)
+    (problem,) = stop_problems(config, "stop_fraction")
     assert "DeepSpeed" in problem
     config.deepspeed = None
-    assert stop_problems(config) == []
+    assert stop_problems(config, "stop_fraction") == []
+    assert "num_iterations is 2, and a rise is known after the second" in stop_problems(config, "stop_rise")[0]
     running = SimpleNamespace(scaler=None, distributed_type=DistributedType.MULTI_GPU)
-    assert check_clean_steps(running) == []
+    assert check_clean_steps(running, "stop_rise") == []
     running.scaler = torch.amp.GradScaler("cpu")
-    assert "gradient scaler" in check_clean_steps(running)[0]
+    assert "gradient scaler" in check_clean_steps(running, "stop_rise")[0]
     running.scaler, running.distributed_type = None, DistributedType.DEEPSPEED
-    assert "DeepSpeed" in check_clean_steps(running)[0]
+    assert "DeepSpeed" in check_clean_steps(running, "stop_rise")[0]
+
+
+RISING = {"objective": "grpo", "num_iterations": 8, "gradient_accumulation_steps": 2, "max_steps": 8}
+
+
+def clipped_objective(trainer, moments):
+    """Mean over completions of the mean over tokens of min(r·A, clip(r)·A), at the weights as they are; and its size."""
+    batches, rows, sizes = trainer._buffered_inputs, [], []
+    for batch in batches:
+        with torch.no_grad():
+            logps = trainer._get_per_token_logps_and_entropies(
+                trainer.model,
+                torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+                torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+                batch["completion_ids"].size(1),
+            )[0]
+        ratio = (logps - batch["old_per_token_logps"]).double().exp()
+        advantage, mask = batch["advantages"].double()[:, None], batch["completion_mask"].double()
+        term = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage) * mask
+        rows += (term.sum(1) / mask.sum(1)).tolist()
+        sizes += (term.abs().sum(1) / mask.sum(1)).tolist()
+    moments.append((sum(rows) / len(rows), sum(sizes) / len(sizes)))
+
+
+@pytest.mark.slow
+def test_iterations_end_once_the_objective_no_longer_rises(build):
+    from transformers import TrainerCallback
+
+    expected, seen = [], []
+
+    class Measure(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            clipped_objective(trainer, expected)
+
+    trainer = build(**RISING, objective_kwargs={"stop_rise": 0.05}, learning_rate=0.01, callbacks=[watch(seen)])
+    trainer.add_callback(Measure())
+    trainer.train()
+    found, rises = column(trainer, "inner/objective"), column(trainer, "inner/rise")
+    assert found[0] == pytest.approx(0.0, abs=1e-6)  # advantages of a group add up to nothing
+    assert found[1:] == pytest.approx([one for one, _ in expected[: len(found) - 1]], abs=1e-5)
+    sizes = [size for _, size in expected]
+    rising = zip(found[2:], found[1:-1], sizes, strict=False)
+    assert rises[1:] == pytest.approx([(after - before) / size for after, before, size in rising], abs=1e-4)
+    assert all(rise > 0.05 for rise in rises[:-1])
+    assert rises[-1] <= 0.05
+    skipped = len(column(trainer, "inner/skipped"))
+    assert 0 < skipped == 8 - len(found)
+    still = seen[len(found) - 1 :]
+    assert all(torch.equal(weights, still[0][0]) and moments == still[0][1] for weights, moments in still)
+    assert trainer.inner.passed == skipped
+
+
+@pytest.mark.slow
+def test_what_a_rise_is_measured_by_does_not_depend_on_how_a_batch_is_split(build):
+    """Eight rows as one micro-batch, as two of an optimizer step, and in a run that stops where the other does."""
+    found = []
+    for rows, accumulation in ((8, 1), (4, 2), (2, 4)):
+        split = {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation}
+        settings = {**RISING, **split, "objective_kwargs": {"stop_rise": 0.05}}
+        trainer = build(**settings, steps_per_generation=accumulation)
+        trainer.train()
+        found.append((column(trainer, "inner/objective"), column(trainer, "inner/rise"), trainer.inner.passed))
+    (objective, rise, passed), *others = found
+    assert passed > 0
+    for other in others:
+        assert other[0] == pytest.approx(objective, abs=1e-4)
+        assert other[1] == pytest.approx(rise, abs=1e-3)
+        assert other[2] == passed
+
+
+def test_dead_groups_rise_nowhere_and_end_after_the_second_iteration(build):
+    trainer = build(**{**RISING, "max_steps": 4}, objective_kwargs={"stop_rise": 0.0}, advantage="sign",
+                    advantage_kwargs={"band": 100.0})  # fmt: skip
+    trainer.train()
+    assert column(trainer, "inner/rise") == [0.0]
+    assert trainer.inner.passed == 2
+
+
+@pytest.mark.parametrize(("count", "refused"), [(1, True), (2, True), (3, False)])
+def test_a_rise_needs_three_iterations(build, count, refused):
+    settings = {"objective": "dapo", "objective_kwargs": {"stop_rise": 0.0}, "num_iterations": count}
+    if not refused:
+        assert "rises by 0 of its size or less" in build(**settings).objective.formula()
+        return
+    with pytest.raises(
+        ConfigError, match=f"stop_rise .* num_iterations is {count}, .* set num_iterations to 3 or more"
+    ):
+        build(**settings)
 
 
 @pytest.mark.parametrize(

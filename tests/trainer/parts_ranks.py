@@ -13,6 +13,7 @@ AT = 3
 INSIDE = {"steps_per_generation": 2, "num_iterations": 3}
 RUNS = {
     "inner iterations": {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "learning_rate": 1.0},
+    "a rise": {"objective": "grpo", "objective_kwargs": {"stop_rise": 0.02}, "learning_rate": 1.0},
     "reference": {"objective": "grpo", "beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2},
 }
 

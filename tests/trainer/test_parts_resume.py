@@ -36,6 +36,7 @@ INSIDE = {"steps_per_generation": 2, "num_iterations": 3, "gradient_accumulation
 STOP = {"objective": "target", "objective_kwargs": {"stop_fraction": 0.5}, "learning_rate": 1.0, **INSIDE}
 
 
+RISE = {"objective": "grpo", "objective_kwargs": {"stop_rise": 0.02}, **INSIDE}
 RESAMPLE = {"dead_groups": "resample", "per_device_train_batch_size": 16}
 ROULETTE = {"dead_groups": "roulette", "dead_groups_kwargs": {"keep": 0.5}, "objective": "grpo"}
 
@@ -128,6 +129,7 @@ PARTS = {
     "the reference of an adapter": ({**REFRESHED, "objective": "grpo"}, {"peft_config": lora()}),
     "the source of steps": (PROCESS, {"reward_funcs": None}),
     "inner iterations": (STOP, {}),
+    "inner iterations that rise": (RISE, {}),
     "inner iterations that are over": ({**STOP, "objective_kwargs": {"stop_fraction": 0.01}}, {}),
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
     "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}),
@@ -356,7 +358,7 @@ def test_two_ranks_go_on_inside_a_generation_batch(tmp_path, tiny_model, two_ran
         pass
     ranks = [json.loads((tmp_path / f"parts_{rank}.json").read_text()) for rank in range(2)]
     for found in ranks:
-        assert [run["unlike"] + run["weights"] for run in found.values()] == [[], []]
+        assert [run["unlike"] + run["weights"] for run in found.values()] == [[]] * 3
     (first, together), (second, none) = (found["inner iterations"]["counts"] for found in ranks)
     assert together == [one + other for one, other in zip(first, second, strict=True)]  # each counted its own tokens
     assert none == [0.0, 0.0] != first
