@@ -59,8 +59,8 @@ def stop_problems(config: Any, rule: str) -> list[str]:
         )
     if config.fp16:
         problems.append(
-            f"{rule} leaves optimizer steps without gradients, which the gradient scaler of fp16 cannot take: use bf16, "
-            f"or remove {rule}."
+            f"{rule} leaves optimizer steps without gradients, which the gradient scaler of fp16 cannot take: use "
+            f"bf16, or remove {rule}."
         )
     if config.deepspeed:
         problems.append(
