@@ -21,16 +21,13 @@ import json
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
-
-from grpo_plus.training.hooks import Hook
+from benchmarks.studies.task import Course, measuring, settings, train, warm
 
 ARMS: Mapping[str, Mapping[str, Any] | None] = {
     "trl": None,
@@ -46,8 +43,6 @@ UNBIASED = ("trl", "keep", "roulette", "early", "contrast", "all")
 """Arms whose expected gradient is that of the uniform prompts."""
 TARGETS = {"quickstart": (0.7, 0.9), "mix": (0.8,)}
 """Held-out accuracies that are timed, by task; training ends at the last."""
-MOST = 48
-"""Tokens of a completion, at most: the longest solution and a little."""
 THIRD = 48
 """Prompts of each kind in the task ``mix``."""
 
@@ -59,83 +54,6 @@ class Case:
     task: str
     seed: int
     folder: Path
-
-
-@dataclass
-class Course:
-    """Accuracy over training.
-
-    Attributes:
-        steps: optimizer steps, at each measurement.
-        seconds: of training alone, then.
-        drawn: completions drawn by then.
-        accuracy: then.
-    """
-
-    steps: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    drawn: list[int] = field(default_factory=list)
-    accuracy: list[float] = field(default_factory=list)
-
-    def reaches(self, target: float, cost: str) -> float | None:
-        """The seconds, steps or completions that it took to the target; None if it is not reached."""
-        spent: Sequence[float] = getattr(self, cost)
-        for at, value in enumerate(self.accuracy):
-            if value >= target:
-                if at == 0:
-                    return spent[0]
-                before, rise = self.accuracy[at - 1], value - self.accuracy[at - 1]
-                return spent[at - 1] + (target - before) / rise * (spent[at] - spent[at - 1])
-        return None
-
-
-class Drawn(Hook):
-    """Counts the completions that are drawn, in every round of a batch."""
-
-    name = "benchmark_drawn"
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A row is a completion."""
-        self.count += len(rows)
-
-
-class Watch(TrainerCallback):
-    """Stops the clock now and then to measure, and ends training once the target is reached."""
-
-    def __init__(self, measure: Any, every: int, target: float, drawn: Callable[[int], int]) -> None:
-        """Hold what is measured.
-
-        Args:
-            measure: from a model to its accuracy.
-            every: steps between measurements.
-            target: accuracy at which training ends.
-            drawn: from the steps done to the completions drawn.
-        """
-        self.course = Course()
-        self._measure, self._every, self._target, self._drawn = measure, every, target, drawn
-        self._spent, self._since = 0.0, 0.0
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:  # noqa: ARG002
-        """The start counts too."""
-        self._note(0, keywords["model"])
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:  # noqa: ARG002
-        """Measure where it is time to."""
-        if state.global_step % self._every == 0:
-            self._spent += time.perf_counter() - self._since
-            self._note(state.global_step, keywords["model"])
-            control.should_training_stop = self.course.accuracy[-1] >= self._target
-
-    def _note(self, step: int, model: Any) -> None:
-        course = self.course
-        course.steps.append(step)
-        course.seconds.append(self._spent)
-        course.drawn.append(self._drawn(step))
-        course.accuracy.append(self._measure(model))
-        self._since = time.perf_counter()
 
 
 def main() -> int:
@@ -190,75 +108,38 @@ def _options() -> argparse.Namespace:
 
 def _warm(home: Path, seed: int, options: argparse.Namespace) -> Path:
     """The warm-started model of a seed, which has seen none of the questions it is measured on."""
-    from grpo_plus import quickstart
-
-    folder = home / f"warm-{seed}-{options.warm_steps}"
-    if not (folder / "config.json").is_file():
-        start = time.perf_counter()
-        quickstart.warm_start(folder, steps=options.warm_steps, seed=seed, singles=8)
-        print(f"warm start, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
-    return folder
+    return warm(home, seed, options.warm_steps, singles=8)
 
 
-def _rows(task: str, seed: int, options: argparse.Namespace) -> tuple[Any, list[dict[str, Any]]]:
+def _rows(kind: str, seed: int, options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A training set, and rows that are held out from it and from the warm start."""
-    from datasets import Dataset
-
     from grpo_plus import quickstart
 
-    def drawn(count: int, **kind: Any) -> list[dict[str, Any]]:
-        return [quickstart.row(chain) for chain in quickstart.distinct(quickstart.chains(seed + 1, **kind), count)]
+    def drawn(count: int, **moves: Any) -> list[dict[str, Any]]:
+        return [quickstart.row(chain) for chain in quickstart.distinct(quickstart.chains(seed + 1, **moves), count)]
 
     test = drawn(options.held_out, held_out=True)
-    if task == "quickstart":
-        return Dataset.from_list(drawn(2048)), test
+    if kind == "quickstart":
+        return drawn(2048), test
     middle = drawn(2 * THIRD)
     impossible = [row | {"answer": str(int(row["answer"]) + 50)} for row in middle[THIRD:]]
-    return Dataset.from_list([*drawn(THIRD, low=1, high=1), *impossible, *middle[:THIRD]]), test
+    return [*drawn(THIRD, low=1, high=1), *impossible, *middle[:THIRD]], test
 
 
 def _run(arm: str, case: Case, options: argparse.Namespace) -> Course:
-    from transformers import AutoTokenizer, set_seed
-    from transformers.trainer_callback import PrinterCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.evaluation import Drawing, evaluate
-    from grpo_verifiers import get_verifier
-
-    task, seed, folder = case.task, case.seed, str(case.folder)
-    train, test = _rows(task, seed, options)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-
-    def measure(model: Any) -> float:
-        drawing = Drawing(max_completion_length=MOST)
-        found = evaluate(model, tokenizer, test, get_verifier("math"), n=2, drawing=drawing, seed=seed)
-        accuracy = found.results["math"].accuracy
-        return 0.0 if accuracy is None else accuracy.value
-
-    set_seed(seed)
-    ours, drawn = ARMS[arm], Drawn()
-    count = (lambda step: step * options.completions) if ours is None else (lambda _: drawn.count)
-    watch = Watch(measure, options.every, TARGETS[task][-1], count)
-    with tempfile.TemporaryDirectory() as out:
-        settings: dict[str, Any] = {
-            "output_dir": out, "seed": seed, "max_steps": options.steps, "learning_rate": options.learning_rate,
-            "lr_scheduler_type": "constant", "num_generations": options.group, "loss_type": "dapo", "beta": 0.0,
-            "temperature": 1.0,
-            "per_device_train_batch_size": options.completions // 2, "gradient_accumulation_steps": 2,
-            "max_completion_length": MOST, "gradient_checkpointing": False, "bf16": False, "use_cpu": True,
-            "report_to": "none", "save_strategy": "no", "logging_steps": options.steps, "disable_tqdm": True,
-        }  # fmt: skip
-        if ours is None:
-            trainer = GRPOTrainer(folder, get_verifier("math"), GRPOConfig(**settings), train, callbacks=[watch])
-        else:
-            settings |= {"verifiers": ["math"], **ours}
-            settings |= {name: json.loads(value) for name, _, value in (item.partition("=") for item in options.set)}
-            config = GRPOPlusConfig(**settings)
-            trainer = GRPOPlusTrainer(folder, None, config, train, callbacks=[watch], hooks=[drawn])
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
-    return watch.course
+    ours = ARMS[arm]
+    rows, test = _rows(case.task, case.seed, options)
+    fields = settings(
+        seed=case.seed, steps=options.steps, completions=options.completions, group=options.group,
+        rate=options.learning_rate, loss_type="dapo",
+    )  # fmt: skip
+    if ours is not None:
+        fields |= {"verifiers": ["math"], **ours}
+        fields |= {name: json.loads(value) for name, _, value in (item.partition("=") for item in options.set)}
+    measure, target = measuring(case.folder, test, case.seed), TARGETS[case.task][-1]
+    return train(
+        case.folder, rows, fields, measure=measure, every=options.every, target=target, stock=ours is None
+    ).course
 
 
 def _words(course: Course, targets: Sequence[float]) -> str:

@@ -1,0 +1,140 @@
+"""Each study for real, at its smallest: real trainings, in this process."""
+
+import json
+import math
+from itertools import islice
+from xml.etree import ElementTree as ET
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from benchmarks.studies import gradient_variance, outcome_process_both, supervised_vs_grpo, task
+from benchmarks.studies.study import Place, load, main
+from grpo_plus.quickstart import chains, is_held_out
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder of studies, which share the warm-started models."""
+    return tmp_path_factory.mktemp("studies")
+
+
+def run(home, name, *arguments):
+    study = load(name)
+    assert main(study, ["--home", str(home), "--quick", "--warm-steps", "3", *arguments], processes=False) == 0
+    ET.parse(home / name / "picture.svg")
+    lines = (home / name / "results.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    table = (home / name / "table.md").read_text()
+    return rows, [line for line in table.splitlines() if line.startswith("| ")]
+
+
+def test_the_noise_of_the_gradient_is_measured_at_fixed_weights(home, monkeypatch):
+    real = task.settings  # a model this young is never right; one digit or another it does write
+    often = {"name": "regex", "kwargs": {"pattern": "[0-4]", "mode": "search"}}
+    monkeypatch.setattr(task, "settings", lambda **fields: real(**(fields | {"verifiers": [often]})))
+    more = ["--estimators", "center", "rloo", "--modes", "same", "--groups", "4", "--steps", "4"]
+    rows, table = run(home, "gradient_variance", *more)
+    assert len(table) == 3
+    center, rloo = (row["found"] for row in rows)
+    # rloo is center times G / (G - 1) on the same completions; a clipped or scaled gradient would not be.
+    assert rloo["variance"] == pytest.approx(center["variance"] * (4 / 3) ** 2, rel=1e-3)
+    assert rloo["signal"] == pytest.approx(center["signal"] * (4 / 3) ** 2, rel=1e-3, abs=1e-12)
+    assert center["variance"] > 0
+    assert center["drawn"] == 4 * 4 * 4
+
+
+def test_gradients_are_independent_of_how_products_are_computed():
+    rows = list(torch.randn(4, 70_000, generator=torch.Generator().manual_seed(0)))
+    found = gradient_variance.inner_products(rows)
+    stacked = torch.stack(rows).double()
+    torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), stacked @ stacked.T)
+
+
+def test_supervised_arms_get_the_budgets_of_grpo(home):
+    rows, table = run(home, "supervised_vs_grpo", "--held-out", "4")
+    assert len(table) == 7
+    found = {(row["case"]["arm"], row["case"].get("budget")): row["found"] for row in rows}
+    assert found["grpo", None]["samples"] == 2 * 32
+    assert found["start", None]["samples"] == 0
+    for arm in supervised_vs_grpo.SUPERVISED:
+        assert found[arm, "samples"]["samples"] == 80  # one step: the nearest to 64
+        spent, allowed = found[arm, "seconds"]["seconds"], found["grpo", None]["seconds"]
+        assert spent >= allowed
+    assert all(0 <= value[name] <= 1 for value in found.values() for name in supervised_vs_grpo.MEASURES)
+
+
+def test_a_budget_without_the_run_that_has_it_is_an_error(home):
+    case = {"arm": "worked", "budget": "samples", "seed": 0, "warm": 3, "held_out": 2, "rate": 1e-3, "as": {"steps": 9}}
+    with pytest.raises(RuntimeError, match="the run of GRPO that has the budget is missing"):
+        supervised_vs_grpo.run(case, Place(home, []))
+
+
+def test_outcome_process_and_both_train_with_the_parts_that_they_name(home, monkeypatch):
+    seen, real = {}, task.train
+
+    def noting(model, rows, fields, **keywords):
+        trained = real(model, rows, fields, **keywords)
+        chosen = trained.trainer.estimator
+        seen[len(seen)] = (chosen.estimator.name, chosen.keywords.get("outcome_weight"))
+        return trained
+
+    monkeypatch.setattr(task, "train", noting)
+    rows, table = run(home, "outcome_process_both")
+    assert len(table) == 4
+    assert [name for name, _ in seen.values()] == ["zscore", "process", "process"]
+    assert [weight for _, weight in seen.values()][1:] == [0.0, 1.0]
+    assert all(len(row["found"]["steps"]) == 2 for row in rows)
+
+
+def test_sign_target_and_zscore_note_their_course(home):
+    rows, table = run(home, "sign_target_zscore")
+    assert len(table) == 4
+    assert [row["case"]["arm"] for row in rows] == ["zscore", "sign", "target"]
+    for row in rows:
+        assert row["found"]["steps"] == [0, 2, 4]
+        batches = 2 if row["case"]["arm"] == "target" else 4
+        assert row["found"]["drawn"] == [0, batches * 16, batches * 32]
+        assert row["found"]["seconds"][0] == 0 < row["found"]["seconds"][1] < row["found"]["seconds"][2]
+
+
+def test_supervised_training_learns_and_stops_at_its_budget(home):
+    folder = task.warm(home, 0, 3)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    pairs = next(task.right_solutions(7, 16))
+
+    def loss():
+        ids, labels = task._padded(tokenizer, pairs)
+        with torch.no_grad():
+            return model(
+                input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels
+            ).loss.item()
+
+    before = loss()
+    done = task.supervise(model, tokenizer, iter([pairs] * 12), rate=3e-3, steps=12)
+    assert (done.steps, done.samples) == (12, 12 * 16)
+    assert loss() < 0.8 * before
+    timed = task.supervise(model, tokenizer, task.right_solutions(8, 16), rate=3e-3, seconds=0.3)
+    assert timed.seconds >= 0.3
+    assert timed.steps >= 1
+
+
+def test_no_measured_question_is_trained_on():
+    mixture = [prompt[0]["content"] for batch in islice(task.mixture(1001), 20) for prompt, _ in batch]
+    trained = {row["prompt"][0]["content"] for row in task.questions(500, 1)} | set(mixture)
+    longer = task.questions(100, 1, low=5, high=7, held_out=True)
+    measured = {row["prompt"][0]["content"] for row in [*task.questions(100, 1, held_out=True), *longer]}
+    assert not measured & trained
+    assert all(map(is_held_out, measured))
+    assert all(5 <= sum(map(row["prompt"][0]["content"].count, "+-")) <= 7 for row in longer)
+    answers = [chain.worked_out for chain in islice(chains(3, *supervised_vs_grpo.LONGER), 3000)]
+    assert max(map(len, answers)) + 1 <= supervised_vs_grpo.LONG
+
+
+def test_an_update_without_a_judged_step_counts_as_nothing():
+    assert [outcome_process_both._known(value) for value in (None, math.nan, 0.4)] == [0.0, 0.0, 0.4]
+    assert outcome_process_both.reached([0.0] * 5 + [1.0] * 5, 0.7) == 9
+    assert outcome_process_both.reached([1.0] * 3, 0.7) is None

@@ -1,0 +1,180 @@
+"""What every study does: each run once, kept, in a process of its own; a table and a picture."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from benchmarks.studies import task
+from benchmarks.studies.picture import Panel
+from benchmarks.studies.study import ROOT, Row, Shown, Study, load, main, of_arms
+
+STUDIES = sorted(path.stem for path in (ROOT / "benchmarks" / "studies").glob("*.py") if "STUDY = " in path.read_text())
+
+
+def made(calls, **further):
+    """A study that notes its calls."""
+
+    def run(case, place):
+        calls.append((case["seed"], len(place.earlier)))
+        return {"value": case["steps"] + case["seed"]}
+
+    def show(options, rows):
+        return Shown(
+            ["seed", "value"], [[str(r.case["seed"]), str(r.found["value"])] for r in rows], [Panel("", "", "", [])]
+        )
+
+    settings = {
+        "name": "made", "title": "Made", "about": "", "steps": ("steps", 10), "seeds": 2, "show": show, "run": run,
+        "cases": lambda options: [{"seed": seed, "steps": options.steps} for seed in range(options.seeds)],
+        "quick": {"steps": 3},
+    }  # fmt: skip
+    return Study(**(settings | further))
+
+
+def start(study, home, *arguments):
+    return main(study, ["--home", str(home), *arguments], processes=False)
+
+
+def test_runs_that_have_ended_are_not_repeated(tmp_path, capsys):
+    calls = []
+    assert start(made(calls), tmp_path) == 0
+    assert calls == [(0, 0), (1, 1)]
+    assert start(made(calls), tmp_path, "--seeds", "3") == 0
+    assert calls == [(0, 0), (1, 1), (2, 2)]
+    text = capsys.readouterr().out
+    assert text.count("| seed | value |") == 2
+    assert "3 of 3 runs, " in text
+    assert "this call took" in text.splitlines()[-2]
+    lines = (tmp_path / "made" / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line)["found"] for line in lines] == [{"value": 10}, {"value": 11}, {"value": 12}]
+    assert (
+        (tmp_path / "made" / "table.md").read_text().startswith("Made (seeds: 3, steps: 10)\n\n| seed | value |\n|---")
+    )
+
+
+@pytest.mark.parametrize("change", [["--steps", "11"], ["--quick"], "version"])
+def test_other_settings_are_other_runs(tmp_path, change):
+    calls = []
+    start(made(calls), tmp_path)
+    start(
+        made(calls, version=2) if change == "version" else made(calls),
+        tmp_path,
+        *([] if change == "version" else change),
+    )
+    assert [seed for seed, _ in calls] == [0, 1, 0, 1]
+
+
+def test_what_is_given_beside_quick_counts(tmp_path):
+    start(made([]), tmp_path, "--quick", "--seeds", "1", "--steps", "5")
+    assert json.loads((tmp_path / "made" / "results.jsonl").read_text())["case"] == {"seed": 0, "steps": 5}
+
+
+def test_a_line_that_was_cut_short_is_run_again(tmp_path):
+    calls = []
+    start(made(calls), tmp_path)
+    path = tmp_path / "made" / "results.jsonl"
+    path.write_text(path.read_text()[:-20])
+    start(made(calls), tmp_path)
+    start(made(calls), tmp_path)
+    assert [seed for seed, _ in calls] == [0, 1, 1]
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path, capsys):
+    calls = []
+    (tmp_path / "made").mkdir()
+    with FileLock(tmp_path / "made" / ".lock"):
+        assert start(made(calls), tmp_path) == 2
+    assert calls == []
+    assert "in use by another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [["--seeds", "0"], ["--steps", "-1"]])
+def test_counts_below_one_are_refused(tmp_path, flag, capsys):
+    with pytest.raises(SystemExit):
+        start(made([]), tmp_path, *flag)
+    assert "is below 1" in capsys.readouterr().err
+
+
+def test_rows_come_by_seed():
+    rows = [Row({"arm": "a", "seed": seed}, {}, 0) for seed in (2, 0)] + [Row({"arm": "b", "seed": 1}, {}, 0)]
+    assert [row.case["seed"] for row in of_arms(rows, arm="a")] == [0, 2]
+
+
+OWN = """
+import os, sys
+from benchmarks.studies.study import *
+def run(case, place):
+    if case["seed"] == 1:
+        raise SystemExit("broken on purpose")
+    return {{"pid": os.getpid(), "threads": os.environ["OMP_NUM_THREADS"], "earlier": len(place.earlier)}}
+STUDY = Study(name="own_{word}", title="Own", about="", steps=("steps", 1), seeds=3, run=run, quick={{}},
+    cases=lambda options: [{{"seed": seed}} for seed in range(options.seeds)],
+    show=lambda options, rows: Shown(["seed"], [[str(row.case["seed"])] for row in rows], []))
+if __name__ == "__main__":
+    sys.exit(main(STUDY))
+"""
+
+
+@pytest.mark.slow
+def test_each_run_has_a_process_of_its_own_and_a_failed_one_costs_itself(tmp_path, monkeypatch, capsys):
+    """The study lies in a folder that is put beside benchmarks/studies, as its processes look it up by name."""
+    import benchmarks.studies
+
+    word = tmp_path.name.replace("-", "_")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / f"own_{word}.py").write_text(OWN.format(word=word))
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        f"import benchmarks.studies\nbenchmarks.studies.__path__.append({str(tmp_path / 'site')!r})\n"
+    )
+    monkeypatch.setattr(benchmarks.studies, "__path__", [*benchmarks.studies.__path__, str(tmp_path / "site")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)]))
+    study = load(f"own_{word}")
+    assert main(study, ["--home", str(tmp_path / "home")]) == 1
+    text = capsys.readouterr().out
+    assert "broken on purpose" in text
+    assert "2 of 3 runs" in text
+    lines = (tmp_path / "home" / study.name / "results.jsonl").read_text().splitlines()
+    found = [json.loads(line)["found"] for line in lines]
+    assert len({os.getpid(), *(one["pid"] for one in found)}) == 3
+    assert [one["threads"] for one in found] == ["1", "1"]
+    assert [one["earlier"] for one in found] == [0, 1]
+
+
+def test_peak_memory_counts_what_was_freed_again():
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("only Linux counts the peak of a part of a process")
+    with task.PeakMemory() as memory:
+        held = bytearray(os.urandom(1)) * (64 << 20)
+        del held
+    assert 60 < memory.peak - memory.start < 200
+    with task.PeakMemory() as after:
+        pass
+    assert after.peak - after.start < 30
+
+
+def test_a_folder_is_made_once_and_whole(tmp_path):
+    def fails(folder):
+        folder.mkdir()
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        task.made_once(tmp_path / "a", fails)
+    assert not (tmp_path / "a").exists()
+    made = []
+    for _ in range(2):
+        task.made_once(tmp_path / "a", lambda folder: (folder.mkdir(), made.append(folder)))
+    assert (tmp_path / "a").is_dir()
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_knows_its_name_and_its_command(name):
+    study = load(name)
+    assert study.name == name
+    assert f"python -m benchmarks.studies.{name}" in study.about
+    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert f"python -m benchmarks.studies.{name}" in page
