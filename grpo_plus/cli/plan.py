@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from grpo_plus.memory.calibration import Calibration
     from grpo_plus.memory.estimate import Estimate, Settings
     from grpo_plus.memory.fit import Fit
+    from grpo_plus.memory.heads import Head
     from grpo_plus.memory.shape import ModelShape
 
 _WORDS = {
@@ -27,6 +28,13 @@ _WORDS = {
     "prefill": "reading the prompts, or the logits of one token",
     "dequantised": "one layer's weights in full while it is used",
 }
+_HEADS = {
+    "trunk": ("a head on the policy's hidden states", "hidden states of the generation batch, on their way to the CPU"),
+    "adapter": ("an adapter of its own and Adam's moments, float32", "its gradients and activations"),
+    "model": ("a model of its own and Adam's moments, float32", "its gradients, activations and narrow copies"),
+}
+_KINDS = {"critic": ("trunk", "adapter", "model"), "reward_model": ("adapter", "model")}
+_REWARD_RANK = 16
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -61,6 +69,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(str(error)) from error
     settings = _settings(options)
     known = calibrate_here(options, settings, config, shape) if options.calibrate else _present()
+    settings = settings.but(heads=tuple(_heads(options)))
     slack = ASSUMED if known is None else known.slack
     if options.vram is None:
         print(_table(shape, settings, estimate(shape, settings, slack), known))
@@ -92,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     option("max-completion-length", int, 1024, "most tokens of a completion (default 1024)")
     option("micro-batch", int, None, "completions of a forward and backward pass (default: 1, or what fits)")
     option("lora-r", int, 16, "rank of the adapters (default 16)")
+    option("critic", str, None, "a critic beside the policy: trunk, adapter, model, or model:NAME for another one")
+    option("reward-model", str, None, "a reward model that trains along: adapter, model or model:NAME")
     option("optim", str, "paged_adamw_8bit", "the optimizer (default paged_adamw_8bit)")
     parser.add_argument("--no-4bit", action="store_true", help="a 16-bit base")
     parser.add_argument("--8bit", dest="eight_bit", action="store_true", help="a base in 8 bits (load_in_8bit)")
@@ -136,8 +147,44 @@ def _settings(options: argparse.Namespace) -> "Settings":
     )
 
 
+def _heads(options: argparse.Namespace) -> "Iterator[Head]":
+    """What stands beside the policy.
+
+    Raises:
+        UserError: it is of no such kind, or names a model that cannot be read.
+    """
+    from grpo_plus.memory.heads import Head
+    from grpo_plus.memory.shape import read_model_config, shape_of
+
+    rows = options.num_generations * options.prompts
+    for name, kinds in _KINDS.items():
+        given = getattr(options, name)
+        if given is None:
+            continue
+        kind, _, model = given.partition(":")
+        flag = f"--{name.replace('_', '-')}"
+        if kind not in kinds:
+            raise UserError(unknown(f"kind of {flag}", kind, kinds))
+        if model and kind != "model":
+            raise UserError(f"{flag} is {given}: only a model of its own has a name, as in model:NAME.")
+        try:
+            trust = options.trust_remote_code
+            own = shape_of(read_model_config(model, trust_remote_code=trust), model) if model else None
+        except ValueError as error:
+            raise UserError(f"{flag}: {error}") from error
+        compares = name == "reward_model"
+        yield Head(
+            name,
+            kind,
+            rank=_REWARD_RANK if compares else None,
+            shape=own,
+            rows=rows,
+            least_rows=2 if compares else 1,
+        )
+
+
 def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: "Calibration | None") -> str:
-    from grpo_plus.memory.estimate import ASSUMED, GIB
+    from grpo_plus.memory.estimate import ASSUMED, GIB, estimate
 
     total = shape.linear_weights + shape.other_weights
     lines = [
@@ -152,18 +199,28 @@ def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: 
     bits = 4 if settings.four_bit else 8 if settings.eight_bit else 16
     for name, size in found.parts().items():
         lines.append(f"  {name:<12} {size / GIB:8.3f} GiB  {_WORDS[name].format(bits=bits)}")
+    for head in found.heads:
+        label, (resident, update) = head.name.replace("_", " "), _HEADS[head.kind]
+        lines.append(f"  {label:<12} {head.resident / GIB:8.3f} GiB  {resident}")
+        lines.append(f"  its update   {head.update / GIB:8.3f} GiB  {update}; never together with the policy's update")
     lines += [
         "",
         f"  training     {found.train / GIB:8.3f} GiB",
         f"  rollout      {found.rollout / GIB:8.3f} GiB",
         f"  peak         {found.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
     ]
+    if found.heads:
+        alone = estimate(shape, settings.but(heads=()), found.slack).peak
+        names = ", ".join(f"{head.name.replace('_', ' ')} ({head.kind})" for head in found.heads)
+        share = found.peak / alone - 1
+        lines.append(f"  without      {alone / GIB:8.3f} GiB  the peak of the policy alone: {names} adds {share:.1%}")
     if known is not None:
         train, rollout = known.slack.train, known.slack.rollout
-        lines[-1] = (
+        at = next(number for number, line in enumerate(lines) if line.startswith("  peak"))
+        lines[at] = (
             f"  peak         {replace(found, slack=ASSUMED).peak / GIB:8.3f} GiB  uncorrected, with assumed shares"
         )
-        lines.append(f"  peak         {found.peak / GIB:8.3f} GiB  corrected, as measured on {known.key}")
+        lines.insert(at + 1, f"  peak         {found.peak / GIB:8.3f} GiB  corrected, as measured on {known.key}")
         lines.append(
             f"  (with the shape of {known.model}: training {train.factor:.3f} times the parts + "
             f"{train.constant / GIB:.3f} GiB, rollout {rollout.factor:.3f} times + {rollout.constant / GIB:.3f} GiB)"
@@ -188,6 +245,10 @@ def _yaml(options: argparse.Namespace, found: "Fit") -> str:
         "rollout": "auto",
         "rollout_rows": chosen.rollout_rows,
     }
+    for head in chosen.heads:
+        if head.name == "critic":
+            named = f", model: {head.shape.name}" if head.shape is not None else ""
+            values |= {"advantage": "gae", "critic": f"{{on: {head.kind}{named}}}"}
     if not chosen.four_bit:
         quantised = {"load_in_8bit": True} if chosen.eight_bit else {}
         values = {"model_name_or_path": values.pop("model_name_or_path"), **quantised, **values, "dtype": "bfloat16"}

@@ -1,21 +1,32 @@
 """The planner's word to a run that is about to load, or that has run out of memory."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_plus.memory.estimate import ASSUMED, GIB, OPTIMIZER_BYTES, Settings, Slack, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
+from grpo_plus.memory.heads import Head
 from grpo_plus.memory.shape import shape_of
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """What helps wherever a pass is too large."""
 
 
-def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool = True, lean: bool = False) -> Settings:
+def settings_of(
+    args: Any,
+    peft_config: Any,
+    *,
+    bits: int | None,
+    double: bool = True,
+    lean: bool = False,
+    heads: Sequence[Head] = (),
+) -> Settings:
     """The planner's settings of a training config; ``bits`` is 4 or 8 if bitsandbytes holds the base.
 
     The prompt's length is not known before the data is: a quarter of a thousand tokens stand for it. What a vLLM server
     draws takes no memory here. ``double`` means that the scales of a 4-bit base are quantised too, ``lean`` that
-    completions are drawn by ``rollout: auto``.
+    completions are drawn by ``rollout: auto``. ``heads`` stand beside the policy.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     rows = min(rows, getattr(args, "rollout_rows", None) or rows)
@@ -34,6 +45,9 @@ def settings_of(args: Any, peft_config: Any, *, bits: int | None, double: bool =
         eight_bit=bits == 8,
         double_quantisation=double,
         width=2 if args.bf16 or args.fp16 else 4,
+        heads=tuple(
+            replace(head, rows=args.per_device_train_batch_size * (args.steps_per_generation or 1)) for head in heads
+        ),
     )
 
 

@@ -8,6 +8,7 @@ to tables of a few kilobytes; activations and the allowance for the allocator ar
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from grpo_plus.memory.heads import Head, HeadMemory, forward_layer, head_memory, kept_activations, layer_activations
 from grpo_plus.memory.shape import ModelShape
 
 GIB = 1 << 30
@@ -38,7 +39,7 @@ class Settings:
     and backward pass, ``rollout_rows`` those decoded at once, of so many distinct ``prompts``. ``rank`` and ``targets``
     are the adapters', as in PEFT; the optimizer has TRL's name. Linear layers are NF4 (``four_bit``), LLM.int8
     (``eight_bit``) or take as many bytes as everything else. ``width`` is the bytes of a number in the compute type: 2,
-    or 4 for float32.
+    or 4 for float32. ``heads`` are a critic and a reward model beside the policy.
     """
 
     micro_batch: int = 1
@@ -54,6 +55,7 @@ class Settings:
     eight_bit: bool = False
     double_quantisation: bool = True
     width: int = 2
+    heads: tuple[Head, ...] = ()
 
     def but(self, **changes: Any) -> "Settings":
         """A copy with other values."""
@@ -97,6 +99,7 @@ class Estimate:
         cache: keys and values of the rows decoded at once.
         prefill: the widest moment of reading prompts or scoring a token.
         dequantised: one layer's weights in full, while it is used.
+        heads: a critic and a reward model; their updates are at no time beside the policy's.
         slack: what comes on top of the parts.
     """
 
@@ -109,12 +112,14 @@ class Estimate:
     cache: float
     prefill: float
     dequantised: float
+    heads: tuple[HeadMemory, ...] = ()
     slack: Slack = ASSUMED
 
     @property
     def train(self) -> float:
         """The update's worst moment."""
-        return self._resident + self.checkpoints + max(self.activations + self.dequantised, self.head)
+        policy = self.checkpoints + max(self.activations + self.dequantised, self.head)
+        return self._resident + max(policy, *(head.update for head in self.heads), 0.0)
 
     @property
     def rollout(self) -> float:
@@ -128,11 +133,11 @@ class Estimate:
 
     @property
     def _resident(self) -> float:
-        return self.weights + self.adapters + self.optimizer
+        return self.weights + self.adapters + self.optimizer + sum(head.resident for head in self.heads)
 
     def parts(self) -> dict[str, float]:
-        """The parts by name, in order."""
-        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "slack"}
+        """The parts of the policy by name, in order."""
+        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name not in {"heads", "slack"}}
 
 
 def estimate(shape: ModelShape, settings: Settings, slack: Slack = ASSUMED) -> Estimate:
@@ -141,20 +146,22 @@ def estimate(shape: ModelShape, settings: Settings, slack: Slack = ASSUMED) -> E
     trained = shape.lora_weights(settings.rank, settings.targets)
     per_layer = layer_activations(shape, tokens, settings.width)
     quantised = settings.four_bit or settings.eight_bit
+    dequantised = 2 * settings.width * shape.hidden * shape.intermediate if quantised else 0
     return Estimate(
         weights=weights(shape, settings),
         adapters=(4 + 4) * trained,
         optimizer=OPTIMIZER_BYTES.get(settings.optimizer, 8) * trained,
-        checkpoints=(
-            settings.width * shape.layers * tokens * shape.hidden
-            if settings.checkpointing
-            else SAVED_SHARE * (shape.layers - 1) * per_layer
+        checkpoints=kept_activations(
+            shape, tokens, settings.width, checkpointing=settings.checkpointing, share=SAVED_SHARE
         ),
         activations=per_layer,
         head=HEAD_TILE + 6 * tokens * shape.hidden,
         cache=cache(shape, settings),
         prefill=prefill(shape, settings),
-        dequantised=2 * settings.width * shape.hidden * shape.intermediate if quantised else 0,
+        dequantised=dequantised,
+        heads=tuple(
+            head_memory(head, shape, settings, dequantised=dequantised, share=SAVED_SHARE) for head in settings.heads
+        ),
         slack=slack,
     )
 
@@ -166,11 +173,6 @@ def weights(shape: ModelShape, settings: Settings) -> float:
     return linear * shape.linear_weights + settings.width * shape.other_weights
 
 
-def layer_activations(shape: ModelShape, tokens: int, width: int) -> float:
-    """What one layer keeps for its backward pass, and its gradients."""
-    return width * tokens * (8 * shape.hidden + 3 * shape.attention_width + 8 * shape.intermediate)
-
-
 def cache(shape: ModelShape, settings: Settings) -> float:
     """Keys and values of all rows at full length."""
     length = settings.prompt_length + settings.completion_length
@@ -180,6 +182,5 @@ def cache(shape: ModelShape, settings: Settings) -> float:
 
 def prefill(shape: ModelShape, settings: Settings) -> float:
     """The wider of: one layer over all prompt tokens; the logits of a step, in float32, sorted once."""
-    tokens = settings.prompts * settings.prompt_length
-    layer = settings.width * tokens * (3 * shape.hidden + 2 * shape.attention_width + 3 * shape.intermediate)
+    layer = forward_layer(shape, settings.prompts * settings.prompt_length, settings.width)
     return max(layer, 12 * settings.rollout_rows * shape.vocabulary)

@@ -54,6 +54,10 @@ def fit(shape: ModelShape, asked: Settings, capacity: float, *, generations: int
             "",
             f" ({outside:.0%} of them outside of linear layers, which bitsandbytes does not quantise)",
         )
+    for head in least.heads:
+        quantise += (
+            f"; the {head.name.replace('_', ' ')} (on: {head.kind}) takes {head.resident / GIB:.1f} GiB at all times"
+        )
     raise DoesNotFitError(
         f"{shape.name} does not fit in {capacity / GIB:.1f} GiB: the weights take {resident:.1f} GiB{coarse}, the "
         f"smallest step {least.peak / GIB:.1f} GiB; {advice}{quantise}."

@@ -15,8 +15,9 @@ class ModelShape:
     ``windows`` has for each layer that keeps keys and values how many tokens it keeps at most; None for all. Heads and
     widths are those of the largest layer, where they differ. ``linear_weights`` are those that bitsandbytes
     quantises, ``largest_matrix`` the weights of the largest such matrix; ``other_weights`` are embeddings, head, norms,
-    biases and fused experts. ``lora_units`` has, by the last part of a module's name, the inputs and outputs of all
-    linear layers of that name; the adapters have rank times as many weights.
+    biases and fused experts, ``head_weights`` those of the head where it has weights of its own. ``lora_units`` has, by
+    the last part of a module's name, the inputs and outputs of all linear layers of that name; the adapters have rank
+    times as many weights.
     """
 
     name: str
@@ -32,6 +33,7 @@ class ModelShape:
     other_weights: int
     largest_matrix: int
     lora_units: Mapping[str, int]
+    head_weights: int = 0
 
     @property
     def attention_width(self) -> int:
@@ -118,7 +120,14 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         other_weights=total - linear,
         largest_matrix=matrix,
         lora_units=units,
+        head_weights=0 if head is None or _is_tied(model, head) else head.weight.numel(),
     )
+
+
+def _is_tied(model: Any, head: Any) -> bool:
+    """Whether the head's weights are the embeddings."""
+    embeddings = model.get_input_embeddings()
+    return embeddings is not None and embeddings.weight is head.weight
 
 
 def layer_values(config: Any, name: str) -> list[Any]:

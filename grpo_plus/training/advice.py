@@ -1,5 +1,8 @@
 """Settings that would fit, for a trainer that ran out of memory."""
 
+from contextlib import suppress
+from typing import Any
+
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.memory.advice import (
@@ -13,7 +16,8 @@ from grpo_plus.memory.advice import (
 )
 from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.estimate import estimate
-from grpo_plus.memory.shape import shape_of
+from grpo_plus.memory.heads import Head
+from grpo_plus.memory.shape import read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.recipe.recipe import recipe_of
 
@@ -31,6 +35,7 @@ def advice_for(host: Host) -> str:
         bits=bits_of(plain),
         double=quantises_twice(stored),
         lean=recipe_of(host.args).rollout == "auto",
+        heads=heads_of(host.args),
     )
     name = getattr(plain.config, "_name_or_path", "") or type(plain).__name__
     capacity = capacity_of(host.accelerator.device)
@@ -42,6 +47,18 @@ def advice_for(host: Host) -> str:
         return suggestion(plain.config, name, settings, capacity, host.num_generations, slack=slack)
     except ValueError:  # no causal language model: its needs are not known
         return f"{LOWER}."
+
+
+def heads_of(args: Any) -> list[Head]:
+    """The critic of a run with adapters, as the planner counts it; another model's shape is read from its config."""
+    options = recipe_of(args).critic
+    if options is None:
+        return []
+    shape = None
+    if options.model is not None:
+        with suppress(ValueError):  # it says so itself when it is loaded
+            shape = shape_of(read_model_config(options.model), options.model)
+    return [Head("critic", options.kind(adapted=True), rank=options.lora_r, shape=shape)]
 
 
 def optimizer_advice_for(host: Host) -> str:

@@ -17,6 +17,7 @@ from grpo_plus.qlora.precision import Kept, dtypes_kept, float32_trainables
 from grpo_plus.qlora.repack import keep_layout
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
+from grpo_plus.training.advice import heads_of
 from grpo_plus.training.hooks import Hook, Setup
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -101,7 +102,8 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
-    settings = settings_of(args, peft_config, bits=bits, double=double, lean=recipe_of(args).rollout == "auto")
+    lean = recipe_of(args).rollout == "auto"
+    settings = settings_of(args, peft_config, bits=bits, double=double, lean=lean, heads=heads_of(args))
     try:
         text = shortage(config, name, settings, capacity, args.num_generations, slack=slack_of(args.device))
     except DoesNotFitError as error:

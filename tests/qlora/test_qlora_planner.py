@@ -1,7 +1,6 @@
 """The planner's arithmetic against tensors that exist, and the settings it finds against what was asked for."""
 
 import json
-import weakref
 
 import pytest
 import torch
@@ -9,8 +8,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, DynamicCache
 
 from grpo_plus.cli import main
@@ -20,6 +17,7 @@ from grpo_plus.memory.shape import ModelShape, shape_of
 from grpo_plus.qlora.model import linear_4bit
 from grpo_plus.sampling.rollout import rows_within
 from grpo_plus.testing import make_tiny_model
+from tests.memory.live import Live
 
 QWEN3 = {
     "1.7B": (28, 2048, 6144, 16, 8, True),
@@ -165,34 +163,6 @@ def test_a_model_without_attention_is_not_planned_for():
 
     with pytest.raises(ValueError, match="it cannot be planned for: its config names no attention heads"):
         shape_of(MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=100), "it")
-
-
-class Live(TorchDispatchMode):
-    """Counts the bytes of the tensors that operations make, while they live."""
-
-    def __init__(self):
-        super().__init__()
-        self.now = self.peak = 0
-        self.known = set()
-
-    def drop(self, key, size):
-        self.known.discard(key)
-        self.now -= size
-
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        result = function(*arguments, **(keywords or {}))
-        given = {t.untyped_storage()._cdata for t in tree_leaves((arguments, keywords)) if isinstance(t, torch.Tensor)}
-        for tensor in tree_leaves(result):
-            if not isinstance(tensor, torch.Tensor):
-                continue
-            storage = tensor.untyped_storage()
-            key, size = storage._cdata, storage.nbytes()
-            if key not in given and key not in self.known and size:
-                self.known.add(key)
-                self.now += size
-                self.peak = max(self.peak, self.now)
-                weakref.finalize(storage, self.drop, key, size)
-        return result
 
 
 @pytest.mark.slow

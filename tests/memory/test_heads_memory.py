@@ -1,0 +1,238 @@
+"""The planner's arithmetic of a critic and a reward model, against the ones that exist."""
+
+import contextlib
+import json
+from functools import partial
+
+import peft
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.cli import main
+from grpo_plus.heads import AdapterTrunk, ModelTrunk, OwnAdamW, Passes, PolicyTrunk, ScalarHead
+from grpo_plus.memory.advice import settings_of
+from grpo_plus.memory.estimate import GIB, Settings, estimate
+from grpo_plus.memory.fit import DoesNotFitError, fit
+from grpo_plus.memory.heads import Head
+from grpo_plus.memory.shape import shape_of
+from grpo_plus.testing import make_tiny_model
+from grpo_plus.training.advice import heads_of
+from tests.memory.live import Live
+
+SHAPE = {"architecture": "llama", "hidden": 256, "layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
+
+
+def eight_billion():
+    return Qwen3Config(
+        vocab_size=151936, hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, tie_word_embeddings=False,
+    )  # fmt: skip
+
+
+def planned(shape, kind, *, name="critic", rows=8, rank=None, **settings):
+    (found,) = estimate(shape, Settings(heads=(Head(name, kind, rank=rank, rows=rows),), **settings)).heads
+    return found
+
+
+def adapted(model, rank=4):
+    return peft.get_peft_model(
+        model, peft.LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM", lora_alpha=8)
+    )
+
+
+def updated(trunk):
+    """A head on it after a step of its optimizer, and the bytes of weights, gradients and moments."""
+    head = ScalarHead(trunk.hidden_size)
+    own = trunk.named_parameters() | {f"head/{name}": one for name, one in head.named_parameters()}
+    weights = sum(one.nbytes for one in own.values())
+    for one in own.values():
+        one.grad = torch.ones_like(one)
+    gradients = sum(one.grad.nbytes for one in own.values())
+    optimizer = OwnAdamW(own, learning_rate=1e-3)
+    optimizer.step()
+    moments = sum(tensor.nbytes for tensor in optimizer.tensors().values() if tensor.dim() > 0 or tensor.numel() > 1)
+    steps_of_one = 2 * 4  # the moments of the bias, which has no axis
+    return weights + moments + steps_of_one, gradients
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+def test_an_adapter_is_as_large_as_the_one_that_is_made(rank):
+    model, _ = make_tiny_model(architecture="llama", hidden=64, layers=2)
+    shape = shape_of(model.config)
+    resident, gradients = updated(AdapterTrunk(adapted(model), "critic", rank=rank))
+    found = planned(shape, "adapter", rank=rank, micro_batch=1, prompt_length=0, completion_length=0, four_bit=False)
+    assert (found.resident, found.update) == (resident, gradients)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_of_its_own_is_as_large_as_the_one_that_is_loaded(tied, tmp_path):
+    made, tokenizer = make_tiny_model(tmp_path, architecture="llama", hidden=64, layers=2, tie_word_embeddings=tied)
+    shape = shape_of(made.config)
+    assert (shape.head_weights == 0) is tied
+    resident, gradients = updated(ModelTrunk(str(tmp_path), vocabulary=len(tokenizer)))
+    asked = {"micro_batch": 1, "prompt_length": 0, "completion_length": 0, "four_bit": False}
+    found = planned(shape, "model", width=4, **asked)
+    assert (found.resident, found.update) == (resident, gradients)
+    narrow = planned(shape, "model", width=2, **asked)
+    assert narrow.update - found.update == shape.linear_weights  # 2 bytes of each in one of the two layers
+
+
+def test_a_head_on_the_policys_states_is_a_head():
+    model, _ = make_tiny_model(architecture="llama", hidden=64, layers=2)
+    resident, gradients = updated(PolicyTrunk(model))
+    found = planned(shape_of(model.config), "trunk", micro_batch=1, prompt_length=0, completion_length=0)
+    assert (found.resident, found.update) == (resident, gradients)
+
+
+@pytest.fixture
+def rows():
+    """Four rows of 32 and 96 tokens."""
+    draw = partial(torch.randint, 3, 90, generator=torch.Generator().manual_seed(0))
+    return draw((4, 128)), torch.ones(4, 128, dtype=torch.long), 96
+
+
+ASKED = {"micro_batch": 4, "prompt_length": 32, "completion_length": 96, "four_bit": False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["adapter", "model"])
+@pytest.mark.parametrize("recompute", [True, False])
+def test_an_update_holds_what_is_planned_within_a_fifth(kind, recompute, rows, tmp_path):
+    made, tokenizer = make_tiny_model(tmp_path, **SHAPE, intermediate_size=768)
+    if kind == "adapter":
+        policy = adapted(AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)).train()
+        if recompute:
+            policy.gradient_checkpointing_enable({"use_reentrant": False})
+        trunk = AdapterTrunk(policy, "critic")
+    else:
+        trunk = ModelTrunk(str(tmp_path), vocabulary=len(tokenizer), checkpointing=recompute)
+    context = partial(torch.autocast, "cpu", torch.bfloat16)
+    passes = Passes(trunk, ScalarHead(trunk.hidden_size, spread=0.1), layout="stock", autocast=context)
+    found = planned(shape_of(made.config), kind, rank=4, checkpointing=recompute, **ASKED)
+    with Live() as live, trunk.active():
+        for _ in range(2):  # gradients of the micro-batch before are there
+            passes.values(*rows).sum().backward()
+    assert live.peak == pytest.approx(found.update, rel=0.2)
+
+
+@pytest.mark.slow
+def test_hidden_states_of_a_generation_batch_are_what_is_planned_within_a_fifth(rows):
+    model, _ = make_tiny_model(**SHAPE, intermediate_size=64)
+    ids, mask, width = (each.repeat(16, 1) if isinstance(each, torch.Tensor) else each for each in rows)
+    trunk = PolicyTrunk(model.to(torch.bfloat16))
+    passes = Passes(trunk, ScalarHead(trunk.hidden_size), layout="stock", autocast=contextlib.nullcontext)
+    found = planned(shape_of(model.config), "trunk", rows=64, **ASKED)
+    with Live() as live, torch.no_grad(), trunk.active():
+        features = passes.features(ids, mask, width, batch_size=4).dense()
+        passes.head(features)
+    assert live.peak == pytest.approx(found.update, rel=0.2)
+
+
+def test_beside_eight_billion_weights_in_four_bits_a_head_adds_nothing_and_an_adapter_a_twentieth():
+    shape = shape_of(eight_billion())
+    alone = estimate(shape, Settings()).peak
+    shares = {}
+    for kind in ("trunk", "adapter", "model"):
+        found = estimate(shape, Settings(heads=(Head("critic", kind),)))
+        shares[kind] = found.peak / alone - 1
+        assert found.parts() == estimate(shape, Settings()).parts()
+    assert alone / GIB == pytest.approx(8.902, abs=1e-3)
+    assert shares["trunk"] < 1e-3
+    assert shares["adapter"] == pytest.approx(0.059, abs=1e-3)
+    assert shares["model"] == pytest.approx(13.66, abs=0.01)
+    assert planned(shape, "adapter").resident == 12 * (shape.lora_weights(16) + 4097)
+
+
+@pytest.mark.parametrize("rows", [8, 64, 256])
+@pytest.mark.parametrize("length", [512, 1024, 4096])
+@pytest.mark.parametrize("micro_batch", [1, 8])
+def test_a_head_on_the_policys_states_stays_below_15_percent_where_the_rollout_draws_all_rows_at_once(
+    rows, length, micro_batch
+):
+    shape = shape_of(eight_billion())
+    asked = Settings(micro_batch=micro_batch, rollout_rows=rows, completion_length=length)
+    found = estimate(shape, asked.but(heads=(Head("critic", "trunk", rows=rows),)))
+    assert found.peak <= 1.15 * estimate(shape, asked).peak
+
+
+def test_updates_take_turns_and_what_stays_adds_up():
+    shape = shape_of(eight_billion())
+    critic, reward = Head("critic", "adapter"), Head("reward_model", "adapter", rank=16, least_rows=2)
+    both, one = (estimate(shape, Settings(heads=heads)) for heads in ((critic, reward), (critic,)))
+    assert both.heads[1].update > both.heads[0].update  # two completions are compared
+    assert both.train - one.train == pytest.approx(both.heads[1].resident + both.heads[1].update - both.heads[0].update)
+    assert both.rollout - one.rollout == both.heads[1].resident
+
+
+def test_settings_that_fit_leave_room_for_a_critic():
+    shape = shape_of(eight_billion())
+    asked = Settings(micro_batch=8, rollout_rows=8, heads=(Head("critic", "adapter"),))
+    room = 13.6 * GIB
+    alone = fit(shape, asked.but(heads=()), room, generations=8)
+    beside = fit(shape, asked, room, generations=8)
+    assert alone.settings.micro_batch == 8
+    assert beside.settings.micro_batch == 4
+    assert beside.estimate.peak <= room < estimate(shape, alone.settings.but(heads=asked.heads)).peak
+    with pytest.raises(DoesNotFitError, match=r"the critic \(on: model\) takes 84\.6 GiB at all times"):
+        fit(shape, asked.but(heads=(Head("critic", "model"),)), 24 * GIB, generations=8)
+
+
+def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
+    config = GRPOPlusConfig(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        advantage="gae",
+        critic={"on": "adapter", "lora_r": 8},
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        num_generations=4,
+    )
+    heads = heads_of(config)
+    assert heads == [Head("critic", "adapter", rank=8)]
+    settings = settings_of(config, peft.LoraConfig(r=4), bits=4, heads=heads)
+    assert settings.heads == (Head("critic", "adapter", rank=8, rows=8),)
+    assert heads_of(GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)) == []
+
+
+class TestCommand:
+    @pytest.fixture
+    def config(self, tmp_path):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(eight_billion().to_dict()))
+        return str(path)
+
+    def test_a_critic_and_a_reward_model_have_their_lines(self, config, tmp_path, capsys):
+        small = tmp_path / "small.json"
+        thin = eight_billion().to_dict() | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+        small.write_text(json.dumps(thin))
+        assert main(["plan", "--model", config, "--critic", "adapter"]) == 0
+        text = capsys.readouterr().out
+        assert "  critic          0.488 GiB  an adapter of its own and Adam's moments, float32\n" in text
+        assert "  without         8.902 GiB  the peak of the policy alone: critic (adapter) adds 5.9%" in text
+        assert main(["plan", "--model", config, "--critic", "trunk"]) == 0
+        assert "critic (trunk) adds 0.0%" in capsys.readouterr().out
+        assert main(["plan", "--model", config, "--critic", f"model:{small}", "--reward_model", "adapter"]) == 0
+        text = capsys.readouterr().out
+        assert "critic (model), reward model (adapter) adds" in text
+        assert "  critic         11.2" in text
+
+    def test_what_it_prints_for_a_card_has_the_critic(self, config, capsys):
+        assert main(["plan", "--model", config, "--critic", "adapter", "--vram", "12"]) == 0
+        printed = capsys.readouterr().out.split("\n\n")[-1]
+        assert "advantage: gae\ncritic: {on: adapter}\n" in printed + "\n"
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--critic", "head"], "unknown kind of --critic 'head'. There is: adapter, model, trunk"),
+            (["--critic", "trunk:x"], "--critic is trunk:x: only a model of its own has a name"),
+            (["--reward-model", "trunk"], "unknown kind of --reward-model 'trunk'. There is: adapter, model"),
+            (["--critic", "model:/nowhere.json"], "--critic: the config of /nowhere.json cannot be read"),
+        ],
+    )
+    def test_impossible_kinds_are_named(self, arguments, words, config, capsys):
+        assert main(["plan", "--model", config, *arguments]) == 2
+        assert words in capsys.readouterr().err
