@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,13 +54,16 @@ def scores_of(trainer, rows):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["text", "chat", "lora"])
-def test_the_saved_folder_gives_in_stock_trl_the_scores_that_eval_writes_bit_for_bit(way, cli, base, tmp_path):
+def test_the_saved_folder_gives_in_stock_trl_the_scores_that_eval_writes_bit_for_bit(
+    way, cli, base, tmp_path, monkeypatch
+):
     rows = pairs(48, chat=way != "text")
     data = write(tmp_path / "pairs.jsonl", rows)
     flags = ("--use_peft", "true", "--lora_r", "4") if way == "lora" else ()
-    code, out, err = train(cli, base, data, tmp_path / "made", "--max_steps", "6", *flags)
+    code, out, err = train(cli, os.path.relpath(base), data, tmp_path / "made", "--max_steps", "6", *flags)
     assert code == 0, err
     assert f"reward_model_name_or_path: {tmp_path / 'made'}" in out
+    monkeypatch.chdir(tmp_path)  # the base is found from any folder
     code, out, err = cli("reward-model", "eval", tmp_path / "made", "--data", data, "--batch", "48", "--device", "cpu")
     assert code == 0, err
     ours = [(line["chosen"], line["rejected"]) for line in lines_of(tmp_path / "pairs.scores.jsonl")]
@@ -296,6 +300,23 @@ def test_a_model_without_a_head_is_no_reward_model_and_kinds_do_not_mix(cli, bas
         code, _, err = cli("reward-model", "eval", base, "--data", data / "pairs.jsonl", *flags)
         assert code == 2
         assert told in err
+
+
+def test_keys_of_a_file_are_checked_like_flags(cli, data):
+    (data / "config.yaml").write_text("data: pairs.jsonl\nlearning_rte: 1e-3\nmax_steps: 2.5\nuse_peft: maybe\n")
+    code, _, err = cli("reward-model", "train", data / "config.yaml")
+    assert code == 2
+    for told in (
+        "'learning_rte'",
+        "Did you mean 'learning_rate'?",
+        "'max_steps' is 2.5",
+        "'model' is required",
+        "use_peft",
+    ):
+        assert told in err
+    code, _, err = cli("reward-model", "train", data / "none.yaml")
+    assert code == 2
+    assert "none.yaml cannot be read" in err
 
 
 def test_help_says_what_there_is(cli, capsys):

@@ -167,6 +167,20 @@ def test_texts_and_tokens_are_those_that_trl_hands_to_a_reward_model():
         assert ours[name].tolist() == theirs[name].tolist()
 
 
+def test_no_special_tokens_are_added_that_the_text_does_not_have():
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = make_tiny_tokenizer()
+    plain = token_ids(tokenizer, "2+2=4")
+    start = (tokenizer.bos_token, tokenizer.bos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=f"{start[0]} $A", special_tokens=[start])
+    assert tokenizer("2+2=4")["input_ids"] == [tokenizer.bos_token_id, *plain]  # it would
+    assert token_ids(tokenizer, "2+2=4") == plain
+    ids, ends = step_ids(tokenizer, Stepwise(0, "1?", ("ab",), (1.0,)))
+    assert ids.count(tokenizer.bos_token_id) == 1
+    assert ends == [5]
+
+
 def test_a_step_ends_with_the_separator_behind_it():
     tokenizer = make_tiny_tokenizer()
     ids, ends = step_ids(tokenizer, Stepwise(0, "1?", ("ab", "c"), (1.0, 0.0)))
