@@ -163,6 +163,7 @@ def train(
 def made_once(folder: Path, make: Callable[[Path], Any]) -> Path:
     """A folder that ``make`` fills at the first call, whole or not at all."""
     if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f"{folder.name}-draft")
         shutil.rmtree(draft, ignore_errors=True)
         make(draft)

@@ -67,18 +67,20 @@ def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_pat
 
     def note(_start, rows, *_):
         learned.update(row["prompt"][0]["content"] for row in rows)
-        return tmp_path
+        (tmp_path / "made").mkdir(exist_ok=True)
+        return tmp_path / "made"
 
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     monkeypatch.setattr(quickstart, "_warm", note)
     monkeypatch.setattr("sys.argv", ["time_to_accuracy"])
     options = time_to_accuracy._options()
+    (tmp_path / "found").mkdir()
     time_to_accuracy._warm(tmp_path / "found", 0, options)
     train, test = time_to_accuracy._rows(task, 0, options)
     measured = {row["prompt"][0]["content"] for row in test}
     assert len(measured) == options.held_out
     assert len(learned) > 9_000
-    assert not measured & (learned | {row[0]["content"] for row in train["prompt"]})
+    assert not measured & (learned | {row["prompt"][0]["content"] for row in train})
 
 
 def test_the_longest_solution_fits_the_config():

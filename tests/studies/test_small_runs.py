@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.studies import gradient_variance, outcome_process_both, supervised_vs_grpo, task
+from benchmarks.studies import gradient_variance, grpo_ppo_sao, outcome_process_both, supervised_vs_grpo, task
 from benchmarks.studies.study import Place, load, main
 from grpo_plus.quickstart import chains, is_held_out
 
@@ -99,6 +99,40 @@ def test_sign_target_and_zscore_note_their_course(home):
         batches = 2 if row["case"]["arm"] == "target" else 4
         assert row["found"]["drawn"] == [0, batches * 16, batches * 32]
         assert row["found"]["seconds"][0] == 0 < row["found"]["seconds"][1] < row["found"]["seconds"][2]
+
+
+def test_grpo_ppo_and_sao_draw_as_much_and_train_their_critics(home, monkeypatch):
+    seen, real = [], task.train
+
+    def noting(model, rows, fields, **keywords):
+        trained = real(model, rows, fields, **keywords)
+        losses = [log for log in trained.logs if "critic/loss" in log]
+        seen.append((trained.trainer.args.num_generations, bool(losses)))
+        return trained
+
+    monkeypatch.setattr(task, "train", noting)
+    rows, table = run(home, "grpo_ppo_sao", "--steps", "2")
+    assert [line.split()[1] for line in table] == ["arm", "grpo", "ppo_trunk", "ppo_model", "sao"]
+    assert seen == [(8, False), (1, True), (1, True), (1, True)] * 2  # memory, then the course
+    courses = [row["found"] for row in rows if row["case"]["part"] == "course"]
+    assert [one["drawn"] for one in courses] == [[0, 64]] * 4
+    assert all(row["found"]["peak"] >= row["found"]["start"] > 100 for row in rows if row["case"]["part"] == "memory")
+
+
+def test_planned_memory_grows_from_head_to_adapter_to_model():
+    for size in grpo_ppo_sao.SIZES:
+        none, trunk, adapter, model = (
+            grpo_ppo_sao.planned(size, kind, 32, 4, 1024) for kind in ("none", "trunk", "adapter", "model")
+        )
+        assert none < trunk < 1.15 * none
+        assert trunk < adapter < model
+    base = 0.515 * 6.95e9 + 2 * 1.24e9  # bytes of Qwen3-8B in 4 bits: linear layers, embeddings and head
+    assert model_base("8B") == pytest.approx(1.08 * base, rel=0.03)
+
+
+def model_base(size):
+    """What a base of its own adds, by the planner."""
+    return grpo_ppo_sao.planned(size, "model", 32, 4, 1024) - grpo_ppo_sao.planned(size, "adapter", 32, 4, 1024)
 
 
 def test_supervised_training_learns_and_stops_at_its_budget(home):

@@ -1,0 +1,200 @@
+r"""GRPO, PPO with a critic, and SAO (one completion a prompt): time, memory, accuracy.
+
+    python -m benchmarks.studies.grpo_ppo_sao [--seeds 5] [--steps 120] [--arms grpo ppo_trunk ppo_model sao]
+
+All arms train the quickstart's warm-started model on its task, with equally many completions a step:
+
+* grpo: `advantage: zscore`, groups of 16 completions a prompt;
+* ppo_trunk, ppo_model: `advantage: gae` with gamma = lam = 1, whitened, `objective: ppo_clip`, one completion a prompt,
+  and a critic: a head on the policy's own hidden states, or a model of its own;
+* sao: as in arXiv 2607.07508: length-adaptive lambda, a critic of its own with frozen attention, two critic updates a
+  policy update, `objective: dis`; its first ten steps train the critic alone, and count.
+
+Each generation batch is trained on once, in all arms. That leaves PPO's epochs and SAO's asynchrony out.
+
+Every few steps the clock stops, and accuracy is measured on held-out questions. Peak memory is the resident memory of
+the process, over what it had before training, in a run of its own without measurements. For models of real size the
+planner reckons what the card must have, from formulas; nothing of that was run.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.studies import task
+from benchmarks.studies.sign_target_zscore import courses
+from benchmarks.studies.study import Case, Place, Row, Shown, Study, main, of_arms
+
+CRITIC_RATE = 1e-3
+"""Learning rate of the critics, as in the examples."""
+PPO: Mapping[str, Any] = {
+    "advantage": "gae",
+    "advantage_kwargs": {"gamma": 1.0, "lam": 1.0, "whiten": True},
+    "objective": "ppo_clip",
+    "objective_kwargs": {"epsilon_low": 0.2, "dual": None},
+}
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    "grpo": {"advantage": "zscore", "objective": "dapo"},
+    "ppo_trunk": {**PPO, "critic": {"on": "trunk", "learning_rate": CRITIC_RATE}},
+    "ppo_model": {**PPO, "critic": {"on": "model", "learning_rate": CRITIC_RATE}},
+    "sao": {
+        "advantage": "gae",
+        "advantage_kwargs": {"length_alpha": 1.5},
+        "objective": "dis",
+        "objective_kwargs": {"epsilon_low": 0.3, "epsilon_high": 5.0},
+        "critic": {
+            "on": "model",
+            "learning_rate": CRITIC_RATE,
+            "freeze": ["attention"],
+            "updates": 2,
+            "lam": 1.0,
+            "warmup_steps": 10,
+        },
+    },
+}
+"""Fields of the config; those with a critic draw one completion a prompt. `run` adds the warm-up of SAO's critic."""
+SIZES: Mapping[str, Mapping[str, int | bool]] = {
+    "1.7B": {"num_hidden_layers": 28, "hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16,
+             "tie_word_embeddings": True},
+    "8B": {"num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
+           "tie_word_embeddings": False},
+    "14B": {"num_hidden_layers": 40, "hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 40,
+            "tie_word_embeddings": False},
+}  # fmt: skip
+"""Sizes of Qwen3."""
+GIB = 1 << 30
+CRITICS = {
+    "none": "no critic (GRPO)",
+    "trunk": "a head on the policy's hidden states",
+    "adapter": "an adapter and a head on the shared base",
+    "model": "a base of its own in 4 bits, an adapter, a head",
+}
+
+
+def cases(options: argparse.Namespace) -> list[Case]:
+    """Memory of each arm, in a run of its own, and then every seed and arm."""
+    shared = {
+        "rate": options.rate, "completions": options.completions, "warm": options.warm_steps,
+        "held_out": options.held_out, "group": options.group_size, "critic_warmup": options.critic_warmup,
+    }  # fmt: skip
+    measured: list[Case] = [
+        {"part": "memory", "arm": arm, "seed": 0, "steps": options.memory_steps, "every": 0, **shared}
+        for arm in options.arms
+    ]
+    return measured + [
+        {"part": "course", "arm": arm, "seed": seed, "steps": options.steps, "every": options.every, **shared}
+        for seed in range(options.seeds)
+        for arm in options.arms
+    ]
+
+
+def run(case: Case, place: Place) -> dict[str, Any]:
+    """Train one arm; its memory without measurements, or its accuracy on the way."""
+    seed, fields = case["seed"], ARMS[case["arm"]]
+    if case["arm"] == "sao":
+        fields = {**fields, "critic": {**fields["critic"], "warmup_steps": case["critic_warmup"]}}
+    folder = task.warm(place.home, seed, case["warm"])
+    rows = task.questions(4096, seed + 1)
+    test = task.questions(case["held_out"], seed + 1, held_out=True)
+    config = task.settings(
+        seed=seed, steps=case["steps"], completions=case["completions"],
+        group=1 if "critic" in fields else case["group"], rate=case["rate"], verifiers=["math"], record=False, **fields,
+    )  # fmt: skip
+    if case["part"] == "memory":
+        with task.PeakMemory() as memory:
+            trained = task.train(folder, rows, config)
+        return {"start": memory.start, "peak": memory.peak, "training_seconds": trained.seconds}
+    measure = task.measuring(folder, test, seed)
+    trained = task.train(folder, rows, config, measure=measure, every=case["every"])
+    return {**vars(trained.course), "training_seconds": trained.seconds}
+
+
+def show(options: argparse.Namespace, rows: Sequence[Row]) -> Shown:
+    """Accuracy, time and memory of each arm; below the table, memory by formula."""
+    arms = [(arm, options.rate) for arm in options.arms]
+    shown = courses(of_arms(rows, part="course"), arms, several=False)
+    table = []
+    for line in shown.rows:
+        memory = of_arms(rows, part="memory", arm=line[0])
+        rises = [row.found["peak"] - row.found["start"] for row in memory]
+        peaks = [row.found["peak"] for row in memory]
+        table.append([*line, f"{rises[0]:,.0f}" if rises else "-", f"{peaks[0]:,.0f}" if peaks else "-"])
+    memory_words = "Memory: MiB of the process on the CPU, one run each; the first over what it had before training."
+    remarks = [*shown.remarks, memory_words, "", *by_formula()]
+    return Shown([*shown.columns, "MiB of training", "MiB in all"], table, shown.panels, remarks)
+
+
+def by_formula(*, rows: int = 32, micro: int = 4, length: int = 1024) -> list[str]:
+    """Lines of a list: what the card must have for models of real size in 4 bits, by the planner."""
+    what = f"adapters of rank 16, {rows} completions of {length} tokens, {micro} a micro-batch"
+    lines = [f"By formula, not run: GiB that a card must have, base in 4 bits, {what}:", ""]
+    for size in SIZES:
+        peaks = {words: planned(size, kind, rows, micro, length) / GIB for kind, words in CRITICS.items()}
+        lines.append(f"- Qwen3 {size}: " + ", ".join(f"{words} {peak:.1f}" for words, peak in peaks.items()))
+    return lines
+
+
+def planned(size: str, critic: str, rows: int, micro: int, length: int) -> float:
+    """Bytes that the card must have: the planner's estimate, and what a critic adds to its parts."""
+    from dataclasses import replace
+
+    from transformers import Qwen3Config
+
+    from grpo_plus.memory.estimate import Settings, estimate
+    from grpo_plus.memory.shape import shape_of
+
+    config = Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **SIZES[size])
+    shape = shape_of(config, size)
+    # One completion a prompt reads as many prompts as there are rows; to compare critics alone, all are given 4.
+    found = estimate(shape, Settings(micro_batch=micro, rollout_rows=rows, completion_length=length, prompts=4))
+    head = (4 + 4 + 8) * (shape.hidden + 1)  # weights, gradients, Adam's moments in float32
+    if critic == "none":
+        return found.peak
+    if critic == "trunk":  # hidden states of all rows, in float32, once a batch; they wait for the head in main memory
+        features = 4 * rows * length * shape.hidden
+        once = found.weights + found.adapters + found.optimizer + features + found.dequantised
+        return max(replace(found, adapters=found.adapters + head).peak, found.slack.rollout.at(once))
+    twice = replace(found, adapters=2 * found.adapters + head, optimizer=2 * found.optimizer)
+    return (replace(twice, weights=2 * found.weights) if critic == "model" else twice).peak
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
+    parser.add_argument("--rate", type=float, default=7e-5, help="learning rate of the policy")
+    parser.add_argument("--every", type=int, default=4, help="steps between measurements")
+    parser.add_argument("--held-out", type=int, default=192, help="questions that are measured on, two samples each")
+    parser.add_argument("--completions", type=int, default=256, help="a step")
+    parser.add_argument("--group-size", type=int, default=16, help="completions of a prompt under grpo")
+    parser.add_argument(
+        "--critic-warmup", type=int, default=10, help="first steps of SAO, which train the critic alone"
+    )
+    parser.add_argument("--memory-steps", type=int, default=16, help="steps of the runs that measure memory")
+    parser.add_argument("--warm-steps", type=int, default=task.WARM)
+
+
+STUDY = Study(
+    name="grpo_ppo_sao",
+    title="GRPO, PPO with a critic, and SAO",
+    about=__doc__ or "",
+    steps=("optimizer steps", 120),
+    seeds=5,
+    cases=cases,
+    run=run,
+    show=show,
+    quick={
+        "seeds": 1,
+        "steps": 4,
+        "every": 2,
+        "held_out": 8,
+        "completions": 32,
+        "group_size": 8,
+        "critic_warmup": 1,
+        "memory_steps": 2,
+        "warm_steps": 20,
+    },
+    options=_add,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(STUDY))
