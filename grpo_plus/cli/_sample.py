@@ -1,8 +1,8 @@
-"""The sample group of ``grpo-plus explain``: rewards, lengths and step scores as a user gives them."""
+"""The sample group of ``grpo-plus explain``: rewards, lengths, step scores and values as a user gives them."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
@@ -19,8 +19,9 @@ Step = tuple[float, int, int]
 class Sample:
     """One group: ``columns`` has one list for each reward, with one number a completion.
 
-    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last); None where none
-    were given. ``summed`` are names and weights of the rewards that the one column is said to be the weighted sum of.
+    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last), ``values`` a
+    critic's value before each of its tokens; None where none were given. ``summed`` are names and weights of the
+    rewards that the one column is said to be the weighted sum of.
     """
 
     names: tuple[str, ...]
@@ -29,6 +30,7 @@ class Sample:
     lengths: tuple[int, ...]
     steps: tuple[tuple[Step, ...], ...] | None = None
     summed: tuple[tuple[str, float], ...] = ()
+    values: tuple[tuple[float, ...], ...] | None = None
 
     def table(self) -> "RewardTable":
         """The table that a trainer would make of the group."""
@@ -36,15 +38,32 @@ class Sample:
 
         rows = list(map(list, zip(*self.columns, strict=True)))
         steps = None if self.steps is None else list(map(list, self.steps))
-        return RewardTable.of(rows, lengths=self.lengths, steps=steps, weights=self.weights, names=self.names)
+        values = None if self.values is None else list(map(list, self.values))
+        return RewardTable.of(
+            rows, lengths=self.lengths, steps=steps, weights=self.weights, names=self.names, values=values
+        )
+
+    def valued(self) -> "Sample":
+        """With the mean reward as the value of every state where no values were given."""
+        totals = self.table().totals()
+        known = totals[~totals.isnan()]
+        mean = float(known.mean()) if len(known) else 0.0
+        return self if self.values else replace(self, values=tuple((mean,) * length for length in self.lengths))
 
 
-def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Sequence[tuple[str, float]]) -> Sample:
+def read_sample(
+    rewards: str,
+    lengths: str | None,
+    steps: str | None,
+    known: Sequence[tuple[str, float]],
+    values: str | None = None,
+) -> Sample:
     """The group that the flags describe.
 
     ``rewards`` is a list of numbers, or one for each reward, separated by semicolons; ``steps`` one for each
-    completion. Without ``lengths``, completions have as many tokens as steps need, and at least `LENGTH`. ``known`` is
-    name and weight of every reward of the config, in order.
+    completion, and so is ``values``, with one number a token. Without ``lengths``, completions have as many tokens as
+    values, or as steps need, and at least `LENGTH`. ``known`` is name and weight of every reward of the config, in
+    order.
 
     Raises:
         UserError: something cannot be read, or does not fit the rest.
@@ -61,7 +80,8 @@ def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Seq
     names, weights, summed = _named(len(columns), known)
     scores = None if steps is None else _steps(steps, count)
     most = max(map(len, scores), default=0) if scores else 0
-    sizes = _lengths(lengths, count, max(LENGTH, most))
+    critic = None if values is None else _lists("--values", values, count, "values, one a token, like .5,.6;.4")
+    sizes = _lengths(lengths, count, max(LENGTH, most)) if critic is None else _of_values(critic, lengths)
     return Sample(
         names=names,
         weights=weights,
@@ -69,6 +89,7 @@ def read_sample(rewards: str, lengths: str | None, steps: str | None, known: Seq
         lengths=tuple(sizes),
         steps=None if scores is None else tuple(map(_spread, scores, sizes)),
         summed=summed,
+        values=None if critic is None else tuple(map(tuple, critic)),
     )
 
 
@@ -98,15 +119,32 @@ def _lengths(text: str | None, count: int, default: int) -> list[int]:
 
 
 def _steps(text: str, count: int) -> list[list[float]]:
-    scores = [_numbers("--steps", part, empty=True) for part in text.split(";")]
-    if len(scores) != count:
-        raise UserError(
-            f"--steps has {len(scores)} lists, but --rewards has {count} completions: give each its list of step "
-            "scores, separated by semicolons, like 1,0;1,1,0 (an empty one for none)."
-        )
+    expected = "step scores, separated by semicolons, like 1,0;1,1,0 (an empty one for none)"
+    scores = _lists("--steps", text, count, expected, empty=True)
     if any(math.isinf(value) for of_row in scores for value in of_row):
         raise UserError(f"--steps is {text!r}, expected finite numbers (nan: the step was not judged).")
     return scores
+
+
+def _lists(flag: str, text: str, count: int, expected: str, *, empty: bool = False) -> list[list[float]]:
+    """A list of numbers for each completion."""
+    found = [_numbers(flag, part, empty=empty) for part in text.split(";")]
+    if len(found) != count:
+        raise UserError(
+            f"{flag} has {len(found)} lists, but --rewards has {count} completions: give each its list of {expected}."
+        )
+    return found
+
+
+def _of_values(values: Sequence[Sequence[float]], lengths: str | None) -> list[int]:
+    """The length of each completion: one token a value."""
+    if not all(math.isfinite(value) for of_row in values for value in of_row):
+        raise UserError("--values are not all finite numbers: give each token one.")
+    sizes = [len(of_row) for of_row in values]
+    if lengths is not None and _lengths(lengths, len(sizes), 1) != sizes:
+        listed = ",".join(map(str, sizes))
+        raise UserError(f"--lengths is {lengths!r}, but --values has lists of {listed} numbers: leave --lengths out.")
+    return sizes
 
 
 def _spread(scores: Sequence[float], length: int) -> tuple[Step, ...]:

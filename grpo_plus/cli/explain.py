@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
-from grpo_plus.cli._sample import REWARDS, Sample, read_sample
+from grpo_plus.cli._sample import LENGTH, REWARDS, Sample, read_sample
 from grpo_plus.cli._selection import selection_lines
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact, redact_text
@@ -42,6 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
     parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
+    parser.add_argument("--values", metavar="A,B;C,D", help="values of a critic, a list for each completion")
     options, rest = parser.parse_known_args(list(arguments))
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
@@ -51,14 +52,14 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.recipe.options import mapping
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps"))
+    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps", "--values"))
     config = parsed.training
     functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)
     chosen, ignored = running_advantage(config.recipe, config.recipe.step_givers, functions)
     if ignored:
         raise UserError(" ".join(ignored))
-    sample = read_sample(options.rewards, options.lengths, options.steps, weights)
+    sample = read_sample(options.rewards, options.lengths, options.steps, weights, options.values)
     notes = command_notes(parsed, weights, chosen)
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
@@ -110,16 +111,21 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
         raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
+    reads_values = any(part.reads_values for part, _ in config.recipe.estimator_parts)
+    if sample.values is not None and not reads_values:
+        raise UserError("--values are given, but this advantage estimator reads no critic: advantage: gae does.")
     if reads_steps and sample.steps is None:
         lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
         return lines
-    if any(part.reads_values for part, _ in config.recipe.estimator_parts):
-        return [*lines, "  its numbers need a critic's values, which only a run has"]
     if sample.summed and _reads_each_reward(config, estimator):
         listed = ", ".join(name for name, _ in sample.summed)
         lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
         return lines
-    return lines + _number_lines(config, sample, estimator, keywords)
+    if reads_values and sample.values is None:
+        lines.append(
+            "  the critic's values are taken to be the mean reward; others: --values '.5,.6;.4,.2', one a token"
+        )
+    return lines + _number_lines(config, sample.valued() if reads_values else sample, estimator, keywords)
 
 
 def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
@@ -151,6 +157,8 @@ def _number_lines(
     lines += [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
     if sample.steps is not None:
         lines += _step_lines(sample.steps, values.tolist())
+    elif sample.values is not None and max(sample.lengths) < LENGTH:
+        lines += _value_lines(sample.values, values.tolist())
     elif values.dim() == 2:  # what stands above is the mean over tokens, which may hide all that there is to see
         for what, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
             lines.append(f"  {what:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
@@ -169,6 +177,15 @@ def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Seque
         lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
         if of_row:
             lines.append(f"    advantage {_row([values[row][start] for _, start, _ in of_row])}")
+    return lines
+
+
+def _value_lines(of_states: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> list[str]:
+    """Value and advantage of every token."""
+    lines = []
+    for row, states in enumerate(of_states):
+        lines.append(f"  values of {row + 1:<2}{_row(states)}")
+        lines.append(f"    advantage {_row(values[row][: len(states)])}")
     return lines
 
 
@@ -289,7 +306,10 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
     """What becomes of groups without contrast, what it costs, and whether the expected gradient stays."""
     way, keywords, size = config.recipe.dead_groups, config.recipe.dead_groups_kwargs, config.num_generations
     if way == "keep":
-        return ["dead groups: keep; the estimator learns nothing from a group without contrast"]
+        parts = config.recipe.estimator_parts
+        alone = parts and not any(part.group_relative for part, _ in parts)
+        why = "compares nothing within a group" if alone else "learns nothing from a group without contrast"
+        return [f"dead groups: keep; the estimator {why}"]
     settings = ", ".join(f"{key} = {value}" for key, value in keywords.items())
     lines = [f"dead groups: {way} ({settings})"]
     if way == "resample":

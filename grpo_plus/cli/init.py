@@ -60,6 +60,10 @@ RECIPES = {
         tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
         "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
     ),
+    "paper:ppo": Recipe("PPO: one completion a prompt, and a critic in place of the group", ("papers/ppo.yaml",)),
+    "paper:sao": Recipe(
+        "SAO: the same with a faster critic, lambda by length, and far tokens left out", ("papers/sao.yaml",)
+    ),
     "stock": Recipe("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
 }
 

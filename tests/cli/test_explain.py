@@ -14,6 +14,7 @@ EXAMPLES = (
     "math_12gb",
     "math_16gb",
     "math_24gb",
+    "papers/ppo",
 )
 CHECKS = """
 from grpo_verifiers import verifier
@@ -191,6 +192,27 @@ def test_the_weights_of_the_config_are_those_of_the_trainer(cli, config):
     assert "reward_weights holds 1 weights" in err
 
 
+CRITIC = {"advantage": "gae", "critic": {"on": "trunk"}}
+
+
+def test_a_critics_values_are_shown_beside_the_advantages_that_they_give(cli, config):
+    flags = ("--rewards", "1,0", "--values", ".5,.6,.8;.4,.2", "--advantage_kwargs.lam", "0.5")
+    code, out, err = cli("explain", config(**CRITIC), *flags)
+    assert code == 0, err
+    assert row(out, "values of 1") == [0.5, 0.6, 0.8]
+    assert row(out, "values of 2") == [0.4, 0.2]
+    shown = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
+    assert [list(map(float, of_row)) for of_row in shown] == [[0.25, 0.3, 0.2], [-0.3, -0.2]]
+    assert "compares nothing within a group" in out
+
+
+def test_without_values_the_mean_reward_stands_for_them_and_is_said_to(cli, config):
+    code, out, err = cli("explain", config(**CRITIC), "--rewards", "1,1,1,0")
+    assert code == 0, err
+    assert "the critic's values are taken to be the mean reward" in out
+    assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
+
+
 REFUSED = {
     "steps that nobody reads": ({}, ("--steps", "1;1;1;1"), "this advantage estimator reads no steps"),
     "steps of too few": ({"advantage": "process"}, ("--steps", "1,0;1"), "--steps has 2 lists, but --rewards has 4"),
@@ -198,6 +220,12 @@ REFUSED = {
     "endless steps": ({"advantage": "process"}, ("--steps", "1;inf;1;1"), "expected finite numbers"),
     "steps without room": (
         {"advantage": "process"}, ("--rewards", "1,0", "--steps", "1,0;1,1", "--lengths", "1,2"), "cannot hold 2 steps"
+    ),
+    "values that nobody reads": ({}, ("--values", "1;1;1;1"), "this advantage estimator reads no critic"),
+    "values of too few": (CRITIC, ("--values", ".5,.6;.4"), "--values has 2 lists, but --rewards has 4 completions"),
+    "endless values": (CRITIC, ("--values", "1;inf;1;1"), "--values are not all finite"),
+    "values of other lengths": (
+        CRITIC, ("--rewards", "1,0", "--values", "1,1;1", "--lengths", "2,2"), "lists of 2,1 numbers: leave --lengths out"
     ),
     "ragged lists": ({}, ("--rewards", "1,0;1"), "lists of 2, 1 numbers"),
     "too many lists": ({}, ("--rewards", "1,0;1,0"), "2 lists, but the config has 1 rewards (digits)"),
@@ -230,6 +258,14 @@ def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pyt
     assert code == 0, err
     assert "notes:" not in out
     assert "vLLM" not in out
+
+
+def test_the_only_note_on_sao_is_that_its_warm_up_shortens_the_schedule(cli, pytestconfig):
+    code, out, err = cli("explain", pytestconfig.rootpath / "examples" / "papers" / "sao.yaml")
+    assert code == 0, err
+    (note,) = out.partition("notes:")[2].strip().splitlines()
+    assert "critic warmup_steps" in note
+    assert "sg[r]·A·lp_t where 1 − 0.3 ≤ r ≤ 1 + 5.0, else 0" in out
 
 
 @pytest.mark.slow

@@ -55,6 +55,8 @@ def test_two_steps_with_every_estimator_from_yaml(cli, config, folder, name):
         more["advantage_kwargs"] = {"parts": {"sign": 1.0, "rloo": 0.5}, "sign": {"band": 0.1}}
     if name == "passk":
         more["advantage_kwargs"] = {"k": 2}
+    if name == "gae":
+        more["critic"] = {"on": "trunk"}
     if name == "process":
         (folder / "steps.py").write_text(STEPS)
         more |= {

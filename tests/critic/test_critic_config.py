@@ -141,4 +141,4 @@ def test_explain_shows_the_critic(cli, tmp_path, tiny_model):
     assert "critic: on trunk, learning rate by its kind, clipped at 0.5 around the old value" in out
     assert "2 update(s) of the critic for each of the policy" in out
     assert "the first 3 optimizer steps train the critic alone" in out
-    assert "its numbers need a critic's values" in out
+    assert "the critic's values are taken to be the mean reward" in out

@@ -26,6 +26,8 @@ CONFIGS = {  # file, advantage, objective, rewards
     "first_run.yaml": ("sign", "dapo", ["share_of_digits"]),
     "math_12gb.yaml": ("center", "dapo", ["math"]),
     "mixed_difficulty.yaml": ("zscore", "dapo", ["math"]),
+    "papers/ppo.yaml": ("gae", "ppo_clip", ["math"]),
+    "papers/sao.yaml": ("gae", "dis", ["math"]),
     "process.yaml": ("process", "dapo", ["math", "math_steps"]),
 }
 
@@ -48,7 +50,14 @@ def train(examples, place):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_trains_with_the_parts_it_names(name, train, steps):
     advantage, objective, rewards = CONFIGS[name]
-    out = train(name)
+    alone = {
+        "num_generations": 1,
+        "measure": "null",
+        "critic.warmup_steps": 0,
+        "steps_per_generation": 1,
+        "num_iterations": 1,
+    }
+    out = train(name, **(alone if advantage == "gae" else {}))
     found = steps(out)
     assert len(found) == 2
     for values in found:

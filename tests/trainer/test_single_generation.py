@@ -40,7 +40,8 @@ def problems(**values):
 @pytest.mark.parametrize("name", [None, *EVERY])
 def test_every_estimator_takes_one_completion_or_says_which_ones_do(name, mine):
     steps = {"verifiers": [{"name": "math_steps", "weight": 0}, "math"]} if name == "process" else {}
-    found = problems(advantage=name, **steps)
+    values = {"critic": {}} if name == "gae" else {}
+    found = problems(advantage=name, **steps, **values)
     if name in ALONE:
         assert found == []
         return
