@@ -9,12 +9,10 @@ from grpo_plus import _trl
 from grpo_plus.record.sample import PROMPT_KEPT, as_text, runs
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.reward_table import is_truncated
+from grpo_plus.training.reward_table import CRITIC_VALUES, is_truncated
 from grpo_plus.training.run import Run
 
 DETAIL_SENT = 1000
-VALUES = "critic_values"
-"""Under which a generation batch has the critic's value of the state before each token, (B, T)."""
 
 
 def rank_rows(
@@ -28,7 +26,7 @@ def rank_rows(
     prompts, completion_ids = completions.prompts, completions.ids
     advantages, first = output["advantages"].detach(), run.accelerator.process_index * len(prompts)
     mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
-    values_BT = output.get(VALUES)
+    values_BT = output.get(CRITIC_VALUES)
     per_token = advantages.dim() == 2
     means = advantages
     if per_token:

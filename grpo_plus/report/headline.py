@@ -3,6 +3,7 @@
 from typing import Any
 
 from grpo_plus.record.reader import Run
+from grpo_plus.report.advice import advice
 from grpo_plus.report.compare import at_the_end, overall
 from grpo_plus.report.panels import judging
 from grpo_verifiers.redaction import redact
@@ -63,6 +64,7 @@ def facts(run: Run) -> dict[str, Any]:
         "model": info.get("model"),
         "parts": info.get("parts"),
         "golds": golds(info.get("golds")),
+        "advice": advice(run),
         "versions": info.get("versions"),
         "device": info.get("device"),
         "processes": info.get("processes"),

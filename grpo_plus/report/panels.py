@@ -88,6 +88,23 @@ def single(run: Run) -> list[Panel]:
             },
             "share",
         ),
+        chart(
+            "Value against return",
+            "Means over the trained tokens: what the critic expected, and what it learns.",
+            {"critic/value": "value", "critic/return": "return"},
+        ),
+        chart(
+            "Explained variance of the critic",
+            "Share of the returns' variance that its values explain, before it learns from them. 1: exact; 0: no "
+            "better than a constant; below: worse.",
+            {"critic/explained_variance": "explained"},
+            "share",
+        ),
+        chart(
+            "Updates of the critic",
+            "Value loss a token, and the share of tokens that the clip held back.",
+            {"critic/loss": "loss", "critic/clipped": "clipped"},
+        ),
         chart("KL to the reference", "Per token.", {"kl": "KL"}),
         chart("Entropy", "Of the policy, per token.", {"entropy": "entropy"}),
         chart(

@@ -105,6 +105,46 @@ def test_a_page_has_the_rounds_of_a_run_in_words_and_no_more_than_fit(made_run):
     assert page_data([open_run(run), open_run(made_run("other"))])["rounds"] == []
 
 
+def log(run, steps, **metrics):
+    """Adds entries: a function of the step for each metric, ``_`` for the slash."""
+    for step in steps:
+        values = {name.replace("__", "/"): at(step) for name, at in metrics.items()}
+        append_line(run / FOLDER / METRICS, {"kind": "train", "step": step, "time": 0, "values": values})
+
+
+def test_a_critic_has_its_curves(made_run):
+    run = made_run(steps=4)
+    assert not any("critic" in panel["title"] for panel in page_data([open_run(run)])["panels"])
+    log(run, range(1, 5), critic__value=lambda step: step / 8, critic__return=lambda _: 0.5)
+    log(run, range(1, 5), critic__explained_variance=lambda step: step / 10 - 0.2)
+    panels = {panel["title"]: panel for panel in page_data([open_run(run)])["panels"]}
+    lines = panels["Value against return"]["lines"]
+    assert [(line["label"], line["values"]) for line in lines] == [
+        ("value", [0.125, 0.25, 0.375, 0.5]),
+        ("return", [0.5] * 4),
+    ]
+    (explained,) = panels["Explained variance of the critic"]["lines"]
+    assert explained["values"] == pytest.approx([-0.1, 0.0, 0.1, 0.2])
+    several = page_data([open_run(run), open_run(made_run("other", steps=4))])["panels"]
+    assert "Explained variance of the critic" in {panel["title"] for panel in several}
+
+
+@pytest.mark.parametrize(
+    ("explained", "warm", "told"),
+    [(-0.3, 0, True), (0.0, 0, True), (0.1, 0, False), (-0.3, 25, False), (-0.3, 40, False), (-0.3, 15, True)],
+)
+def test_a_critic_that_explains_nothing_after_its_warm_up_is_said(made_run, explained, warm, told):
+    run = made_run(steps=1)
+    log(
+        run,
+        range(1, 41),
+        critic__explained_variance=lambda _: explained,
+        critic__warmup=lambda step: float(step <= warm),
+    )
+    (facts,) = page_data([open_run(run)])["runs"]
+    assert [f"explained variance {explained:.2f}" in sentence for sentence in facts["advice"]] == [True] * told
+
+
 def test_what_was_left_off_in_the_middle_moves_steps_with_it():
     one = {"pieces": list("abcdef"), "rewards": [1.0], "advantage": 1.0, "left_off": [3, 10], "untrained": [[2, 14]]}
     one["verdicts"] = [{"verifier": "v", "status": "wrong", "steps": [[0, 2, 1.0], [5, 9, 0.0], [9, 16, 1.0]]}]

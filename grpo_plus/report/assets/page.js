@@ -30,6 +30,7 @@ function notices() {
     if (run.error) box.append(make("p", { class: "notice" }, `${name}the run ended with ${run.error}`));
     else if (run.status === "interrupted") box.append(make("p", { class: "notice" }, `${name}the run was stopped before its end; what it had written is here.`));
     for (const { label, ok, lines } of run.golds) if (!ok) box.append(make("p", { class: "notice" }, `${name}golds of ${label}, when training started: ${lines.join(" ")}`));
+    for (const sentence of run.advice) box.append(make("p", { class: "notice" }, `${name}${sentence}.`));
     for (const sentence of run.damage) box.append(make("p", { class: "notice" }, `${name}${sentence}.`));
   }
 }
