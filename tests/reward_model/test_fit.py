@@ -188,3 +188,25 @@ def test_parts_of_what_was_judged_and_prompts_that_count_alike(base):
     assert part.accuracy == right["b"]
     assert part.margin == judged.margins[3]
     assert judged.of_rows([]) is None
+
+
+class Slope:
+    """A loss with the same gradient everywhere: a step of AdamW is then as long as its rate."""
+
+    def __len__(self):
+        return 4
+
+    def size(self, rows):
+        return len(rows)
+
+    def loss(self, model, rows):
+        assert not model.training  # dropout is off
+        return model.weight.sum() * len(rows)
+
+
+def test_the_rate_falls_to_zero_and_dropout_is_off():
+    model = torch.nn.Linear(1, 1, bias=False).train()
+    model.device, model.dtype = torch.device("cpu"), torch.float32
+    before = model.weight.item()
+    fit(model, Slope(), None, Plan(learning_rate=0.1, batch=4, max_steps=4))
+    assert before - model.weight.item() == pytest.approx(0.1 * (4 + 3 + 2 + 1) / 4, rel=1e-4)
