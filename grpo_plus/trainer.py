@@ -106,8 +106,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.recipe, self.hooks = recipe, Hooks()
         self.settings = Settings(recipe)
         self.verification = Verification.of(recipe)
-        goal = recipe.objective
-        self.inner = InnerIterations() if goal is None else InnerIterations(goal.stop_fraction, goal.stop_rise)
+        self.inner = InnerIterations()
+        if (goal := recipe.objective) is not None:
+            self.inner = InnerIterations(goal.stop_fraction, goal.stop_rise, skips_rows=goal.skip_settled)
         self.update = None if recipe.objective is None else ObjectiveLoss(recipe.objective, self.inner)
         self._advantages = Advantages(recipe, self.verification, step_scorer, self.update)
         self.drawing = Drawing(recipe, self._advantages, self.verification, self.settings)

@@ -16,7 +16,7 @@ from grpo_verifiers.errors import PluginError, Problem, VerifierError, raise_all
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import numbers
 
-SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise")
+SELECTORS = ("ratio", "surrogate", "kl", "reduce", "stop_fraction", "stop_rise", "skip_settled")
 """Keywords that every objective has; the others are its surrogate's and its reduction's."""
 KL_OPTIONS = ("estimator", "unbiased", "placement", "schedule")
 PLACEMENTS = ("loss", "reward")
@@ -58,7 +58,7 @@ def build_objective(
     Args:
         name: a preset, a registered objective, a reference to a function, or the function.
         kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``, ``stop_rise``,
-            and the keywords of its surrogate and reduction.
+            ``skip_settled``, and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
         base: the folder that relative references start from.
         use_bias_correction_kl: TRL's field, which decides where ``kl: {unbiased: …}`` is not given.
@@ -135,7 +135,9 @@ def compose_objective(
     if problems:
         return None, problems
     stop, rise = (None if one is None else float(one) for one in (draft.stop, draft.rise))
-    return Objective(preset.name, **parts, kl=term, beta=beta, stop_fraction=stop, stop_rise=rise), []
+    ratio, surrogate, reduce = parts["ratio"], parts["surrogate"], parts["reduce"]
+    skips = draft.skips is True
+    return Objective(preset.name, ratio, surrogate, reduce, term, beta, stop, rise, skip_settled=skips), []
 
 
 class _Choice:

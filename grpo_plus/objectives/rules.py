@@ -96,6 +96,11 @@ class Draft:
         return self.keywords.get("stop_rise")
 
     @property
+    def skips(self) -> Any:
+        """Rows that have reached all of their targets are left out."""
+        return self.keywords.get("skip_settled")
+
+    @property
     def settling(self) -> str:
         """The surrogates that settle."""
         surrogates = piece_registries["surrogate"]
@@ -238,6 +243,17 @@ RULES = (
         "",
         lambda d: d.rise is not None and not _is_rise(d.rise),
         "{d.what}: stop_rise is {d.rise!r}, expected a finite number of at least 0.",
+    ),
+    Rule(
+        "",
+        lambda d: d.skips is not None and not isinstance(d.skips, bool),
+        "{d.what}: skip_settled is {d.skips!r}, expected true or false.",
+    ),
+    Rule(
+        "surrogate",
+        lambda d: d.skips is True and d.pieces["surrogate"].name != "target",
+        "{d.what}: skip_settled leaves out rows that are at their targets, and {surrogate.name!r} has none: remove it, "
+        "or use target.",
     ),
     # Advantages of parts of a completion.
     Rule(

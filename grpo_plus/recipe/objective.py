@@ -93,6 +93,16 @@ def _field_problems(objective: "Objective", config: Any) -> list[str]:
     problems = []
     corrected = config.use_vllm and config.vllm_importance_sampling_correction
     what = f"the objective {objective.name!r}"
+    if objective.skip_settled and config.num_iterations < 2:
+        problems.append(
+            f"{what}: skip_settled leaves rows out of the later inner iterations, but num_iterations is "
+            f"{config.num_iterations}: set it to 2 or more, or remove skip_settled."
+        )
+    if objective.skip_settled and config.engine == "stock":
+        problems.append(
+            f"{what}: skip_settled saves the passes of rows that have settled, but engine is 'stock', which runs all "
+            "rows: set engine to 'auto', or remove skip_settled."
+        )
     if objective.makes_targets:
         problems += _target_problems(what, config, corrected=corrected)
     if objective.surrogate.piece.weighs_itself and corrected and "token" not in config.vllm_importance_sampling_mode:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -151,7 +151,8 @@ class ObjectiveLoss(Hook):
             self._log({"aux_loss": float(host.accelerator.gather(aux_loss.detach()).mean())})
         if self._trains:
             if unreduced.terms.settled is not None and unreduced.terms.pulled is not None:
-                self.inner.observe(unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask)
+                settled, pulled = unreduced.terms.settled & batch.mask, unreduced.terms.pulled & batch.mask
+                self.inner.observe(cast("dict[str, Any]", inputs), settled, pulled)
             if objective.stop_rise is not None:
                 part = self._windows() / host.args.steps_per_generation / host.accelerator.num_processes
                 self.inner.measure(-policy_loss * part, objective.size(unreduced, batch) * part)

@@ -63,6 +63,8 @@ CLIP = {"name": "clip", "epsilon_low": 3e-4, "epsilon_high": 4e-4}
         ("grpo", {"kl": {"schedule": {"name": "warmup", "steps": 0}}}, 0.1, ["steps is 0", "more than 0"]),
         ("grpo", {"kl": {"schedule": {"name": "adaptive", "target": -1.0}}}, 0.1, ["target is -1.0"]),
         ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
+        ("target", {"skip_settled": 1}, 0, ["skip_settled is 1", "true or false"]),
+        ("grpo", {"skip_settled": True}, 0, ["skip_settled leaves out rows", "'clip' has none"]),
         ("grpo", {"stop_rise": -0.1}, 0, ["stop_rise is -0.1", "at least 0"]),
         ("grpo", {"stop_rise": float("inf")}, 0, ["stop_rise is inf", "finite"]),
         ("sapo", {"stop_rise": True}, 0, ["stop_rise is True"]),

@@ -872,3 +872,35 @@ def test_the_example_of_targets(tmp_path, capsys):
         sign = 1 if way == "up" else -1
         assert sign * (float(goal) - float(before)) > 0
         assert sign * (float(now) - float(before)) > 0.5 * abs(float(goal) - float(before))
+
+
+@pytest.mark.slow
+def test_rows_at_their_targets_are_left_out_until_the_next_batch(build):
+    """They have no gradient, and the engine makes no pass over them."""
+    settings = {
+        "objective": "target", "num_iterations": 30, "max_steps": 31, "learning_rate": 3e-3, "engine": "trimmed",
+    }  # fmt: skip
+    plain = build(**settings)
+    plain.train()
+    trainer = build(**settings, objective_kwargs={"skip_settled": True})
+    trainer.train()
+    shares, skipped = column(trainer, "inner/rows_settled"), column(trainer, "engine/rows_skipped")
+    assert shares[:30] == sorted(shares[:30])
+    assert shares[28] > 0
+    assert shares[30] < shares[29]  # the next batch has all of its rows
+    with_targets = 1 - skipped[0]
+    assert skipped[1:30] == pytest.approx([skipped[0] + share * with_targets for share in shares[:29]], abs=1e-6)
+    assert column(trainer, "engine/tokens_saved")[29] > column(plain, "engine/tokens_saved")[29]
+    assert column(trainer, "inner/settled")[0] == pytest.approx(column(trainer, "target/at_target")[0], abs=1e-6)
+    # Until the first row is left out nothing differs.
+    first = next(place for place, share in enumerate(shares) if share > 0)
+    assert column(trainer, "loss")[: first + 1] == column(plain, "loss")[: first + 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"), [({"engine": "stock"}, "engine is 'stock'"), ({"num_iterations": 1}, "num_iterations is 1")]
+)
+def test_leaving_out_rows_is_refused_where_nothing_would_be_saved(build, settings, said):
+    with pytest.raises(ConfigError, match=f"skip_settled .*{said}"):
+        build(**{"objective": "target", "num_iterations": 2, "engine": "auto", **settings},
+              objective_kwargs={"skip_settled": True})  # fmt: skip

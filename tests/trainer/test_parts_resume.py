@@ -130,6 +130,7 @@ PARTS = {
     "the source of steps": (PROCESS, {"reward_funcs": None}),
     "inner iterations": (STOP, {}),
     "inner iterations that rise": (RISE, {}),
+    "rows that have settled": ({**STOP, "objective_kwargs": {"skip_settled": True}, "learning_rate": 0.05}, {}),
     "inner iterations that are over": ({**STOP, "objective_kwargs": {"stop_fraction": 0.01}}, {}),
     "the reference of a full model, inside a batch": ({**REFRESHED, **INSIDE, "objective": "grpo"}, {}),
     "the source of steps, inside a batch": ({**PROCESS, **INSIDE}, {"reward_funcs": None}),
