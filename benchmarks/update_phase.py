@@ -200,12 +200,13 @@ def peak_mib(trainer: Any, batch: dict[str, torch.Tensor]) -> float:
         update(trainer, batch)
         return (torch.cuda.max_memory_allocated() - before) / 2**20
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # starts the high-water mark anew
-    before = _status("VmRSS")
+    before = status("VmRSS")
     update(trainer, batch)
-    return (_status("VmHWM") - before) / 2**10
+    return (status("VmHWM") - before) / 2**10
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
+    """A figure of this process, in KiB."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(name)))
 

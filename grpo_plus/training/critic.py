@@ -277,10 +277,10 @@ class Critic(Hook):
         self.updates, self._inner.passed = int(state["updates"]), int(state["passed"])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its weights and the state of its optimizer."""
-        if self.host.args.save_only_model:
-            return {}
-        parts = {"head": self.head.tensors(), "trunk": self.trunk.tensors(), "adamw": self.optimizer.tensors()}
+        """Its weights and the state of its optimizer; the weights alone where ``save_only_model`` is set."""
+        parts = {"head": self.head.tensors(), "trunk": self.trunk.tensors()}
+        if not self.host.args.save_only_model:
+            parts["adamw"] = self.optimizer.tensors()
         return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:

@@ -9,9 +9,13 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from datasets import Dataset
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from grpo_plus.heads.passes import rows_of
+from grpo_plus.memory.errors import StepTooLargeError
+from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, Critic, CriticError
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.reward_table import CRITIC_VALUES
@@ -211,8 +215,6 @@ def test_the_saved_policy_has_nothing_of_the_critics_adapter(build, tmp_path):
     trainer = build({"on": "adapter", "learning_rate": 0.05}, learning_rate=0.0, max_steps=2)
     trainer.train()
     trainer.save_model(str(tmp_path / "model"))
-    from safetensors.torch import load_file
-
     weights = load_file(tmp_path / "model" / "adapter_model.safetensors")
     assert weights
     assert not [name for name in weights if "critic" in name]
@@ -227,8 +229,6 @@ def test_the_saved_policy_has_nothing_of_the_critics_adapter(build, tmp_path):
 
 @pytest.mark.slow
 def test_evaluations_have_values_and_no_updates(build, logged):
-    from datasets import Dataset
-
     rows = Dataset.from_dict({"prompt": ["1+1=", "2+2=", "3+3=", "4+4="]})
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
     trainer = build({"on": "trunk", "learning_rate": 0.01, "warmup_steps": 1}, evaluation=rows, max_steps=2, **settings)
@@ -295,8 +295,6 @@ def test_two_ranks_train_the_critic_of_one_process(tmp_path, tiny_model, two_ran
     run = runpy.run_path(str(script))["run"]
     with two_ranks(script, tmp_path, tiny_model, log=tmp_path / "log"):
         pass
-    from safetensors.torch import load_file
-
     for kind in KINDS:
         one = run(str(tmp_path / "alone"), tiny_model, kind, 8)
         first, second = (load_file(tmp_path / f"{kind}_{rank}.safetensors") for rank in range(2))
@@ -315,3 +313,50 @@ def test_the_hook_stands_before_the_advantages(build):
     names = [hook.name for hook in trainer.hooks]
     assert names.index("critic") < names.index("advantages") < names.index("critic_returns")
     assert isinstance(trainer.critic, Critic)
+
+
+@pytest.mark.slow
+def test_a_run_in_4_bits_has_its_critic_on_the_same_base(build, logged, tmp_path):
+    """With evaluations and activation checkpointing; the base stays what it was, and the critic learns."""
+    make_tiny_model(tmp_path / "base", hidden=64)
+    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    rows = Dataset.from_dict({"prompt": ["1+1=", "2+2=", "3+3=", "4+4="]})
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4, "num_generations_eval": 1}
+    trainer = build(
+        {"on": "adapter", "learning_rate": 0.02, "updates": 2, "clip": None},
+        model=str(tmp_path / "base"), evaluation=rows, model_init_kwargs={"quantization_config": quantisation},
+        gradient_checkpointing=True, max_steps=4, learning_rate=1e-4, **settings,
+    )  # fmt: skip
+    base = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if "lora" not in name}
+    assert any(tensor.dtype == torch.uint8 for tensor in base.values())
+    trainer.train()
+    now = dict(trainer.model.named_parameters())
+    assert all(torch.equal(now[name], tensor) for name, tensor in base.items())
+    own = trainer.critic.trunk.named_parameters()
+    assert len([name for name, p in own.items() if "lora_B" in name and p.abs().sum() > 0]) >= 14
+    assert len(logged(trainer, "eval_critic/value")) == 2
+    assert logged(trainer, "critic/loss")[-1] < logged(trainer, "critic/loss")[0]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_models_alone_has_the_critics_weights_without_its_optimizer(build, tmp_path):
+    trainer = build({"on": "trunk"}, save_strategy="steps", save_steps=2, max_steps=2, save_only_model=True)
+    trainer.train()
+    kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_critic.safetensors")
+    assert sorted(kept) == ["head/bias", "head/weight"]
+    assert torch.equal(kept["head/weight"], trainer.critic.head.weight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_that_runs_out_in_the_critic_says_what_to_lower_and_leaves_the_policy_active(build, kind, monkeypatch):
+    trainer = build({"on": kind})
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    monkeypatch.setattr(trainer.critic.trunk, "hidden", full)
+    trained = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
+    with pytest.raises(StepTooLargeError, match=r"out of memory while the critic's values were .*lower per_device"):
+        trainer.train()
+    assert [name for name, p in trainer.model.named_parameters() if p.requires_grad] == trained
