@@ -23,6 +23,7 @@ from grpo_plus.recipe.parts import READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe, RoundsOptions  # noqa: E402 - same
 from grpo_plus.recipe.unread import unread_problems  # noqa: E402 - same
+from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import ConfigError, Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.files import read_text, write_whole  # noqa: E402 - same
@@ -31,7 +32,10 @@ from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
 """Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
-MAPPINGS = ("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs", "rounds", "critic")
+MAPPINGS = (
+    *("advantage_kwargs", "objective_kwargs", "selection_kwargs", "dead_groups_kwargs"),
+    *("rounds", "critic", "reward_model"),
+)
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
 CHECKED_ELSEWHERE = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
@@ -58,6 +62,8 @@ class GRPOPlusConfig(GRPOConfig):
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
         engine_tokens_per_pass: most tokens of one forward and backward pass; None for no bound.
+        reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
+            of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
         selection: name or reference of the selection, which says how often each prompt is drawn; None leaves TRL's
             sampler, which draws all alike.
         selection_kwargs: its keywords.
@@ -132,6 +138,13 @@ class GRPOPlusConfig(GRPOConfig):
     engine_tokens_per_pass: int | None = field(
         default=None,
         metadata={"help": "Most tokens of a forward and backward pass; unset: no bound."},
+    )
+    reward_model: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "A reward model that trains along: a mapping of its options, or the JSON text of one.",
+            **dotted_flags("reward_model", list(RewardModelOptions.__dataclass_fields__)),
+        },
     )
     selection: str | None = field(
         default=None,

@@ -44,6 +44,7 @@ from grpo_plus.training.resuming.changes import Settings
 from grpo_plus.training.resuming.generation_batch import GenerationBatch
 from grpo_plus.training.resuming.place import Place
 from grpo_plus.training.retry import Retry
+from grpo_plus.training.reward_model import RewardModelHook
 from grpo_plus.training.rollouts import Rollouts
 from grpo_plus.training.rounds import Rounds
 from grpo_plus.training.saving import Saving
@@ -89,6 +90,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
+        self._drawn_behind: list[list[int]] | None = None  # ids of the prompts of this drawing
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
         self._add_hooks(recipe_of(args), step_scorer)
         self.hooks += checked(hooks)
@@ -126,12 +128,15 @@ class GRPOPlusTrainer(GRPOTrainer):
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
+        options = recipe.reward_model
+        self.reward_model = None if options is None else RewardModelHook(recipe, options, self.verification)
+        learned = [] if self.reward_model is None else [self.reward_model, self.reward_model.pairs]
         self.guard, self.serving, self.colocate = Guard(), Serving(recipe, lambda: self.saving), Colocate()
         drawing = [self.inner, self.selecting, self.drawing, Drift()]
         self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
         scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
-        scoring += [self.clock, self.retry, self.verification]
+        scoring += [self.clock, self.retry, self.verification, *learned]
         by_rounds = recipe.rounds is not None and recipe.rounds.reference is not None
         references = [AdapterReference(by_rounds=by_rounds), ModelReference(by_rounds=by_rounds)]
         updating = [
@@ -158,6 +163,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         ends: dict[str, Callable[[], object]] = {"reference": lambda: [one.refresh() for one in references]}
         if self.selecting is not None:
             ends["prompts"] = self.selecting.reselect
+        if self.reward_model is not None:
+            ends["reward_model"] = self.reward_model.train_now
         record = None if self.recorder is None else partial(self.recorder.keep, ROUNDS)
         return Rounds(recipe.rounds, ends, record)
 
@@ -281,6 +288,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         score = super()._generate_and_score_completions
 
         def draw(rows: Any) -> dict[str, Any]:
+            self._drawn_behind = None
             self.hooks.prompts(rows)
             scored: dict[str, Any] = score(rows)
             return scored
@@ -293,12 +301,15 @@ class GRPOPlusTrainer(GRPOTrainer):
         prepare = super()._prepare_inputs
         return self.hooks.inputs(lambda: prepare(generation_batch))
 
-    def _generate_single_turn(self, *arguments: Any, **keywords: Any) -> Any:
+    def _generate_single_turn(self, prompt_ids: Any, *arguments: Any, **keywords: Any) -> Any:
+        if self._drawn_behind is None:  # later turns go on behind what tools said
+            self._drawn_behind = [list(ids) for ids in prompt_ids]
         with self.hooks.sampling():
-            return super()._generate_single_turn(*arguments, **keywords)
+            return super()._generate_single_turn(prompt_ids, *arguments, **keywords)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        batch = Completions(inputs, prompts, completions, completion_ids_list)
+        batch = Completions(inputs, prompts, completions, completion_ids_list, self._drawn_behind)
+        self._drawn_behind = None
         with self.hooks.scoring(batch):
             rewards_NK = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         return self.hooks.scored(batch, rewards_NK)

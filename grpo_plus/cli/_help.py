@@ -26,6 +26,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "plugins",
         "reward_funcs",
         "reward_model_name_or_path",
+        "reward_model",
     ),
     "prompts (which are drawn, how often)": ("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs"),
     "rounds (reference, reward model and prompts anew)": ("rounds",),

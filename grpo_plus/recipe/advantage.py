@@ -7,6 +7,7 @@ from grpo_plus.advantages import advantages, check_advantage_kwargs, get_advanta
 from grpo_plus.recipe.options import changed_fields, unread_keywords
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
 from grpo_plus.recipe.recipe import Chosen, Entry, Recipe
+from grpo_plus.reward_model.options import NAME
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 
@@ -72,6 +73,8 @@ def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Seque
     """Every reward with its weight."""
     labels = [*functions, *givers]
     own = {part.label: part.weight for part in recipe.verifiers}
+    if recipe.reward_model is not None and recipe.reward_model.rewards:
+        labels, own = [*labels, NAME], own | {NAME: recipe.reward_model.weight}
     weights = recipe.reward_weights or [own.get(label) for label in labels]
     return [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
 

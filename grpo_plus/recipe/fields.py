@@ -5,7 +5,7 @@ from typing import Any
 
 from grpo_plus.advantages import anchor_parts
 from grpo_plus.recipe.options import mapping
-from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_pieces
+from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_pieces, absolute_start
 from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
@@ -26,6 +26,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
             setattr(config, name, {})
     config.rounds = _part("rounds", config.rounds, problems)
     config.critic = _part("critic", config.critic, problems)
+    config.reward_model = absolute_start(_part("reward_model", config.reward_model, problems), base)
     config.advantage_kwargs = anchor_parts(config.advantage_kwargs, base)
     config.objective_kwargs = absolute_pieces(config.objective_kwargs, base)
     config.selection_kwargs = absolute_file(config.selection_kwargs, base)

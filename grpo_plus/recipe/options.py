@@ -157,7 +157,7 @@ def sets_parts(config: Any) -> bool:
     """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
     chosen = (config.advantage, config.objective, config.selection)
     ours = any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
-    return ours or config.rounds is not None
+    return ours or config.rounds is not None or config.reward_model is not None
 
 
 def rollout_of(config: Any) -> str:

@@ -20,6 +20,7 @@ from grpo_plus.recipe.objective import choose_objective, objective_problems, rep
 from grpo_plus.recipe.options import rollout_of, sets_parts
 from grpo_plus.recipe.recipe import Chosen, Recipe, unit_of
 from grpo_plus.recipe.replay import replay_problems
+from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_problems
 from grpo_plus.recipe.rounds import choose_rounds, rounds_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
@@ -30,7 +31,7 @@ from grpo_verifiers.verifying import REGISTRY
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
     *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record"),
-    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic"),
+    *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic", "reward_model"),
     *("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
@@ -58,6 +59,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     dead_groups_kwargs, wrong_dead_groups = dead_groups_keywords(config)
     rounds, wrong_rounds = choose_rounds(config)
     critic, wrong_critic = choose_critic(config)
+    reward_model, wrong_reward_model = choose_reward_model(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
         origins["advantage"] = advantages.way(config.advantage)
@@ -73,6 +75,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         eval_verifiers=eval_verifiers,
         verifier_column=config.verifier_column,
         reward_weights=None if config.reward_weights is None else tuple(config.reward_weights),
+        reward_model=reward_model,
         engine=config.engine,
         engine_tokens_per_pass=config.engine_tokens_per_pass,
         selection=selected,
@@ -112,6 +115,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *rounds_problems(config, recipe),
         *wrong_critic,
         *(critic_problems(config, recipe) if known else ()),
+        *wrong_reward_model,
+        *reward_model_problems(config, recipe),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

@@ -37,3 +37,11 @@ def absolute_entry(item: Any, base: Path) -> Any:
     if isinstance(kwargs, Mapping) and isinstance(kwargs.get("steps"), str):
         item = {**item, "kwargs": {**kwargs, "steps": absolute(kwargs["steps"], base)}}
     return {**item, "name": absolute(item["name"], base)}
+
+
+def absolute_start(options: dict[str, Any] | None, base: Path) -> dict[str, Any] | None:
+    """A reward model's options with the folder that it starts from made absolute."""
+    start = (options or {}).get("start")
+    if options is None or not isinstance(start, str):
+        return options
+    return {**options, "start": str((base / Path(start).expanduser()).resolve())}

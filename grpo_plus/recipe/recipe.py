@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.critic import CriticOptions
     from grpo_plus.objectives import Objective
+    from grpo_plus.reward_model.options import RewardModelOptions
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
     from grpo_verifiers.base.traits import Isolation, OnError
@@ -127,6 +128,7 @@ class Recipe:
         eval_verifiers: the verifiers that only score evaluations.
         verifier_column: dataset column that names the verifier of each row.
         reward_weights: of all rewards, in TRL's order; None leaves the weights of the entries.
+        reward_model: the reward model that trains along; None: there is none.
         engine: how the update runs.
         engine_tokens_per_pass: most tokens of one forward and backward pass.
         selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
@@ -149,6 +151,7 @@ class Recipe:
     eval_verifiers: tuple[VerifierPart, ...] = ()
     verifier_column: str | None = None
     reward_weights: tuple[float, ...] | None = None
+    reward_model: "RewardModelOptions | None" = None
     engine: str = "stock"
     engine_tokens_per_pass: int | None = None
     selection: Selected | None = None

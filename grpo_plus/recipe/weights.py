@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.reward_model.options import NAME
 
 
 def named_weights(recipe: Recipe, functions: Sequence[str]) -> list[tuple[str, float]]:
     """Name and weight of every reward, in the order of the reward table.
 
-    ``functions`` names the reward functions and models, which come before the verifiers.
+    ``functions`` names the reward functions and models, which come before the verifiers. A reward model that rewards is
+    the last.
     """
-    names = [*functions, *(part.label for part in recipe.verifiers)]
-    own = [*(None for _ in functions), *(part.weight for part in recipe.verifiers)]
+    learned = [recipe.reward_model.weight] if recipe.reward_model is not None and recipe.reward_model.rewards else []
+    names = [*functions, *(part.label for part in recipe.verifiers), *(NAME for _ in learned)]
+    own = [*(None for _ in functions), *(part.weight for part in recipe.verifiers), *learned]
     weights = recipe.reward_weights or ()
     weights = weights if len(weights) == len(names) else (1.0,) * len(names)
     return [
@@ -21,7 +24,7 @@ def named_weights(recipe: Recipe, functions: Sequence[str]) -> list[tuple[str, f
 
 def weight_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
     """A number of ``reward_weights`` that differs from the number of rewards."""
-    if recipe.reward_weights is None or not recipe.verifiers:
+    if recipe.reward_weights is None or not (recipe.verifiers or recipe.reward_model):
         return []
     weights, names = list(recipe.reward_weights), [name for name, _ in named_weights(recipe, functions)]
     if len(weights) == len(names):

@@ -59,12 +59,16 @@ class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
 
 @dataclass(frozen=True)
 class Completions:
-    """One rank's part of a generation batch: texts as reward functions see them, ids as sampled."""
+    """One rank's part of a generation batch: texts as reward functions see them, ids as sampled.
+
+    ``prompt_ids`` are what the completions were drawn behind; None where a rollout function has drawn them.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     prompts: Sequence[Any]
     texts: Sequence[Any]
     ids: Sequence[Sequence[int]]
+    prompt_ids: Sequence[Sequence[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -11,6 +11,7 @@ from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.recipe.weights import idle_problems, weight_problems
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
+from grpo_plus.training.reward_column import RewardColumn
 from grpo_plus.training.step_source import StepsSeen, steps_seen
 from grpo_plus.training.token_spans import decoder, token_ends, token_span
 from grpo_verifiers.base.golds import placed
@@ -199,14 +200,14 @@ class Verification(Hook):
         return [_reward_name(func) for func in own if func is not None]
 
     def weigh(self, weights_K: "torch.Tensor", reward_funcs: Sequence[Any]) -> "torch.Tensor":
-        """TRL's reward weights with the verifiers' own put in; each verifier learns how large a score may be.
+        """TRL's reward weights with those of verifiers and of a reward model put in; sets the verifiers' largest score.
 
         Where no reward is larger than float32's largest number over the sum of all weights, their sum is not either.
         """
         weights_K = weights_K.clone()
         live = {position: func for position, func in enumerate(reward_funcs) if isinstance(func, LiveVerifier)}
-        for position, func in live.items():
-            if func.weight is not None:
+        for position, func in enumerate(reward_funcs):
+            if isinstance(func, LiveVerifier | RewardColumn) and func.weight is not None:
                 weights_K[position] = func.weight
         together = float(weights_K.double().abs().sum())
         for position, func in live.items():

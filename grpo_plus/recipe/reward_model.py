@@ -1,0 +1,154 @@
+"""The reward model of a config: its options with their defaults, and every problem of the choice."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.weights import named_weights
+from grpo_plus.reward_model.kind import read_kind
+from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import option_problems
+
+_LEARNING = (
+    *("epochs", "batch_size", "learning_rate", "max_grad_norm", "pairs", "margin", "threshold", "replay", "history"),
+    *("stop_accuracy", "patience"),
+)
+"""Options that only training reads."""
+
+
+def choose_reward_model(config: Any) -> tuple[RewardModelOptions | None, list[str]]:
+    """The options of a config, with the weight that runs; what is wrong with one of them by itself."""
+    given = config.reward_model
+    if given is None:
+        return None, []
+    if problems := option_problems(NAME, RewardModelOptions, given, where="option", bare=True):
+        return None, problems
+    options = RewardModelOptions(**given)
+    weights = config.reward_weights
+    if weights is None:
+        return replace(options, weight=WEIGHT if options.weight is None else options.weight), []
+    if options.weight:
+        text = f"weights are given in both reward_weights ({weights}) and reward_model (weight {options.weight:g})"
+        return options, [f"{text}: keep one of the two."]
+    if options.weight is None and not (weights and weights[-1]):
+        text = f"reward_weights ({weights}) has 0 in the last place, which is that of the reward model"
+        return options, [f"{text}: set reward_model weight to 0 and leave its place out, or give it a weight."]
+    return (options if options.weight == 0 else replace(options, weight=weights[-1])), []
+
+
+def learns(config: Any, options: RewardModelOptions) -> bool:
+    """Something trains it: its own count of steps, or the rounds of the run."""
+    rounds = getattr(config, "rounds", None)
+    return options.every > 0 or (isinstance(rounds, Mapping) and rounds.get(NAME) == "train")
+
+
+def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
+    """Options that exclude each other, or that the rest of the config leaves without a meaning."""
+    options = recipe.reward_model
+    if options is None:
+        return []
+    problems = [
+        f"reward_model {name} is {config.reward_model[name]!r}, but {why}, so nothing would read it: remove it."
+        for names, unread, why in _unread(config, options)
+        for name in names
+        if unread and name in config.reward_model
+    ]
+    if not learns(config, options) and options.start is None:
+        problems.append(
+            "reward_model every is 0 and it has no start: it would never learn anything. Set every, or start to the "
+            "folder of a reward model."
+        )
+    if options.rewards and config.dead_groups != "keep":
+        problems.append(
+            f"dead_groups is {config.dead_groups!r}, but reward_model rewards with numbers of which no two are equal, "
+            "so no group would ever be dead: set reward_model weight to 0, or remove dead_groups."
+        )
+    if config.num_generations == 1 and options.head == "outcome" and learns(config, options):
+        problems.append(
+            "num_generations is 1, but reward_model learns from two completions of one prompt: set num_generations to "
+            "2 or more, or head to 'process'."
+        )
+    labels = [part.label for part in recipe.verifiers]
+    if NAME in labels:
+        problems.append(f"the verifier label {NAME!r} is the name of the reward model's column: give it another label.")
+    if options.head == "process":
+        problems += _step_problems(recipe, options)
+    return problems + _start_problems(options)
+
+
+def _start_problems(options: RewardModelOptions) -> list[str]:
+    """A folder that holds no reward model, or another kind than the options say."""
+    if options.start is None:
+        return []
+    where = f"reward_model start is {options.start!r}"
+    try:
+        kind = read_kind(Path(options.start))
+    except ValueError as error:
+        return [f"{where}, {error}: name a folder that grpo-plus reward-model train, or a run, has written."]
+    problems = []
+    if kind.head != options.head:
+        problems.append(f"{where}, whose head is {kind.head!r}, but head is {options.head!r}: set head: {kind.head}.")
+    if options.on not in (None, kind.on):
+        problems.append(f"{where}, which is on {kind.on!r}, but on is {options.on!r}: set on: {kind.on}, or remove on.")
+    return problems
+
+
+def _unread(config: Any, options: RewardModelOptions) -> list[tuple[Sequence[str], bool, str]]:
+    """Options, the condition under which nothing reads them, and why."""
+    on = options.on
+    return [
+        (("pairs", "margin", "scale"), options.head == "process", "its head scores steps"),
+        (("threshold", "steps_from"), options.head == "outcome", "its head scores whole completions"),
+        (("scale",), not options.rewards, "its weight is 0"),
+        (("model",), on != "model", "it is no model of its own (on: model)"),
+        (("lora_r", "lora_alpha"), on == "model", "it is a model of its own"),
+        (("model", "lora_r", "lora_alpha"), options.start is not None, "start says what it is"),
+        (("history",), options.replay == 0, "replay is 0"),
+        (("stop_accuracy", "patience"), options.held_out == 0, "held_out is 0, so there is no accuracy"),
+        (("patience",), options.epochs == 1, "epochs is 1"),
+        (_LEARNING, not learns(config, options), "every is 0, so it is never trained"),
+    ]
+
+
+def _step_problems(recipe: Recipe, options: RewardModelOptions) -> list[str]:
+    """Verifiers that give no steps to label, or several that do."""
+    givers = {part.label: part.gives_steps for part in recipe.verifiers}
+    named, sure = options.steps_from, [label for label, gives in givers.items() if gives]
+    remedy = "such as {name: math_steps, weight: 0}"
+    if named is not None:
+        if named not in givers:
+            return [f"reward_model steps_from: {unknown('verifier label', named, list(givers))}"]
+        if givers[named] is False:
+            return [f"reward_model steps_from: the verifier {named!r} gives no steps. Name one that does, {remedy}."]
+        return []
+    if len(sure) > 1:
+        return [f"several verifiers give steps: {', '.join(sure)}. Name one in reward_model: {{steps_from: …}}."]
+    if all(gives is False for gives in givers.values()):
+        return [f"reward_model head is 'process', but no verifier gives steps to learn from. Add one, {remedy}."]
+    if not sure and len(givers) > 1:
+        return ["reward_model head is 'process', but no verifier is known to give steps. Name one: {steps_from: …}."]
+    return []
+
+
+def step_giver(recipe: Recipe) -> str:
+    """The label of the verifier whose steps a process head learns."""
+    assert recipe.reward_model is not None
+    labels = [part.label for part in recipe.verifiers if part.gives_steps is not False]
+    sure = [part.label for part in recipe.verifiers if part.gives_steps]
+    return recipe.reward_model.steps_from or (sure or labels)[0]
+
+
+def label_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
+    """Pairs that nothing could order: every other reward weighs 0, or there is none."""
+    options = recipe.reward_model
+    if options is None or options.head == "process":
+        return []
+    others = [(name, weight) for name, weight in named_weights(recipe, functions) if name != NAME]
+    if any(weight for _, weight in others):
+        return []
+    listed = ", ".join(name for name, _ in others)
+    why = f"every other reward ({listed}) has weight 0" if others else "there is no other reward"
+    return [f"reward_model learns from pairs that other rewards order, but {why}: give a verifier a weight."]

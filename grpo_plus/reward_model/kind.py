@@ -1,0 +1,41 @@
+"""What a folder with a reward model holds, read from its files alone."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+HEADS = {"SEQ_CLS": "outcome", "TOKEN_CLS": "process"}
+"""The tasks of PEFT, and what their head scores."""
+_CLASSES = {"ForSequenceClassification": "outcome", "ForTokenClassification": "process"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``on`` is ``adapter`` or ``model``, ``head`` is ``outcome`` or ``process``; rank and scale are an adapter's."""
+
+    on: str
+    head: str
+    rank: int = 0
+    alpha: float = 0.0
+
+
+def read_kind(folder: Path) -> Kind:
+    """The kind of a folder's reward model.
+
+    Raises:
+        ValueError: there is none; the message ends a sentence about the folder.
+    """
+    if not folder.is_dir():
+        raise ValueError("which is no folder")
+    try:
+        if (folder / "adapter_config.json").is_file():
+            told = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+            return Kind("adapter", HEADS[told["task_type"]], int(told["r"]), float(told["lora_alpha"]))
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        name = str((told.get("architectures") or [""])[0])
+        return Kind("model", next(head for end, head in _CLASSES.items() if name.endswith(end)))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, AttributeError):
+        raise ValueError(
+            "which holds no reward model (adapter_config.json of the task SEQ_CLS or TOKEN_CLS, or config.json of a "
+            "model for sequence or token classification)"
+        ) from None

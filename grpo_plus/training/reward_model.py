@@ -1,0 +1,379 @@
+"""A reward model that trains along: pairs that the other rewards order, trainings every so many steps, a reward column.
+
+The policy is left alone: its weights, gradients and optimizer, and the generators of the run. Pairs stay with the rank
+that drew both completions; gradients are averaged, and every rank makes as many updates as the one with the most pairs.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftConfig
+from torch import Tensor
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.memory.undo import random_state
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.reward_model import label_problems, learns, step_giver
+from grpo_plus.reward_model.history import Example
+from grpo_plus.reward_model.kind import read_kind
+from grpo_plus.reward_model.options import NAME, RewardModelOptions
+from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
+from grpo_plus.reward_model.ranking import ranked_right, separation
+from grpo_plus.reward_model.scale import rewards_of, worst_step
+from grpo_plus.sampling.decode import is_adapted
+from grpo_plus.training.hooks import Completions, Hook, Setup
+from grpo_plus.training.reward_column import RewardColumn
+from grpo_plus.training.reward_making import make, save
+from grpo_plus.training.reward_pairs import RewardPairs
+from grpo_plus.training.reward_scorer import Row, Scorer
+from grpo_plus.training.reward_table import group_ids
+from grpo_plus.training.verification import Verification
+from grpo_verifiers.errors import Problem
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+PATIENCE = 3
+"""Trainings in a row without contrast after which it is said."""
+
+
+class RewardModelHook(Hook):
+    """The reward model of a run.
+
+    Attributes:
+        pairs: the hook that holds its examples.
+        scorer: the model itself, once the policy is loaded.
+        trainings: how often it was trained.
+        kind: what it is: ``adapter`` or ``model``.
+    """
+
+    name = NAME
+    scorer: Scorer
+
+    def __init__(self, recipe: Recipe, options: RewardModelOptions, verification: Verification) -> None:
+        self.pairs = RewardPairs(options)
+        self.trainings = 0
+        self.kind: str = options.on or "adapter"
+        self._recipe = recipe
+        self._options = options
+        self._verification = verification
+        self._now: Completions | None = None
+        self._scores: Tensor | None = None  # of the completions of this rank
+        self._steps: list[Any] = []  # of each of them
+        self._barren = 0
+        self._trained_at = -1
+        self._classes: set[int] = set()
+        self._learns = True
+
+    # -- before the run ---------------------------------------------------------------------------------------------
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Labels that come from nowhere, and models and data that it cannot stand on."""
+        options, args, data = self._options, setup.args, setup.train_dataset
+        lora = is_adapted(setup.model) or isinstance(setup.further.get("peft_config"), PeftConfig)
+        self._learns = learns(args, options)
+        given = read_kind(Path(options.start)).on if options.start else options.on
+        self.kind = given or ("adapter" if lora else "model")
+        problems: list[Problem] = []
+        if self._learns and data is not None:
+            problems += label_problems(self._recipe, Verification.function_names(setup.reward_funcs))
+        if self.kind == "adapter" and not lora:
+            why = f"start ({options.start}) is an adapter" if options.start else "on is 'adapter'"
+            problems.append(
+                f"reward_model {why}, but the run trains no LoRA adapter whose base it could share: set use_peft, or "
+                "give the reward model a model of its own (on: model)."
+            )
+        problems += [
+            f"reward_model reads texts alone, but train_dataset has the column {name!r}: remove reward_model."
+            for name in ("image", "images")
+            if name in (getattr(data, "column_names", None) or ())
+        ]
+        rows = args.per_device_train_batch_size * args.steps_per_generation
+        if self._learns and options.head == "outcome" and rows < 2:
+            problems.append(
+                "reward_model compares completions that one process draws, but each draws a single one of a generation "
+                "batch: raise per_device_train_batch_size or steps_per_generation."
+            )
+        return problems
+
+    def before_loading(self, setup: Setup) -> None:
+        """Join the reward functions, where it rewards."""
+        if not self._options.rewards:
+            return
+        given = setup.reward_funcs
+        own = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+        setup.reward_funcs = [*own, RewardColumn(self._rewards, float(self._options.weight or 0))]
+        processors = setup.further.get("reward_processing_classes")
+        if processors is not None:
+            listed = list(processors) if isinstance(processors, list | tuple) else [processors]
+            setup.further["reward_processing_classes"] = [*listed, None]
+
+    def after_loading(self, host: Host) -> None:
+        """Make the model.
+
+        Raises:
+            ConfigError: it cannot stand on this policy, or be trained in this kind of run.
+        """
+        super().after_loading(host)
+        self.pairs.host = host
+        self.scorer = make(host, self._options, self.kind)
+
+    # -- rewards ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def scoring(self, completions: Completions) -> Iterator[None]:
+        """Hold the completions that are being scored."""
+        self._now, self._scores, self._steps = completions, None, []
+        yield
+
+    def _rewards(self) -> list[float]:
+        """The rewards of this rank's completions; all ranks score."""
+        scores = self._score()
+        if self._options.head == "process":
+            return [float(value) for value in scores]
+        accelerator, rows = self.host.accelerator, len(scores)
+        everywhere: Tensor = accelerator.gather(scores)
+        found = rewards_of(everywhere, group_ids(len(everywhere), self._size(), scores.device), self._scale)
+        first = accelerator.process_index * rows
+        return [float(value) for value in found[first : first + rows]]
+
+    @property
+    def _scale(self) -> str:
+        return self._options.reward_scale
+
+    def _size(self) -> int:
+        host = self.host
+        return host.num_generations if host.model.training else host.num_generations_eval
+
+    def _score(self) -> Tensor:
+        """Scores of this rank's completions, made once: of an outcome head as they are, else of the worst step."""
+        if self._scores is None:
+            assert self._now is not None
+            rows = self._rows(self._now)
+            with self._apart():
+                if self._options.head == "outcome":
+                    self._scores = self.scorer.outcomes(rows).float()
+                else:
+                    ends = [tuple(end - 1 for start, end, _ in steps if end > start) for steps in self._spans()]
+                    self._scores = worst_step([one.float() for one in self.scorer.steps(rows, ends)])
+        return self._scores
+
+    def _spans(self) -> list[Any]:
+        """The steps of each completion with the scores of the verifier that gives them."""
+        if not self._steps:
+            assert self._now is not None
+            giver = step_giver(self._recipe)
+            self._steps = self._verification.steps([giver], self._now.ids, self.host.processing_class)
+        return self._steps
+
+    def _rows(self, completions: Completions) -> list[Row]:
+        """Prompts and completions as they were sampled."""
+        prompts = completions.prompt_ids
+        if prompts is None:  # another part of the run has drawn them
+            prompts = [_trl.prompt_ids(self.host, prompt) for prompt in completions.prompts]
+        pairs = zip(prompts, completions.ids, strict=True)
+        return [(tuple(map(int, prompt)), tuple(map(int, ids))) for prompt, ids in pairs]
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """The generators of the run stand as they did."""
+        undo = random_state([self.host.accelerator.device])
+        try:
+            yield
+        finally:
+            undo()
+
+    # -- labels -----------------------------------------------------------------------------------------------------
+
+    def scored(self, completions: Completions, rewards_NK: Tensor) -> Tensor:
+        """Keep the pairs, or the labels of steps, of a batch of training; say how the model orders them as it is."""
+        if self._options.head == "process":
+            self._label(completions)
+        else:
+            self._compare(completions, rewards_NK)
+        self._now, self._scores, self._steps = None, None, []
+        return rewards_NK
+
+    def _compare(self, completions: Completions, rewards_NK: Tensor) -> None:
+        host, rows = self.host, len(completions)
+        first = host.accelerator.process_index * rows
+        here = slice(first, first + rows)
+        totals_B = self._totals(rewards_NK)[here].cpu()
+        groups_B = group_ids(len(rewards_NK), self._size(), torch.device("cpu"))[here]
+        pairs_Q2 = ordered_pairs(totals_B, groups_B, self._options.margin)
+        scores_B = self._score().cpu()
+        right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
+        if count:
+            _trl.log(host, {"reward_model/fresh_accuracy": right / count})
+        if not (host.model.training and self._learns):
+            return
+        chosen = few_of_each(pairs_Q2, groups_B, self._options.pairs, self.pairs.generator())
+        texts = self._rows(completions)
+        for better, worse in chosen.tolist():
+            (prompt, chosen_ids), (_, rejected_ids) = texts[better], texts[worse]
+            if chosen_ids != rejected_ids:
+                self._keep(completions.prompts[better], Comparison(prompt, chosen_ids, rejected_ids))
+
+    def _label(self, completions: Completions) -> None:
+        if not (self.host.model.training and self._learns):
+            return
+        for row, steps, prompt in zip(self._rows(completions), self._spans(), completions.prompts, strict=True):
+            ends, labels = step_labels(steps, self._options.threshold)
+            if ends:
+                self._keep(prompt, Labelled(*row, ends, labels))
+
+    def _keep(self, prompt: Any, example: Example) -> None:
+        self.pairs.add([example], held_out=is_held_out(prompt, self._options.held_out))
+
+    def _totals(self, rewards_NK: Tensor) -> Tensor:
+        """The weighted sum of all other rewards; NaN where none of those with a weight is known."""
+        names, weights_K = self.host.reward_func_names, self.host.reward_weights.to(rewards_NK)
+        counts_K = weights_K != 0
+        counts_K[[place for place, name in enumerate(names) if name == NAME]] = False
+        rewards_NK, weights_K = rewards_NK[:, counts_K].double(), weights_K[counts_K].double()
+        return (rewards_NK * weights_K).nansum(dim=1).masked_fill(rewards_NK.isnan().all(dim=1), float("nan"))
+
+    # -- training ---------------------------------------------------------------------------------------------------
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Train when it is time."""
+        every = self._options.every
+        if every and self.host.state.global_step % every == 0:
+            self.train_now()
+
+    def train_now(self) -> dict[str, float]:
+        """Train on the pairs since the last time, with a share of earlier ones; gives what is logged.
+
+        All ranks call it together. Without a pair on any rank, nothing is trained.
+        """
+        examples, again, generator = self.pairs.take()
+        fresh, replayed, most = self._over_ranks(len(examples) - again, again)
+        logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
+        step = int(self.host.state.global_step)
+        if not fresh and self._trained_at == step:  # by its own count and by a round's
+            return {}
+        self._trained_at = step
+        self._say_barren(examples, fresh)
+        with self._apart():
+            accuracy = self._accuracy()
+            enough = self._options.stop_accuracy
+            stopped = enough is not None and accuracy is not None and accuracy >= enough
+            if fresh and not stopped:
+                loss, accuracy, stopped = self._epochs(examples, most, generator, accuracy)
+                logged["reward_model/loss"] = loss
+                self.trainings += 1
+        logged["reward_model/stopped"] = float(stopped)
+        if accuracy is not None:
+            logged["reward_model/accuracy"] = accuracy
+        _trl.log_training(self.host, logged)
+        return logged
+
+    def _epochs(
+        self, examples: Sequence[Example], most: int, generator: torch.Generator, best: float | None
+    ) -> tuple[float, float | None, bool]:
+        """Mean loss, each update's before it, the accuracy in the end, and whether it was ended early."""
+        losses, terms, since, accuracy = 0.0, 0.0, 0, best
+        size, patience, enough = self._options.batch_size, self._options.patience, self._options.stop_accuracy
+        for epoch in range(1, self._options.epochs + 1):
+            order = torch.randperm(len(examples), generator=generator).tolist()
+            for start in range(0, most, size):
+                batch = [examples[place] for place in order[start : start + size]]
+                mine = sum(len(one.labels) if isinstance(one, Labelled) else 1 for one in batch)
+                (count,) = self._sum([mine])
+                ranks = self.host.accelerator.num_processes
+                (loss,) = self._sum([float(self.scorer.update(batch, int(count), ranks))])
+                losses, terms = losses + loss, terms + count
+            accuracy = self._accuracy()
+            since = 0 if best is None or (accuracy is not None and accuracy > best) else since + 1
+            best = accuracy if best is None else max(best, accuracy or 0.0)
+            reached = enough is not None and accuracy is not None and accuracy >= enough
+            if epoch < self._options.epochs and (reached or (patience is not None and since >= patience)):
+                return losses / terms, accuracy, True
+        return losses / terms, accuracy, False
+
+    def _accuracy(self) -> float | None:
+        """The ranking accuracy on held-out examples of all ranks; None where there is nothing to order."""
+        held = list(self.pairs.held)
+        if self._options.head == "outcome":
+            pairs = [one for one in held if isinstance(one, Comparison)]
+            rows: dict[Row, int] = {}
+            sides = [
+                [rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)] for one in pairs
+            ]
+            scores = self.scorer.outcomes(list(rows)).cpu()
+            places = torch.tensor(sides, dtype=torch.long).reshape(-1, 2)
+            right, count = self._sum([float(ranked_right(*scores[places].T).sum()), len(pairs)])
+            return right / count if count else None
+        labelled = [one for one in held if isinstance(one, Labelled)]
+        found = self.scorer.steps([(one.prompt, one.completion) for one in labelled], [one.ends for one in labelled])
+        mine = [
+            (float(score), label)
+            for one, row in zip(labelled, found, strict=True)
+            for score, label in zip(row, one.labels, strict=True)
+        ]
+        told = [step for steps in _trl.gather_objects([mine]) for step in steps]
+        if len({label for _, label in told}) < 2:
+            return None
+        scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*told, strict=True))
+        return separation(scores, labels)
+
+    def _say_barren(self, examples: Sequence[Example], fresh: int) -> None:
+        """Say once that several trainings in a row had nothing to learn from."""
+        outcome = self._options.head == "outcome"
+        if not outcome:
+            mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
+            self._classes = {label for labels in _trl.gather_objects([sorted(mine)]) for label in labels}
+        self._barren = self._barren + 1 if not fresh or (not outcome and len(self._classes) < 2) else 0
+        if self._barren != PATIENCE or not self.host.accelerator.is_main_process:
+            return
+        if outcome or not fresh:
+            why = "no group had two completions whose rewards differ" if outcome else "no verifier gave a step a score"
+        else:
+            why = f"all labels of steps were {min(self._classes)} (threshold {self._options.threshold:g})"
+        logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
+
+    def _over_ranks(self, fresh: int, again: int) -> tuple[int, int, int]:
+        """Fresh and repeated examples of all ranks, and the most that one rank has."""
+        told = _trl.gather_objects([(fresh, again)])
+        return sum(one for one, _ in told), sum(two for _, two in told), max(one + two for one, two in told)
+
+    def _sum(self, values: Sequence[float]) -> list[float]:
+        """Sums over all ranks."""
+        told = _trl.gather_objects([list(values)])
+        return [float(sum(column)) for column in zip(*told, strict=True)]
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> str:
+        """Another kind of reward model does not go on from the state."""
+        return f"reward model (on: {self.kind}, head: {self._options.head})"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of trainings."""
+        return {"trainings": self.trainings, "barren": self._barren}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.trainings, self._barren = int(state["trainings"]), int(state["barren"])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights and the moments of the optimizer."""
+        return self.scorer.tensors()
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these."""
+        self.scorer.load_tensors(tensors)
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Save it beside the trained model, in the form of ``grpo-plus reward-model train``."""
+        if self.host.args.should_save:
+            folder = Path(self.host.args.output_dir) / NAME
+            try:
+                save(folder, self.host, self.scorer, self._options, self.kind, trainings=self.trainings)
+            except OSError as error:
+                logger.warning("the reward model was not written to %s: %s.", folder, error)

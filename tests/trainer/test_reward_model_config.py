@@ -1,0 +1,103 @@
+"""The options of a reward model in a config: what they become, and one clear error for each that cannot be."""
+
+import json
+
+import pytest
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.recipe.weights import named_weights
+from grpo_verifiers.errors import ConfigError
+
+
+def config(**settings):
+    plain = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 4}
+    return GRPOPlusConfig(**{**plain, "per_device_train_batch_size": 8, "verifiers": ["exact"], **settings})
+
+
+def test_nothing_is_no_reward_model_and_an_empty_mapping_is_one_with_all_defaults():
+    assert config().recipe.reward_model is None
+    assert config(reward_model="null").recipe.reward_model is None
+    options = config(reward_model={}).recipe.reward_model
+    assert (options.every, options.replay, options.held_out, options.weight, options.reward_scale) == (
+        10, 0.1, 0.1, 0.5, "wins"
+    )  # fmt: skip
+    assert config(reward_model='{"every": 3, "learning_rate": 1e-3}').recipe.reward_model.learning_rate == 1e-3
+
+
+def test_its_column_is_the_last_one_and_has_its_own_weight_or_the_last_of_reward_weights():
+    assert named_weights(config(reward_model={}).recipe, ["f"]) == [("f", 1), ("exact", 1), ("reward_model", 0.5)]
+    assert named_weights(config(reward_model={"weight": 0}).recipe, []) == [("exact", 1)]
+    given = config(reward_model={}, reward_weights=[2.0, 0.25])
+    assert named_weights(given.recipe, []) == [("exact", 2.0), ("reward_model", 0.25)]
+
+
+def folder(tmp_path, **files):
+    for name, value in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    return str(tmp_path)
+
+
+WRONG = {
+    "an unknown option": ({"evry": 3}, {}, "unknown option 'evry'"),
+    "no number of steps": ({"every": -1}, {}, "every is -1"),
+    "a share of one": ({"replay": 1.0}, {}, "replay is 1.0"),
+    "NaN": ({"margin": float("nan")}, {}, "margin"),
+    "a strange place": ({"on": "trunk"}, {}, "on' is 'trunk'"),
+    "weights twice": ({"weight": 0.5}, {"reward_weights": [1, 1]}, "keep one of the two"),
+    "no weight in its place": ({}, {"reward_weights": [1, 0]}, "has 0 in the last place"),
+    "a scale of steps": (
+        {"head": "process", "scale": "raw"}, {"verifiers": ["math_steps"]}, "scale is 'raw', but its head scores steps"
+    ),
+    "a threshold of pairs": ({"threshold": 0.5}, {}, "threshold is 0.5, but its head scores whole completions"),
+    "a scale without a weight": ({"weight": 0, "scale": "raw"}, {}, "its weight is 0"),
+    "a model that is an adapter": ({"on": "adapter", "model": "x"}, {}, "it is no model of its own"),
+    "the rank of a model": ({"on": "model", "lora_r": 4}, {}, "lora_r is 4, but it is a model of its own"),
+    "a history that never comes again": ({"replay": 0, "history": 9}, {}, "history is 9, but replay is 0"),
+    "accuracy on nothing": ({"held_out": 0, "stop_accuracy": 0.9}, {}, "held_out is 0"),
+    "patience within one epoch": ({"patience": 2}, {}, "patience is 2, but epochs is 1"),
+    "never trained": ({"every": 0}, {}, "it would never learn anything"),
+    "dead groups": ({}, {"dead_groups": "resample"}, "no group would ever be dead"),
+    "a single completion": ({}, {"num_generations": 1, "advantage": "raw"}, "learns from two completions of one prompt"),
+    "a verifier of its name": (
+        {}, {"verifiers": [{"name": "exact", "label": "reward_model"}]}, "give it another label"
+    ),
+    "no steps": ({"head": "process"}, {}, "no verifier gives steps"),
+    "steps of nobody": (
+        {"head": "process", "steps_from": "maths"}, {"verifiers": ["math_steps"]}, "unknown verifier label 'maths'"
+    ),
+    "steps of one without": (
+        {"head": "process", "steps_from": "exact"}, {"verifiers": ["math_steps", "exact"]}, "'exact' gives no steps"
+    ),
+    "no folder": ({"start": "/nowhere/at/all"}, {}, "which is no folder"),
+    "no mapping": ("every", {}, "expected a mapping"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_is_one_clear_error(case):
+    options, settings, message = WRONG[case]
+    with pytest.raises(ConfigError) as caught:
+        config(reward_model=options, **settings)
+    assert message in str(caught.value)
+    assert sum("reward_model" in one or "weights" in one for one in map(str, caught.value.problems)) == 1
+
+
+def test_a_start_of_another_kind_is_refused_before_anything_loads(tmp_path):
+    adapter = folder(tmp_path, adapter_config={"task_type": "TOKEN_CLS", "r": 4, "lora_alpha": 8})
+    with pytest.raises(ConfigError, match="set head: process"):
+        config(reward_model={"start": adapter})
+    with pytest.raises(ConfigError, match="which is on 'adapter', but on is 'model'"):
+        config(reward_model={"start": adapter, "on": "model", "head": "process"}, verifiers=["math_steps"])
+    (tmp_path / "adapter_config.json").unlink()
+    with pytest.raises(ConfigError, match="holds no reward model"):
+        config(reward_model={"start": folder(tmp_path, config={"architectures": ["Qwen2ForCausalLM"]})})
+    assert config(
+        reward_model={"start": folder(tmp_path, config={"architectures": ["Qwen2ForSequenceClassification"]})}
+    )
+
+
+def test_a_model_that_is_not_trained_reads_no_option_of_training(tmp_path):
+    start = folder(tmp_path, config={"architectures": ["Qwen2ForSequenceClassification"]})
+    assert config(reward_model={"start": start, "every": 0}).recipe.reward_model.every == 0
+    with pytest.raises(ConfigError, match="epochs is 2, but every is 0"):
+        config(reward_model={"start": start, "every": 0, "epochs": 2})

@@ -1,0 +1,475 @@
+"""A reward model that trains along: its gradient, what it learns, what it counts, and what it leaves alone."""
+
+import copy
+import logging
+import math
+import random
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import AutoModelForSequenceClassification
+
+from grpo_plus.reward_model.history import replayed
+from grpo_plus.reward_model.pairs import Comparison, is_held_out
+from grpo_plus.reward_model.scale import wins
+from grpo_verifiers import Step, Verdict, verifier
+from grpo_verifiers.errors import ConfigError
+
+TARGETS = ["q_proj", "v_proj", "up_proj"]
+PROMPTS = [f"{number}+{number}=" for number in range(24)]
+
+
+def lora(dropout=0.0):
+    return {"peft_config": LoraConfig(r=4, target_modules=TARGETS, lora_dropout=dropout, task_type="CAUSAL_LM")}
+
+
+KINDS = {"model": {}, "adapter": lora()}
+
+
+def share_of_digits(completions, **_):
+    return [sum(character.isdigit() for character in text) / 12 for text in completions]
+
+
+def noise(completions, **_):
+    return [zlib.crc32(text.encode()) % 97 / 97 for text in completions]
+
+
+@pytest.fixture
+def data():
+    return Dataset.from_list([{"prompt": prompt} for prompt in PROMPTS])
+
+
+@pytest.fixture
+def texts(say):
+    """Completions of digits and letters, other ones at every call."""
+    draws = random.Random(7)
+    say(lambda *_: "".join(draws.choice("0a") for _ in range(8)) + "<|im_end|>")
+
+
+def rows(count, seed=0):
+    draws = random.Random(seed)
+    return [
+        (
+            tuple(draws.choices(range(5, 60), k=draws.randint(1, 5))),
+            tuple(draws.choices(range(5, 60), k=draws.randint(1, 9))),
+        )
+        for _ in range(count)
+    ]
+
+
+def comparisons(count, seed=0):
+    sides = rows(2 * count, seed)
+    return [Comparison(sides[at][0], sides[at][1], sides[at + count][1]) for at in range(count)]
+
+
+def stirred(trainer):
+    """Random weights where a new model has zeros."""
+    scorer, draws = trainer.reward_model.scorer, torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        scorer.passes.head.weight.normal_(0, 0.5, generator=draws)
+        for name, weight in scorer.passes.trunk.named_parameters().items():
+            if "lora_B" in name:
+                weight.normal_(0, 0.2, generator=draws)
+    return scorer
+
+
+def saved(trainer):
+    """The model from the folder that a run leaves, as transformers loads it."""
+    trainer.reward_model.on_train_end()
+    folder = Path(trainer.args.output_dir) / "reward_model"
+    return folder, AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
+
+
+def weights(trainer):
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return {name: one.detach().clone() for name, one in model.named_parameters() if ".reward." not in name}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_of_pairs_is_that_of_a_plain_loop_in_float64(build, data, kind):
+    trainer = build(trainer={"train_dataset": data, **KINDS[kind]}, reward_model={"on": kind})
+    scorer, pairs = stirred(trainer), comparisons(9)
+    pairs += [Comparison(pairs[0].prompt, pairs[0].chosen, pairs[1].rejected)]  # a text of two pairs is read once
+    with scorer.passes.trunk.active():
+        scorer.loss(pairs).backward()
+        found = {**scorer.passes.trunk.named_parameters(), "score": scorer.passes.head.weight}
+        found = {name: one.grad.clone() for name, one in found.items() if one.grad is not None}
+    _, plain = saved(trainer)
+    plain = plain.double()
+    plain.requires_grad_(requires_grad=True)
+    for prompt, chosen, rejected in pairs:
+        right, wrong = (plain(input_ids=torch.tensor([[*prompt, *text]])).logits[0, 0] for text in (chosen, rejected))
+        torch.log1p(torch.exp(wrong - right)).backward()
+    expected = {}
+    for name, weight in plain.named_parameters():
+        own = f"base_model.model.{name.replace('default', 'reward')}" if kind == "adapter" else name[len("model.") :]
+        if weight.grad is not None and (kind == "model" or "lora_" in name):
+            expected[own] = weight.grad
+    expected.pop("weight", None)
+    expected["score"] = plain.score.weight.grad[0]
+    assert found.keys() == expected.keys()
+    assert len(found) > 8
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name].double(), gradient, rtol=1e-3, atol=2e-5), name
+    assert all(one.grad is None for name, one in trainer.model.named_parameters() if ".reward." not in name)
+
+
+def run(build, data, reward, steps=12, **options):
+    options = {
+        "every": 2,
+        "held_out": 0.3,
+        "learning_rate": 1e-2,
+        "epochs": 4,
+        "batch_size": 8,
+        "weight": 0,
+        "pairs": 12,
+        **options,
+    }
+    trainer = build(
+        trainer={"train_dataset": data, "reward_funcs": [reward]},
+        reward_model=options,
+        max_steps=steps,
+        num_generations=8,
+        per_device_train_batch_size=24,
+        learning_rate=0.0,
+    )
+    trainer.train()
+    return trainer, [entry for entry in trainer.state.log_history if "reward_model/accuracy" in entry]
+
+
+@pytest.mark.slow
+def test_held_out_accuracy_rises_where_rules_give_the_labels_and_is_chance_where_they_are_shuffled(build, data, texts):
+    trainer, logged = run(build, data, share_of_digits)
+    assert logged[-1]["reward_model/accuracy"] > 0.9
+    assert logged[-1]["reward_model/fresh_accuracy"] > 0.9
+    assert trainer.state.log_history[0]["reward_model/fresh_accuracy"] == 0.5
+    assert logged[0]["reward_model/loss"] > 2 * logged[-1]["reward_model/loss"]
+    prompts = {trainer.processing_class.decode(one.prompt) for one in trainer.reward_model.pairs.held}
+    assert prompts
+    assert all(is_held_out(prompt, 0.3) for prompt in prompts)
+    assert not any(
+        is_held_out(trainer.processing_class.decode(one.prompt), 0.3)
+        for one in trainer.reward_model.pairs.history.items
+    )
+    _, shuffled = run(build, data, noise)
+    assert len(shuffled) >= 4
+    assert 0.35 < sum(entry["reward_model/accuracy"] for entry in shuffled[1:]) / len(shuffled[1:]) < 0.65
+
+
+@pytest.mark.slow
+def test_a_quarter_of_each_training_are_pairs_of_earlier_ones_and_enough_accuracy_ends_it(build, data, texts):
+    trainer, logged = run(build, data, share_of_digits, replay=0.25, history=40, stop_accuracy=0.9)
+    seen = 0
+    for entry in logged:
+        fresh, again = entry["reward_model/pairs"], entry["reward_model/replayed"]
+        assert fresh > 0
+        assert again == min(replayed(fresh, 0.25), seen, 40)
+        seen += fresh
+    assert len(trainer.reward_model.pairs.history) == 40
+    assert sum(entry["reward_model/replayed"] for entry in logged) > 20
+    stopped = [entry["reward_model/stopped"] for entry in logged]
+    assert stopped[-1] == 1
+    assert "reward_model/loss" not in logged[-1]
+    assert trainer.reward_model.trainings < len(logged)
+
+
+@pytest.mark.slow
+def test_patience_ends_a_training_whose_accuracy_does_not_rise(build, data, texts):
+    trainer = build(
+        trainer={"train_dataset": data, "reward_funcs": [noise]},
+        reward_model={"every": 0, "start": None, "epochs": 30, "patience": 2, "held_out": 0.5, "weight": 0}
+        | {"every": 100},
+        max_steps=3,
+        learning_rate=0.0,
+    )
+    trainer.train()
+    calls = []
+    measured = trainer.reward_model._accuracy
+    trainer.reward_model._accuracy = lambda: calls.append(1) or min(0.6, measured() * 0 + 0.5 + 0.05 * len(calls))
+    assert trainer.reward_model.train_now()["reward_model/stopped"] == 1
+    assert len(calls) == 4  # .55 before it, .6, and twice no rise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advantages(
+    build, data, texts, capture, kind
+):
+    trainer = build(
+        trainer={"train_dataset": data, "reward_funcs": [share_of_digits], **KINDS[kind]},
+        reward_model={"on": kind, "weight": 2.0, "every": 100},
+        advantage="raw",
+        max_steps=1,
+    )
+    scorer = stirred(trainer)
+    _, plain = saved(trainer)
+    kept = capture(trainer)
+    trainer.train()
+    output = kept[0]
+    scores, rules = [], []
+    for prompt, mask, text, there in zip(
+        output["prompt_ids"], output["prompt_mask"], output["completion_ids"], output["completion_mask"], strict=True
+    ):
+        ids = torch.cat([prompt[mask.bool()], text[there.bool()]])
+        scores.append(plain(input_ids=ids[None]).logits[0, 0].item())
+        rules += share_of_digits([trainer.processing_class.decode(text[there.bool()], skip_special_tokens=True)])
+    expected = torch.tensor(rules) + 2.0 * wins(torch.tensor(scores), torch.arange(8) // 4)
+    assert torch.allclose(output["advantages"], expected, atol=1e-4)
+    assert wins(torch.tensor(scores), torch.arange(8) // 4).std() > 0.05
+    assert trainer.reward_func_names == ["share_of_digits", "reward_model"]
+    assert scorer is trainer.reward_model.scorer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(build, data, tmp_path, kind):
+    given = {"train_dataset": data, **(lora(dropout=0.2) if kind == "adapter" else {})}
+    settings = {"max_steps": 4, "optim": "adamw_torch", "learning_rate": 1e-2}
+    without = build(
+        trainer=copy.deepcopy(given), output_dir=str(tmp_path / "without"), record=True, rollout="auto", **settings
+    )
+    without.train()
+    options = {"on": kind, "every": 1, "weight": 0, "learning_rate": 1e-2}
+    beside = build(trainer=given, reward_model=options, **settings)
+    beside.train()
+    assert beside.reward_model.trainings >= 2
+    assert same(weights(without), weights(beside))
+    for one, other in zip(without.state.log_history[:-1], beside.state.log_history[:-1], strict=True):
+        kept = {
+            name: value for name, value in other.items() if not name.startswith(("reward_model/", "time/", "step_"))
+        }
+        assert kept == {name: value for name, value in one.items() if not name.startswith(("time/", "step_"))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_policy_alone(build, data, kind):
+    trainer = build(
+        trainer={"train_dataset": data, **KINDS[kind]},
+        reward_model={"on": kind, "every": 100, "held_out": 0.0},
+        max_steps=2,
+        optim="adamw_torch",
+    )
+    trainer.train()
+    assert len(trainer.reward_model.pairs.fresh) > 0
+    for parameter in trainer.model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.full_like(parameter, 0.5)
+    before, head = weights(trainer), trainer.reward_model.scorer.passes.head.weight.detach().clone()
+    moments = copy.deepcopy(trainer.optimizer.state_dict()["state"])
+    states = torch.get_rng_state(), random.getstate()
+    flags = {name: one.requires_grad for name, one in trainer.model.named_parameters()}
+    assert trainer.reward_model.train_now()["reward_model/loss"] > 0
+    assert not torch.equal(head, trainer.reward_model.scorer.passes.head.weight)
+    assert same(before, weights(trainer))
+    assert all((one.grad == 0.5).all() for one in trainer.model.parameters() if one.requires_grad)
+    assert flags == {name: one.requires_grad for name, one in trainer.model.named_parameters()}
+    after = trainer.optimizer.state_dict()["state"]
+    assert all(torch.equal(moments[place][name], after[place][name]) for place in moments for name in moments[place])
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert trainer.reward_model.train_now() == {}  # nothing is left to train on
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_resumes_is_the_one_that_was_not_interrupted(build, data, tmp_path, kind):
+    def made():
+        return build(
+            trainer={"train_dataset": data, **copy.deepcopy(KINDS[kind])},
+            output_dir=str(tmp_path / "run"),
+            reward_model={"on": kind, "every": 2, "learning_rate": 1e-2, "held_out": 0.3, "replay": 0.5},
+            max_steps=6,
+            save_strategy="steps",
+            save_steps=3,
+            per_device_train_batch_size=16,
+        )
+
+    whole = made()
+    whole.train()
+    again = made()
+    again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+    one, other = whole.reward_model, again.reward_model
+    assert one.trainings == other.trainings >= 2
+    assert same(one.scorer.tensors(), other.scorer.tensors())
+    assert any("adam" in name for name in one.scorer.tensors())
+    assert same(one.pairs.tensors(), other.pairs.tensors())
+    assert list(one.pairs.held) == list(other.pairs.held)
+    assert one.pairs.history.items == other.pairs.history.items != []
+    assert same(weights(whole), weights(again))
+    for step in (3, 5):
+        assert whole.state.log_history[step]["reward"] == again.state.log_history[step]["reward"]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_kind_or_without_a_reward_model_is_refused(build, data, tmp_path):
+    settings = {"output_dir": str(tmp_path / "run"), "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    given = {"train_dataset": data}
+    build(trainer=given, reward_model={"every": 1}, **settings).train()
+    checkpoint = str(tmp_path / "run" / "checkpoint-1")
+    with pytest.raises(ConfigError, match="reward model"):
+        build(trainer=given, record=True, rollout="auto", **settings).train(resume_from_checkpoint=checkpoint)
+    with pytest.raises(ConfigError, match="belongs to 'reward model \\(on: model, head: outcome\\)'"):
+        build(trainer={**given, **lora()}, reward_model={"every": 1}, **settings).train(
+            resume_from_checkpoint=checkpoint
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build, data, tmp_path, kind):
+    trainer = build(
+        trainer={"train_dataset": data, **copy.deepcopy(KINDS[kind])},
+        reward_model={"on": kind, "every": 1, "learning_rate": 1e-2},
+    )
+    trainer.train()
+    texts = rows(5)
+    folder = Path(trainer.args.output_dir) / "reward_model"
+    mine = trainer.reward_model.scorer.outcomes(texts)
+    plain = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
+    theirs = [plain(input_ids=torch.tensor([[*prompt, *text]])).logits[0, 0].item() for prompt, text in texts]
+    assert mine.tolist() == pytest.approx(theirs, abs=1e-4)
+    assert mine.std() > 1e-3
+    further = build(
+        trainer={"train_dataset": data, **copy.deepcopy(KINDS[kind])},
+        output_dir=str(tmp_path / "further"),
+        reward_model={"start": str(folder), "every": 0},
+    )
+    assert further.reward_model.scorer.outcomes(texts).tolist() == pytest.approx(mine.tolist(), abs=1e-5)
+    further.train()
+    assert not any("reward_model/loss" in entry for entry in further.state.log_history)
+    if kind == "model":
+        beside = build(
+            trainer={"train_dataset": data, "reward_funcs": [share_of_digits, str(folder)]},
+            output_dir=str(tmp_path / "beside"),
+        )
+        beside.train()
+        assert "rewards/reward_model/mean" in beside.state.log_history[0]
+
+
+@pytest.fixture
+def digit_steps():
+    """A verifier of two steps: a half is good where most of it are digits."""
+
+    @verifier("digit_steps", isolation="inline")
+    def digit_steps(completion: str, completion_text: str) -> Verdict:
+        text = completion_text.removesuffix("<|im_end|>")
+        middle = len(text) // 2
+        good = [sum(map(str.isdigit, part)) * 2 > len(part) for part in (text[:middle], text[middle:])]
+        steps = Step(0, middle, float(good[0])), Step(middle, len(text), float(good[1]))
+        return Verdict(float(all(good)), steps=steps, detail=completion[:1])
+
+    yield
+    from grpo_verifiers.verifying import REGISTRY
+
+    REGISTRY.unregister("digit_steps")
+
+
+def process_run(build, data, tmp_path, **options):
+    options = {
+        "head": "process",
+        "every": 2,
+        "held_out": 0.3,
+        "learning_rate": 1e-2,
+        "epochs": 4,
+        "batch_size": 8,
+        **options,
+    }
+    return build(
+        trainer={"train_dataset": data, "reward_funcs": None},
+        output_dir=str(tmp_path / "process"),
+        verifiers=["digit_steps"],
+        reward_model=options,
+        max_steps=12,
+        num_generations=8,
+        per_device_train_batch_size=24,
+        learning_rate=0.0,
+    )
+
+
+@pytest.mark.slow
+def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(build, data, texts, digit_steps, tmp_path):
+    trainer = process_run(build, data, tmp_path)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "reward_model/accuracy" in entry]
+    assert logged[-1]["reward_model/accuracy"] > 0.85
+    assert logged[-1]["reward_model/loss"] < logged[0]["reward_model/loss"]
+    scorer, tokenizer = trainer.reward_model.scorer, trainer.processing_class
+    prompt = tuple(tokenizer("2+2=")["input_ids"])
+    good, bad = (tuple(tokenizer(text)["input_ids"]) for text in ("00000000", "0000aaaa"))
+    (right, wrong) = scorer.steps([(prompt, good), (prompt, bad)], [(3, 7), (3, 7)])
+    assert right[1] > wrong[1]
+    assert torch.allclose(right[0], wrong[0], atol=1e-5)  # a step does not know what follows
+    from transformers import AutoModelForTokenClassification
+
+    plain = AutoModelForTokenClassification.from_pretrained(tmp_path / "process" / "reward_model", num_labels=1).eval()
+    logits = plain(input_ids=torch.tensor([[*prompt, *bad]])).logits[0, :, 0]
+    assert wrong.tolist() == pytest.approx(logits[[len(prompt) + 3, len(prompt) + 7]].tolist(), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_labels_of_one_class_and_groups_without_contrast_are_said_once(  # noqa: PLR0917 - fixtures
+    build, data, texts, digit_steps, tmp_path, caplog
+):
+    with caplog.at_level(logging.WARNING):
+        trainer = process_run(build, data, tmp_path, threshold=-1.0)
+        trainer.train()
+    told = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
+    assert told == [
+        "reward_model: all labels of steps were 1 (threshold -1) in 3 trainings in a row, so it learns nothing."
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        _, logged = run(build, data, lambda completions, **_: [1.0] * len(completions), steps=8)
+    assert [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()] == [
+        "reward_model: no group had two completions whose rewards differ in 3 trainings in a row, so it learns nothing."
+    ]
+    assert not logged
+
+
+def test_labels_from_nowhere_and_an_adapter_without_lora_are_one_error_before_anything_loads(build, data):
+    with pytest.raises(ConfigError, match="there is no other reward"):
+        build(trainer={"train_dataset": data, "reward_funcs": None}, reward_model={})
+    with pytest.raises(ConfigError, match=r"every other reward \(exact\) has weight 0"):
+        build(
+            trainer={
+                "train_dataset": Dataset.from_list([{"prompt": p, "answer": "1"} for p in PROMPTS]),
+                "reward_funcs": None,
+            },
+            verifiers=[{"name": "exact", "weight": 0}],
+            reward_model={},
+        )
+    with pytest.raises(ConfigError, match="the run trains no LoRA adapter"):
+        build(trainer={"train_dataset": data}, reward_model={"on": "adapter"})
+
+
+@pytest.mark.slow
+def test_two_ranks_train_one_model_whatever_pairs_each_of_them_has(tmp_path, tiny_model, two_ranks, build, data):
+    with two_ranks(Path(__file__).with_name("reward_ranks.py"), tmp_path, tiny_model, log=tmp_path / "log"):
+        trainer = build(trainer={"train_dataset": data}, reward_model={"on": "model", "learning_rate": 1e-2})
+        scorer = stirred(trainer)
+        losses = [float(scorer.update(comparisons(5, seed), 5, 1)) for seed in (0, 1)]
+    first, second = (torch.load(tmp_path / f"reward_{rank}.pt") for rank in (0, 1))
+    for name, tensor in scorer.tensors().items():
+        assert torch.allclose(first["updated"][name], tensor, atol=2e-5), name
+    assert [sum(pair) for pair in zip(first["losses"], second["losses"], strict=True)] == pytest.approx(
+        losses, rel=1e-4
+    )
+    assert same(first["updated"], second["updated"])
+    assert same(first["run"], second["run"])
+    assert first["logged"] == second["logged"]
+    assert math.isclose(first["logged"]["reward_model/pairs"], first["pairs"] + second["pairs"])
+    assert first["pairs"] != second["pairs"]
+    for kind in ("resumed", "policy"):
+        assert first[kind]
+        assert second[kind]
