@@ -30,6 +30,9 @@ _OF_THE_RUN = (
 )  # fmt: skip
 """Settings of the run's config that say how a step is computed."""
 
+_NO_MATTER = ("revision", "trust_remote_code", "attn_implementation", "device_map")
+"""Arguments of loading that the result does not depend on, or that the model's identity has."""
+
 Tell = Callable[[str], None]
 
 
@@ -55,7 +58,8 @@ class Start:
 
     def settings(self) -> dict[str, Any]:
         """All that the result depends on, in words."""
-        init = {key: str(value) for key, value in sorted(self.init.items()) if value is not None and key != "revision"}
+        told = {key: str(value) for key, value in sorted(self.init.items()) if value is not None}
+        init = {key: value for key, value in told.items() if key not in _NO_MATTER}
         quantisation = None if self.quantisation is None else str(sorted(self.quantisation.to_dict().items()))
         adapter = None if self.adapter is None else _plain(self.adapter.to_dict())
         named = identity(self.model, self.init.get("revision"))
