@@ -9,7 +9,7 @@ from pathlib import Path
 COLOURS = ("#0b63a5", "#c8501e", "#0a8066", "#8a4f9e", "#a07a00", "#3f4a58", "#b0417a", "#4d8fd6")
 """Those of the report's lines."""
 WIDTH, HEIGHT = 380, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 34, 46
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 34, 46
 LINE = 18
 
 
@@ -109,8 +109,8 @@ def _panel(panel: Panel, names: Sequence[str]) -> str:
     y = _Scale(*_padded(ys, log=panel.log), HEIGHT - BOTTOM, TOP, log=panel.log)
     for mark in y.marks():
         parts.append(f'<path d="M{LEFT} {y(mark):.1f}H{WIDTH - RIGHT}" stroke="#e4e1da"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:.4g}</text>')
-    words = list(enumerate(panel.ticks)) if panel.ticks else [(mark, f"{mark:.4g}") for mark in x.marks()]
+        parts.append(f'<text x="{LEFT - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{_number(mark)}</text>')
+    words = list(enumerate(panel.ticks)) if panel.ticks else [(mark, _number(mark)) for mark in x.marks()]
     for mark, word in words:
         parts.append(f'<text x="{x(mark):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape(word)}</text>')
     parts.append(f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#8b8f96"/>')
@@ -121,6 +121,10 @@ def _panel(panel: Panel, names: Sequence[str]) -> str:
     )
     parts += [_line(line, x, y, _colour(names, line.name), words=bool(panel.ticks)) for line in panel.series]
     return "".join(parts)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.4g}"
 
 
 def _line(line: Series, x: _Scale, y: _Scale, colour: str, *, words: bool) -> str:
