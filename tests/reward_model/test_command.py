@@ -63,7 +63,8 @@ def test_the_saved_folder_gives_in_stock_trl_the_scores_that_eval_writes_bit_for
     code, out, err = train(cli, os.path.relpath(base), data, tmp_path / "made", "--max_steps", "6", *flags)
     assert code == 0, err
     assert f"reward_model_name_or_path: {tmp_path / 'made'}" in out
-    monkeypatch.chdir(tmp_path)  # the base is found from any folder
+    (tmp_path / "some/where").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "some/where")  # the base is found from any folder
     code, out, err = cli("reward-model", "eval", tmp_path / "made", "--data", data, "--batch", "48", "--device", "cpu")
     assert code == 0, err
     ours = [(line["chosen"], line["rejected"]) for line in lines_of(tmp_path / "pairs.scores.jsonl")]
@@ -155,8 +156,25 @@ def test_two_runs_from_a_file_in_processes_of_their_own_are_equal_byte_for_byte(
 
 @pytest.mark.slow
 def test_a_reward_model_is_trained_on_and_replaced_whole(cli, base, data):
-    code, _, err = train(cli, base, data / "pairs.jsonl", data / "made", "--max_steps", "8", "--held_out", "0")
+    (data / "base").mkdir()
+    for file in base.iterdir():  # a config that names no padding token, as of many models
+        text = file.read_bytes().replace(b'"pad_token_id": 0', b'"pad_token_id": null')
+        (data / "base" / file.name).write_bytes(text)
+    code, out, err = train(
+        cli,
+        data / "base",
+        data / "pairs.jsonl",
+        data / "made",
+        "--max_steps",
+        "8",
+        "--logging_steps",
+        "1",
+        "--held_out",
+        "0",
+    )
     assert code == 0, err
+    assert "step 1/8 | loss 0.6931" in out  # a new head starts at 0
+    assert json.loads((data / "made/config.json").read_text())["pad_token_id"] == 0
     code, _, err = train(cli, base, data / "pairs.jsonl", data / "made", "--max_steps", "1")
     assert code == 2
     assert "holds a reward model already: set overwrite_output_dir" in err
