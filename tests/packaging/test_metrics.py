@@ -92,9 +92,10 @@ def test_the_page_has_no_metric_that_nothing_logs():
     [
         {"advantage": "process", "dead_groups": "resample", "selection": "contrast", "objective": "dapo", "beta": 0.1},
         {"objective": "target", "num_iterations": 2, "dead_groups": "roulette", "dead_groups_kwargs": {"after": 2}},
+        {"advantage": "gae", "objective": "grpo", "critic": {"on": "trunk", "warmup_steps": 1}},
         {"verifiers": [{"name": "exact"}], "eval_verifiers": ["repetition"], "eval_strategy": "steps", "eval_steps": 1},
     ],
-    ids=["process", "target", "evaluation"],
+    ids=["process", "target", "critic", "evaluation"],
 )
 def test_what_a_run_logs_is_on_the_page(settings, tiny_model, tmp_path):
     from datasets import Dataset

@@ -233,6 +233,25 @@ def test_values_of_a_critic_are_recorded_where_tokens_are_trained(build, tmp_pat
     assert seen > 20
 
 
+@pytest.mark.slow
+def test_a_run_with_a_critic_records_the_values_that_its_advantages_were_made_with(build, tmp_path):
+    trainer = build(advantage="gae", objective="grpo", critic={"on": "trunk", "learning_rate": 0.1}, max_steps=3)
+    trainer.train()
+    run = open_run(tmp_path / "out")
+    checked = 0
+    for group in run.groups():
+        for one in group["completions"]:
+            values, (reward,) = one["token_values"], one["rewards"]
+            # gamma = lambda = 1: the advantage of a token is what the completion earned beyond its value
+            assert one["token_advantages"] == pytest.approx([reward - value for value in values], abs=1e-3)
+            checked += any(values)
+    assert checked >= 8  # the head starts at 0 and has learned after the first step
+    page = write_report([tmp_path / "out"]).read_text()
+    assert '"title":"Value against return"' in page
+    assert '"valued":true' in page
+    assert run.series("critic/value")[0] == [1, 2, 3]
+
+
 def test_values_lose_their_middle_with_the_tokens():
     row = {"ids": list(range(3000)), "advantage": 0.5, "advantages": None, "untrained": [], "truncated": False}
     row |= {"values": [at / 4 for at in range(3000)], "verdicts": []}
