@@ -246,9 +246,9 @@ def _yaml(options: argparse.Namespace, found: "Fit") -> str:
         "rollout_rows": chosen.rollout_rows,
     }
     for head in chosen.heads:
-        if head.name == "critic":
-            named = f", model: {head.shape.name}" if head.shape is not None else ""
-            values |= {"advantage": "gae", "critic": f"{{on: {head.kind}{named}}}"}
+        named = f", model: {head.shape.name}" if head.shape is not None else ""
+        reads = {"advantage": "gae"} if head.name == "critic" else {}
+        values |= {**reads, head.name: f"{{on: {head.kind}{named}}}"}
     if not chosen.four_bit:
         quantised = {"load_in_8bit": True} if chosen.eight_bit else {}
         values = {"model_name_or_path": values.pop("model_name_or_path"), **quantised, **values, "dtype": "bfloat16"}

@@ -5,11 +5,13 @@ from grpo_plus.report.compare import at_the_end
 
 ENOUGH = 20
 """Logged values before a curve says anything."""
+CHANCE = 0.52
+"""A ranking accuracy up to here is one by chance."""
 
 
 def advice(run: Run) -> list[str]:
-    """What the last tenth of a run says of a critic."""
-    return [sentence for sentence in (_critic(run),) if sentence]
+    """What the last tenth of a run says of a critic and a reward model."""
+    return [sentence for sentence in (_critic(run), _reward_model(run)) if sentence]
 
 
 def _critic(run: Run) -> str | None:
@@ -25,4 +27,16 @@ def _critic(run: Run) -> str | None:
         f"the critic explains nothing of the returns (explained variance {found:.2f} over the last tenth of the "
         "run), so its advantages are noisier than those against a constant: set warmup_steps or more updates of "
         "critic, another learning_rate, or a critic with more weights of its own (on: adapter or model)"
+    )
+
+
+def _reward_model(run: Run) -> str | None:
+    key = "reward_model/accuracy"
+    found = at_the_end(run, key)
+    if len(run.series(key)[1]) < 3 or found is None or found > CHANCE:
+        return None
+    return (
+        f"the reward model orders held-out pairs no better than chance (ranking accuracy {found:.2f} over its last "
+        "trainings), so its reward is noise: look at what the verifiers order, give it more pairs (pairs, every) or "
+        "another learning_rate, and weight: 0 meanwhile"
     )

@@ -25,6 +25,7 @@ CHARTS = (
     ("Groups with equal rewards", "Standard deviation 0.", "frac_reward_zero_std", "share"),
     ("Spread of advantages", "Standard deviation over the batch.", "advantages/std", ""),
     ("Explained variance of the critic", "Below 0: worse than a constant.", "critic/explained_variance", "share"),
+    ("Ranking accuracy of the reward model", "On held-out pairs.", "reward_model/accuracy", "share"),
     ("KL to the reference", "Per token.", "kl", ""),
     ("Entropy", "Of the policy, per token.", "entropy", ""),
     ("Clipped tokens", "Share whose ratio left the trust region.", "clip_ratio/region_mean", "share"),

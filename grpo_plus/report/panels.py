@@ -105,6 +105,18 @@ def single(run: Run) -> list[Panel]:
             "Value loss a token, and the share of tokens that the clip held back.",
             {"critic/loss": "loss", "critic/clipped": "clipped"},
         ),
+        chart(
+            "Ranking accuracy of the reward model",
+            "Share of pairs in their right order: held out after each training, fresh before it. A half is chance.",
+            {"reward_model/accuracy": "held out", "reward_model/fresh_accuracy": "fresh"},
+            "share",
+        ),
+        chart("Loss of the reward model", "Mean of a training.", {"reward_model/loss": "loss"}),
+        chart(
+            "Pairs that the reward model learns from",
+            "Of each training: fresh ones, and earlier ones that came again.",
+            {"reward_model/pairs": "fresh", "reward_model/replayed": "replayed"},
+        ),
         chart("KL to the reference", "Per token.", {"kl": "KL"}),
         chart("Entropy", "Of the policy, per token.", {"entropy": "entropy"}),
         chart(

@@ -17,7 +17,7 @@ from grpo_plus.memory.advice import (
 from grpo_plus.memory.calibration import slack_of
 from grpo_plus.memory.estimate import estimate
 from grpo_plus.memory.heads import Head
-from grpo_plus.memory.shape import read_model_config, shape_of
+from grpo_plus.memory.shape import ModelShape, read_model_config, shape_of
 from grpo_plus.qlora.model import bits_of, quantises_twice
 from grpo_plus.recipe.recipe import recipe_of
 
@@ -50,15 +50,25 @@ def advice_for(host: Host) -> str:
 
 
 def heads_of(args: Any) -> list[Head]:
-    """The critic of a run with adapters, as the planner counts it; another model's shape is read from its config."""
-    options = recipe_of(args).critic
-    if options is None:
-        return []
-    shape = None
-    if options.model is not None:
+    """The critic and the reward model of a run with adapters, as the planner counts them."""
+    recipe = recipe_of(args)
+    critic, reward = recipe.critic, recipe.reward_model
+    found = []
+    if critic is not None:
+        kind, shape = critic.kind(adapted=True), _other_shape(critic.model)
+        found.append(Head("critic", kind, rank=critic.lora_r, shape=shape))
+    if reward is not None:
+        kind, shape = reward.on or "adapter", _other_shape(reward.model)
+        found.append(Head("reward_model", kind, rank=reward.lora_r, shape=shape, least_rows=2))
+    return found
+
+
+def _other_shape(name: str | None) -> ModelShape | None:
+    """The shape of another model by its config; None where it is the policy's or cannot be read."""
+    if name is not None:
         with suppress(ValueError):  # it says so itself when it is loaded
-            shape = shape_of(read_model_config(options.model), options.model)
-    return [Head("critic", options.kind(adapted=True), rank=options.lora_r, shape=shape)]
+            return shape_of(read_model_config(name), name)
+    return None
 
 
 def optimizer_advice_for(host: Host) -> str:

@@ -186,14 +186,19 @@ def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
         bf16=False,
         advantage="gae",
         critic={"on": "adapter", "lora_r": 8},
+        verifiers=["exact"],
+        reward_model={"on": "adapter"},
         per_device_train_batch_size=2,
         gradient_accumulation_steps=4,
         num_generations=4,
     )
     heads = heads_of(config)
-    assert heads == [Head("critic", "adapter", rank=8)]
+    assert heads == [
+        Head("critic", "adapter", rank=8),
+        Head("reward_model", "adapter", rank=16, least_rows=2),
+    ]
     settings = settings_of(config, peft.LoraConfig(r=4), bits=4, heads=heads)
-    assert settings.heads == (Head("critic", "adapter", rank=8, rows=8),)
+    assert [(head.name, head.rows) for head in settings.heads] == [("critic", 8), ("reward_model", 8)]
     assert heads_of(GRPOPlusConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)) == []
 
 
@@ -220,9 +225,11 @@ class TestCommand:
         assert "  critic         11.2" in text
 
     def test_what_it_prints_for_a_card_has_the_critic(self, config, capsys):
-        assert main(["plan", "--model", config, "--critic", "adapter", "--vram", "12"]) == 0
+        assert (
+            main(["plan", "--model", config, "--critic", "adapter", "--reward-model", "adapter", "--vram", "12"]) == 0
+        )
         printed = capsys.readouterr().out.split("\n\n")[-1]
-        assert "advantage: gae\ncritic: {on: adapter}\n" in printed + "\n"
+        assert "advantage: gae\ncritic: {on: adapter}\nreward_model: {on: adapter}\n" in printed + "\n"
 
     @pytest.mark.parametrize(
         ("arguments", "words"),

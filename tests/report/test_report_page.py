@@ -112,11 +112,12 @@ def log(run, steps, **metrics):
         append_line(run / FOLDER / METRICS, {"kind": "train", "step": step, "time": 0, "values": values})
 
 
-def test_a_critic_has_its_curves(made_run):
+def test_a_critic_and_a_reward_model_have_their_curves(made_run):
     run = made_run(steps=4)
     assert not any("critic" in panel["title"] for panel in page_data([open_run(run)])["panels"])
     log(run, range(1, 5), critic__value=lambda step: step / 8, critic__return=lambda _: 0.5)
     log(run, range(1, 5), critic__explained_variance=lambda step: step / 10 - 0.2)
+    log(run, (2, 4), reward_model__accuracy=lambda step: 0.5 + step / 10)
     panels = {panel["title"]: panel for panel in page_data([open_run(run)])["panels"]}
     lines = panels["Value against return"]["lines"]
     assert [(line["label"], line["values"]) for line in lines] == [
@@ -125,8 +126,12 @@ def test_a_critic_has_its_curves(made_run):
     ]
     (explained,) = panels["Explained variance of the critic"]["lines"]
     assert explained["values"] == pytest.approx([-0.1, 0.0, 0.1, 0.2])
+    (accuracy,) = panels["Ranking accuracy of the reward model"]["lines"]
+    assert (accuracy["steps"], accuracy["values"]) == ([2, 4], pytest.approx([0.7, 0.9]))
     several = page_data([open_run(run), open_run(made_run("other", steps=4))])["panels"]
-    assert "Explained variance of the critic" in {panel["title"] for panel in several}
+    assert {"Explained variance of the critic", "Ranking accuracy of the reward model"} <= {
+        panel["title"] for panel in several
+    }
 
 
 @pytest.mark.parametrize(
@@ -143,6 +148,14 @@ def test_a_critic_that_explains_nothing_after_its_warm_up_is_said(made_run, expl
     )
     (facts,) = page_data([open_run(run)])["runs"]
     assert [f"explained variance {explained:.2f}" in sentence for sentence in facts["advice"]] == [True] * told
+
+
+@pytest.mark.parametrize(("accuracy", "count", "told"), [(0.5, 4, True), (0.5, 2, False), (0.6, 4, False)])
+def test_a_reward_model_that_orders_by_chance_is_said(made_run, accuracy, count, told):
+    run = made_run(steps=1)
+    log(run, range(1, count + 1), reward_model__accuracy=lambda _: accuracy)
+    (facts,) = page_data([open_run(run)])["runs"]
+    assert ["ranking accuracy 0.50" in sentence for sentence in facts["advice"]] == [True] * told
 
 
 def test_what_was_left_off_in_the_middle_moves_steps_with_it():
