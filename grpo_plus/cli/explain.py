@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
@@ -71,6 +72,7 @@ def run(arguments: Sequence[str]) -> int:
         *selection_lines(config),
         "",
         *_verifier_lines(config, dict(weights)),
+        *_reward_model_lines(config),
         "",
         *_critic_lines(config),
         *_dead_group_lines(config),
@@ -413,6 +415,15 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
         lines.append("eval_verifiers (of evaluations only):")
         lines += [_verifier_line(part, 1.0 if part.weight is None else part.weight) for part in watching]
     return lines
+
+
+def _reward_model_lines(config: "GRPOPlusConfig") -> list[str]:
+    """The options of a reward model that trains along, with their defaults."""
+    chosen = config.recipe.reward_model
+    if chosen is None:
+        return []
+    settings = ", ".join(f"{key}: {value}" for key, value in asdict(chosen).items() if value is not None)
+    return [f"reward_model: {settings}"]
 
 
 def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:

@@ -1,11 +1,14 @@
 """The options of a reward model in a config: what they become, and one clear error for each that cannot be."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.weights import named_weights
+from grpo_plus.training.reward_model import RewardModelHook
 from grpo_verifiers.errors import ConfigError
 
 
@@ -101,3 +104,24 @@ def test_a_model_that_is_not_trained_reads_no_option_of_training(tmp_path):
     assert config(reward_model={"start": start, "every": 0}).recipe.reward_model.every == 0
     with pytest.raises(ConfigError, match="epochs is 2, but every is 0"):
         config(reward_model={"start": start, "every": 0, "epochs": 2})
+
+
+def test_explain_shows_it_with_its_defaults(cli, tmp_path):
+    (tmp_path / "run.yaml").write_text("verifiers: [exact]\nreward_model: {every: 7}\noutput_dir: out\n")
+    code, out, _ = cli("explain", "--config", str(tmp_path / "run.yaml"))
+    assert code == 0
+    line = next(line for line in out.splitlines() if line.startswith("reward_model: "))
+    assert "every: 7" in line
+    assert "weight: 0.5" in line
+    assert "replay: 0.1" in line
+
+
+def test_labels_are_the_weighted_sum_of_all_rewards_but_its_own():
+    hook = object.__new__(RewardModelHook)
+    weights = torch.tensor([2.0, 5.0, 0.0, 1.0])
+    hook.host = SimpleNamespace(reward_func_names=["a", "reward_model", "b", "c"], reward_weights=weights)
+    nan = float("nan")
+    rewards = torch.tensor([[1.0, 9.0, 9.0, 0.5], [nan, 9.0, 9.0, 0.5], [nan, 9.0, 9.0, nan]])
+    totals = hook._totals(rewards)
+    assert totals[:2].tolist() == [2.5, 0.5]
+    assert totals[2].isnan()
