@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Read when torch, tokenizers and the hub are first imported, which is later than this file.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -25,9 +25,10 @@ os.environ["WANDB_MODE"] = "disabled"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("repeatable", derandomize=True)
-if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") == "1":
-    settings.load_profile("repeatable")
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", settings.get_profile("patient"), derandomize=True)
+settings.load_profile("repeatable" if os.environ.get("GRPO_PLUS_SAME_EXAMPLES") == "1" else "patient")
 
 
 @pytest.hookimpl(tryfirst=True)
