@@ -22,8 +22,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.studies import task
-from benchmarks.studies.sign_target_zscore import courses
+from benchmarks.studies import courses, task
 from benchmarks.studies.study import Case, Place, Row, Shown, Study, main, of_arms
 
 CRITIC_RATE = 1e-3
@@ -68,7 +67,7 @@ CRITICS = {
     "none": "no critic (GRPO)",
     "trunk": "a head on the policy's hidden states",
     "adapter": "an adapter and a head on the shared base",
-    "model": "a base of its own in 4 bits, an adapter, a head",
+    "model": "a model of its own in float32, all of it trained",
 }
 
 
@@ -113,7 +112,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
 def show(options: argparse.Namespace, rows: Sequence[Row]) -> Shown:
     """Accuracy, time and memory of each arm; below the table, memory by formula."""
     arms = [(arm, options.rate) for arm in options.arms]
-    shown = courses(of_arms(rows, part="course"), arms, several=False)
+    shown = courses.shown(of_arms(rows, part="course"), arms, several=False)
     table = []
     for line in shown.rows:
         memory = of_arms(rows, part="memory", arm=line[0])
@@ -136,41 +135,28 @@ def by_formula(*, rows: int = 32, micro: int = 4, length: int = 1024) -> list[st
 
 
 def planned(size: str, critic: str, rows: int, micro: int, length: int) -> float:
-    """Bytes that the card must have: the planner's estimate, and what a critic adds to its parts."""
-    from dataclasses import replace
-
+    """Bytes that the card must have, by the planner."""
     from transformers import Qwen3Config
 
     from grpo_plus.memory.estimate import Settings, estimate
+    from grpo_plus.memory.heads import Head
     from grpo_plus.memory.shape import shape_of
 
     config = Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **SIZES[size])
-    shape = shape_of(config, size)
+    heads = () if critic == "none" else (Head("critic", critic, rows=rows),)
     # One completion a prompt reads as many prompts as there are rows; to compare critics alone, all are given 4.
-    found = estimate(shape, Settings(micro_batch=micro, rollout_rows=rows, completion_length=length, prompts=4))
-    head = (4 + 4 + 8) * (shape.hidden + 1)  # weights, gradients, Adam's moments in float32
-    if critic == "none":
-        return found.peak
-    if critic == "trunk":  # hidden states of all rows, in float32, once a batch; they wait for the head in main memory
-        features = 4 * rows * length * shape.hidden
-        once = found.weights + found.adapters + found.optimizer + features + found.dequantised
-        return max(replace(found, adapters=found.adapters + head).peak, found.slack.rollout.at(once))
-    twice = replace(found, adapters=2 * found.adapters + head, optimizer=2 * found.optimizer)
-    return (replace(twice, weights=2 * found.weights) if critic == "model" else twice).peak
+    settings = Settings(micro_batch=micro, rollout_rows=rows, completion_length=length, prompts=4, heads=heads)
+    return estimate(shape_of(config, size), settings).peak
 
 
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=list(ARMS))
     parser.add_argument("--rate", type=float, default=7e-5, help="learning rate of the policy")
-    parser.add_argument("--every", type=int, default=4, help="steps between measurements")
-    parser.add_argument("--held-out", type=int, default=192, help="questions that are measured on, two samples each")
-    parser.add_argument("--completions", type=int, default=256, help="a step")
-    parser.add_argument("--group-size", type=int, default=16, help="completions of a prompt under grpo")
+    courses.add_options(parser)
     parser.add_argument(
         "--critic-warmup", type=int, default=10, help="first steps of SAO, which train the critic alone"
     )
     parser.add_argument("--memory-steps", type=int, default=16, help="steps of the runs that measure memory")
-    parser.add_argument("--warm-steps", type=int, default=task.WARM)
 
 
 STUDY = Study(
@@ -182,17 +168,7 @@ STUDY = Study(
     cases=cases,
     run=run,
     show=show,
-    quick={
-        "seeds": 1,
-        "steps": 4,
-        "every": 2,
-        "held_out": 8,
-        "completions": 32,
-        "group_size": 8,
-        "critic_warmup": 1,
-        "memory_steps": 2,
-        "warm_steps": 20,
-    },
+    quick={**courses.QUICK, "critic_warmup": 1, "memory_steps": 2},
     options=_add,
 )
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from grpo_plus.engine.architecture import text_config
+from grpo_plus.engine.dropout import drops
 from grpo_plus.heads.scalar import load_into
 
 FREEZABLE: dict[str, re.Pattern[str]] = {
@@ -132,7 +133,7 @@ def unfrozen(parameters: Iterable[tuple[str, nn.Parameter]], freeze: Sequence[st
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Switch off the modules that drop; others keep their mode, as checkpointing and packed 4-bit weights go by it."""
-    changed = [module for module in model.modules() if module.training and _drops(module)]
+    changed = [module for module in model.modules() if module.training and drops(module)]
     for module in changed:
         module.training = False
     try:
@@ -140,9 +141,3 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
     finally:
         for module in changed:
             module.training = True
-
-
-def _drops(module: nn.Module) -> bool:
-    if isinstance(module, nn.modules.dropout._DropoutNd):  # noqa: SLF001 - the base of all kinds of dropout
-        return True
-    return any("drop" in name and isinstance(rate, float) and rate > 0 for name, rate in vars(module).items())

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from grpo_plus.engine.dropout import drops
+
 
 @contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
@@ -24,13 +26,5 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Dropout changes what the model gives now: in a layer of its own, or as a number that attention drops at."""
-
-    def drops(module: nn.Module) -> bool:
-        own = vars(module).items()
-        kind = isinstance(module, nn.modules.dropout._DropoutNd)  # noqa: SLF001
-        return any(
-            isinstance(rate, float) and rate > 0 for name, rate in own if "drop" in name or (kind and name == "p")
-        )
-
+    """Dropout changes what the model gives now."""
     return any(module.training and drops(module) for module in model.modules())
