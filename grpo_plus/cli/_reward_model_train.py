@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -17,6 +18,7 @@ from grpo_plus.reward_model.saved import place_problem, write_whole
 from grpo_plus.reward_model.tasks import Judged, PairTask, StepTask, take
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Range, numbers, option_problems
+from grpo_verifiers.redaction import redact
 
 PROG = "grpo-plus reward-model train"
 HELD_OUT = 0.1
@@ -158,6 +160,9 @@ def run(arguments: Sequence[str]) -> int:
             print(f"step {step}/{steps} | loss {loss:.4f}{told}", flush=True)
 
     fitted = fit(model, train, held, plan, report)
+    if problem := place_problem(folder, overwrite=options.overwrite_output_dir):  # of another command, by now
+        print(problem)
+        folder = next(one for n in count(1) if not (one := folder.with_name(f"{folder.name}-{n}")).exists())
     try:
         write_whole(folder, lambda draft: _write(model, tokenizer, rows.kind, draft), _about(options, rows, fitted))
     except OSError as error:
@@ -310,7 +315,7 @@ def _about(options: TrainOptions, rows: Rows, fitted: Fitted) -> dict[str, Any]:
     held = fitted.held
     return {
         "kind": rows.kind,
-        "options": dataclasses.asdict(options),
+        "options": redact(dataclasses.asdict(options)),
         "steps": fitted.kept,
         "held_out": None if held is None else {"rows": len(held.right), "accuracy": held.accuracy, "loss": held.loss},
     }

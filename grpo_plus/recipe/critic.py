@@ -39,19 +39,25 @@ def critic_problems(config: Any, recipe: Recipe) -> list[str]:
             f"dead_groups is {config.dead_groups!r}, but advantages against a critic compare nothing within a group, "
             "so no group is dead: remove dead_groups."
         )
-    for name, under in (("DeepSpeed", under_deepspeed), ("FSDP", under_fsdp)):
-        if under(config):
-            problems.append(
-                f"critic trains weights beside the policy's, which is not built for {name}: use DDP or one process."
-            )
-    if config.fp16:
-        problems.append(
-            "critic has a loss of its own, which no gradient scaler (fp16) scales: use bf16, or remove critic."
-        )
+    problems += beside_problems(config, "critic")
     if 0 < config.max_steps <= options.warmup_steps:
         problems.append(
             f"critic warmup_steps is {options.warmup_steps}, and max_steps {config.max_steps}: the policy would never "
             "be trained. Lower warmup_steps."
+        )
+    return problems
+
+
+def beside_problems(config: Any, field: str) -> list[str]:
+    """Ways to train in which weights of a field's own, beside the policy's, cannot be trained."""
+    problems = [
+        f"{field} trains weights beside the policy's, which is not built for {name}: use DDP or one process."
+        for name, under in (("DeepSpeed", under_deepspeed), ("FSDP", under_fsdp))
+        if under(config)
+    ]
+    if config.fp16:
+        problems.append(
+            f"{field} has a loss of its own, which no gradient scaler (fp16) scales: use bf16, or remove {field}."
         )
     return problems
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.recipe.critic import beside_problems
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.weights import named_weights
 from grpo_plus.reward_model.kind import read_kind
@@ -71,12 +72,26 @@ def reward_model_problems(config: Any, recipe: Recipe) -> list[str]:
             "num_generations is 1, but reward_model learns from two completions of one prompt: set num_generations to "
             "2 or more, or head to 'process'."
         )
-    labels = [part.label for part in recipe.verifiers]
+    if config.num_generations == 1 and _only_wins(config, options):
+        problems.append(
+            "num_generations is 1, but the reward of reward_model is the chance to beat the others of its group, which "
+            "would be a half for every completion: set its scale to 'sigmoid' or 'raw', or num_generations to 2 or "
+            "more."
+        )
+    problems += beside_problems(config, NAME)
+    labels = [part.label for part in (*recipe.verifiers, *recipe.eval_verifiers)]
     if NAME in labels:
         problems.append(f"the verifier label {NAME!r} is the name of the reward model's column: give it another label.")
     if options.head == "process":
         problems += _step_problems(recipe, options)
     return problems + _start_problems(options)
+
+
+def _only_wins(config: Any, options: RewardModelOptions) -> bool:
+    """Its reward compares completions of one prompt, and it needs no others to learn."""
+    return (
+        options.rewards and options.head == "outcome" and options.reward_scale == "wins" and not learns(config, options)
+    )
 
 
 def _start_problems(options: RewardModelOptions) -> list[str]:
@@ -141,12 +156,20 @@ def step_giver(recipe: Recipe) -> str:
     return recipe.reward_model.steps_from or (sure or labels)[0]
 
 
+def name_problems(functions: Sequence[str]) -> list[str]:
+    """A reward whose column could not be told from that of the reward model."""
+    if NAME not in functions:
+        return []
+    which = "a reward function, or a reward model by its folder, is named"
+    return [f"{which} {NAME!r}, which is the name of the column of reward_model: give it another name."]
+
+
 def label_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
     """Pairs that nothing could order: every other reward weighs 0, or there is none."""
     options = recipe.reward_model
     if options is None or options.head == "process":
         return []
-    others = [(name, weight) for name, weight in named_weights(recipe, functions) if name != NAME]
+    others = named_weights(recipe, functions)[: -1 if options.rewards else None]
     if any(weight for _, weight in others):
         return []
     listed = ", ".join(name for name, _ in others)

@@ -11,12 +11,14 @@ _CLASSES = {"ForSequenceClassification": "outcome", "ForTokenClassification": "p
 
 @dataclass(frozen=True)
 class Kind:
-    """``on`` is ``adapter`` or ``model``, ``head`` is ``outcome`` or ``process``; rank and scale are an adapter's."""
+    """``on`` is ``adapter`` or ``model``, ``head`` is ``outcome`` or ``process``; the rest is an adapter's."""
 
     on: str
     head: str
     rank: int = 0
     alpha: float = 0.0
+    rslora: bool = False
+    base: str = ""
 
 
 def read_kind(folder: Path) -> Kind:
@@ -30,7 +32,9 @@ def read_kind(folder: Path) -> Kind:
     try:
         if (folder / "adapter_config.json").is_file():
             told = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-            return Kind("adapter", HEADS[told["task_type"]], int(told["r"]), float(told["lora_alpha"]))
+            base = str(told.get("base_model_name_or_path") or "")
+            scale = float(told["lora_alpha"]), bool(told.get("use_rslora"))
+            return Kind("adapter", HEADS[told["task_type"]], int(told["r"]), *scale, base)
         told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         name = str((told.get("architectures") or [""])[0])
         return Kind("model", next(head for end, head in _CLASSES.items() if name.endswith(end)))

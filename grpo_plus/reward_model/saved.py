@@ -11,27 +11,28 @@ FILE = "grpo_plus_reward_model.json"
 """What the model was trained on and how well it did; its presence says that the folder may be replaced."""
 
 
-def place_problem(folder: Path, *, overwrite: bool) -> str | None:
-    """The reason why a model cannot be written to ``folder``; None if it can."""
+def place_problem(folder: Path, *, overwrite: bool, what: str = "output_dir") -> str | None:
+    """The reason why a model cannot be written to ``folder``, which is ``what``; None if it can."""
     if not folder.exists():
         return None
     if not folder.is_dir():
-        return f"output_dir {folder} is a file."
+        return f"{what} {folder} is a file."
     if not any(folder.iterdir()):
         return None
     if not (folder / FILE).is_file():
-        return f"output_dir {folder} holds other files and no reward model of ours: name another folder, or empty it."
+        return f"{what} {folder} holds other files and no reward model of ours: name another folder, or empty it."
     return (
         None
         if overwrite
-        else f"output_dir {folder} holds a reward model already: set overwrite_output_dir, or name another."
+        else f"{what} {folder} holds a reward model already: set overwrite_output_dir, or name another."
     )
 
 
 def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
     """Have ``write`` fill a folder beside ``folder``, and put it there when it is complete.
 
-    Killed anywhere, ``folder`` holds what it held before or all of the new; nothing in between.
+    Killed anywhere, nothing is lost or half written. Between two renames ``folder`` is not there, and what it held lies
+    beside it, in a folder whose name has ``-old-``.
 
     Raises:
         OSError: it cannot be written.
@@ -45,7 +46,12 @@ def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str,
         if folder.exists():
             aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent)) / "old"
             folder.rename(aside)
-            draft.rename(folder)
+            try:
+                draft.rename(folder)
+            except OSError:
+                aside.rename(folder)
+                aside.parent.rmdir()
+                raise
             shutil.rmtree(aside.parent, ignore_errors=True)
         else:
             draft.rename(folder)

@@ -9,16 +9,19 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
 from grpo_plus.heads import AdapterTrunk, HeadError, ModelTrunk, OwnAdamW, Passes, ScalarHead, distributed_problems
 from grpo_plus.reward_model.kind import HEADS, read_kind
 from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.saved import write_whole
+from grpo_plus.reward_model.saved import place_problem, write_whole
 from grpo_plus.training.reward_scorer import Scorer
 from grpo_verifiers.errors import ConfigError, raise_all
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
 
 ADAPTER = "reward"
 """The name of the adapter."""
@@ -42,12 +45,18 @@ def make(host: Host, options: RewardModelOptions, on: str) -> Scorer:
     device = host.accelerator.device
     tokenizer: Any = getattr(host.processing_class, "tokenizer", host.processing_class)
     try:
-        trunk = _adapter(host, options) if on == "adapter" else _model(host, options, len(tokenizer))
+        trunk = _adapter(host, options) if on == "adapter" else _model(host, options, tokenizer)
         head = ScalarHead(trunk.hidden_size).to(device)
         if options.start is not None:
-            _load(Path(options.start), options.head, trunk, head)
+            _load(host, Path(options.start), options.head, trunk, head)
     except HeadError as error:
         raise ConfigError([f"reward_model: {error}"]) from error
+    pad = int(tokenizer.pad_token_id)
+    try:
+        _blank(_saved_config(host, trunk, pad), options.head)
+    except Exception as error:  # noqa: BLE001 - said now, since it would be known when all is trained
+        first = str(error).partition("\n")[0]
+        logger.warning("reward_model: it will be in checkpoints only, as transformers has no such model: %s", first)
     args: Any = host.args
     passes = Passes.of(host, trunk, head, layout=args.engine, tokens_per_pass=args.engine_tokens_per_pass)
     together = host.accelerator.num_processes > 1
@@ -61,16 +70,31 @@ def make(host: Host, options: RewardModelOptions, on: str) -> Scorer:
         average=(lambda tensor: host.accelerator.reduce(tensor, "mean")) if together else None,
     )
     rows = int(args.per_device_train_batch_size)
-    return Scorer(passes, optimizer, pad=int(tokenizer.pad_token_id), rows=rows, device=device)
+    return Scorer(passes, optimizer, pad=pad, rows=rows, device=device)
 
 
 def _adapter(host: Host, options: RewardModelOptions) -> AdapterTrunk:
-    kind = None if options.start is None else read_kind(Path(options.start))
-    rank, alpha = (options.lora_r, float(options.lora_alpha)) if kind is None else (kind.rank, kind.alpha)
+    rank, alpha = _rank_and_alpha(host, options)
     return AdapterTrunk(_trl.unwrapped(host), ADAPTER, rank=rank, alpha=alpha, seed=int(host.args.seed))
 
 
-def _model(host: Host, options: RewardModelOptions, vocabulary: int) -> ModelTrunk:
+def _rank_and_alpha(host: Host, options: RewardModelOptions) -> tuple[int, float]:
+    """Those of the options, or of the adapter that it starts from: with its scale, whatever the policy's divides by."""
+    if options.start is None:
+        return options.lora_r, float(options.lora_alpha)
+    kind, policy = read_kind(Path(options.start)), _policy_adapter(host)
+    if kind.rslora is bool(policy.use_rslora):
+        return kind.rank, kind.alpha
+    return kind.rank, kind.alpha * kind.rank ** (0.5 if kind.rslora else -0.5)
+
+
+def _policy_adapter(host: Host) -> LoraConfig:
+    adapted: Any = _trl.unwrapped(host)
+    config: LoraConfig = adapted.peft_config[adapted.active_adapters[0]]
+    return config
+
+
+def _model(host: Host, options: RewardModelOptions, tokenizer: Any) -> ModelTrunk:
     args: Any = host.args
     own = str(_trl.plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
     name = options.start or options.model or own
@@ -78,18 +102,43 @@ def _model(host: Host, options: RewardModelOptions, vocabulary: int) -> ModelTru
         raise HeadError("the policy was given as an object without a name: set model to a name or a folder.")
     given = args.model_init_kwargs or {}
     keywords = {key: given[key] for key in _INIT if key in given} if name == own else {}
+    if name != own:
+        _check_tokens(name, tokenizer)
     return ModelTrunk(
         name,
-        vocabulary=vocabulary,
+        vocabulary=len(tokenizer),
         checkpointing=bool(args.gradient_checkpointing),
         device=host.accelerator.device,
         keywords=keywords,
     )
 
 
-def _load(folder: Path, head_kind: str, trunk: AdapterTrunk | ModelTrunk, head: ScalarHead) -> None:
+def _check_tokens(name: str, tokenizer: Any) -> None:
+    """Refuse a model whose ids mean other tokens; a few may differ. A model without a tokenizer is taken as it is."""
+    try:
+        theirs = AutoTokenizer.from_pretrained(name).get_vocab()
+    except (OSError, ValueError, KeyError, ImportError):
+        return
+    ours = tokenizer.get_vocab()
+    shared = ours.keys() & theirs.keys()
+    other = sorted(token for token in shared if ours[token] != theirs[token])
+    if len(other) > 0.01 * len(shared) or not shared:
+        example = f": {other[0]!r} is {theirs[other[0]]} there, and {ours[other[0]]} for the policy" if other else ""
+        raise HeadError(f"{name!r} has another tokenizer than the policy{example}. Give one with the policy's.")
+
+
+def _check_base(host: Host, folder: Path) -> None:
+    """Say that a saved adapter stood on another base, by its name."""
+    there, here = read_kind(folder).base, str(_trl.plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
+    if there and here and Path(there).expanduser().resolve() != Path(here).expanduser().resolve():
+        text = "reward_model start (%s) was trained on %s, and stands on %s now: its scores are those of the first."
+        logger.warning(text, folder, there, here)
+
+
+def _load(host: Host, folder: Path, head_kind: str, trunk: AdapterTrunk | ModelTrunk, head: ScalarHead) -> None:
     """Go on from a saved reward model; a trunk of its own has its weights from there already."""
     if isinstance(trunk, AdapterTrunk):
+        _check_base(host, folder)
         saved = {
             name.removeprefix(_PREFIX): one for name, one in load_file(folder / "adapter_model.safetensors").items()
         }
@@ -126,15 +175,15 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
     Raises:
         OSError: it cannot be written.
     """
+    if problem := place_problem(folder, overwrite=True, what="the folder"):
+        raise FileExistsError(problem)
     about = {"head": options.head, "on": on, "trainings": trainings, "trained_by": "grpo-plus train"}
 
     def write(draft: Path) -> None:
         trunk, head = scorer.passes.trunk, scorer.passes.head
-        config = copy.deepcopy(_trl.plain_model(host, host.model).config if on == "adapter" else trunk.model.config)
-        config.num_labels, config.pad_token_id = 1, scorer.pad
+        config = _saved_config(host, trunk, scorer.pad)
         if on == "adapter":
-            with torch.device("meta"):
-                name = _head_name(_CLASSES[options.head].from_config(config))
+            name = _blank(config, options.head)
             _adapter_config(host, options, name).save_pretrained(draft)
             weights = {key.replace(f".{ADAPTER}.", "."): one.contiguous() for key, one in trunk.tensors().items()}
             heads = {
@@ -152,12 +201,25 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
     write_whole(folder, write, about)
 
 
+def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
+    """The config that the saved model has, or that a saved adapter's base gets."""
+    adapter = isinstance(trunk, AdapterTrunk)
+    config = copy.deepcopy(_trl.plain_model(host, host.model).config if adapter else trunk.model.config)
+    config.num_labels, config.pad_token_id = 1, pad
+    return config
+
+
+def _blank(config: Any, head: str) -> str:
+    """The name of the head of a model for classification, made without weights; a ValueError where there is none."""
+    with torch.device("meta"):
+        return _head_name(_CLASSES[head].from_config(config))
+
+
 def _adapter_config(host: Host, options: RewardModelOptions, head: str) -> LoraConfig:
     """That of the policy's adapter with the head among what is saved."""
-    adapted: Any = _trl.unwrapped(host)
-    config: LoraConfig = copy.deepcopy(adapted.peft_config[adapted.active_adapters[0]])
-    kind = None if options.start is None else read_kind(Path(options.start))
-    config.r, config.lora_alpha = (options.lora_r, options.lora_alpha) if kind is None else (kind.rank, int(kind.alpha))
+    config: LoraConfig = copy.deepcopy(_policy_adapter(host))
+    config.r, alpha = _rank_and_alpha(host, options)
+    config.lora_alpha = int(alpha) if alpha.is_integer() else alpha
     config.task_type = next(task for task, kind in HEADS.items() if kind == options.head)
     config.modules_to_save, config.lora_dropout, config.bias, config.use_dora = [head], 0.0, "none", False
     config.init_lora_weights, config.inference_mode = True, True

@@ -5,6 +5,7 @@ that drew both completions; gradients are averaged, and every rank makes as many
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,16 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
+from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.memory.undo import random_state
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.reward_model import label_problems, learns, step_giver
+from grpo_plus.recipe.reward_model import label_problems, learns, name_problems, step_giver
 from grpo_plus.reward_model.history import Example
 from grpo_plus.reward_model.kind import read_kind
 from grpo_plus.reward_model.options import NAME, RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
 from grpo_plus.reward_model.ranking import ranked_right, separation
+from grpo_plus.reward_model.saved import place_problem
 from grpo_plus.reward_model.scale import rewards_of, worst_step
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Completions, Hook, Setup
@@ -78,9 +81,10 @@ class RewardModelHook(Hook):
         self._learns = learns(args, options)
         given = read_kind(Path(options.start)).on if options.start else options.on
         self.kind = given or ("adapter" if lora else "model")
-        problems: list[Problem] = []
+        functions = Verification.function_names(setup.reward_funcs)
+        problems: list[Problem] = [*name_problems(functions)]
         if self._learns and data is not None:
-            problems += label_problems(self._recipe, Verification.function_names(setup.reward_funcs))
+            problems += label_problems(self._recipe, functions)
         if self.kind == "adapter" and not lora:
             why = f"start ({options.start}) is an adapter" if options.start else "on is 'adapter'"
             problems.append(
@@ -92,6 +96,8 @@ class RewardModelHook(Hook):
             for name in ("image", "images")
             if name in (getattr(data, "column_names", None) or ())
         ]
+        if place := place_problem(Path(args.output_dir) / NAME, overwrite=True, what="the reward model's folder"):
+            problems.append(f"reward_model: {place}")
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if self._learns and options.head == "outcome" and rows < 2:
             problems.append(
@@ -265,6 +271,11 @@ class RewardModelHook(Hook):
             if fresh and not stopped:
                 loss, accuracy, stopped = self._epochs(examples, most, generator, accuracy)
                 logged["reward_model/loss"] = loss
+                if not math.isfinite(loss) and self.host.accelerator.is_main_process:
+                    text = (
+                        "reward_model: the loss of a training was %s: such updates are left out. Lower learning_rate."
+                    )
+                    logger.warning(text, loss)
                 self.trainings += 1
         logged["reward_model/stopped"] = float(stopped)
         if accuracy is not None:
@@ -375,5 +386,6 @@ class RewardModelHook(Hook):
             folder = Path(self.host.args.output_dir) / NAME
             try:
                 save(folder, self.host, self.scorer, self._options, self.kind, trainings=self.trainings)
-            except OSError as error:
-                logger.warning("the reward model was not written to %s: %s.", folder, error)
+            except Exception as error:  # noqa: BLE001 - the policy is saved after it, and must not be lost with it
+                why = failed_write(error, folder.parent) or f"{type(error).__name__}: {error}"
+                logger.warning("the reward model was not written to %s, it is in checkpoints only: %s", folder, why)

@@ -72,6 +72,9 @@ class RewardPairs(Hook):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self._draws, self.history.seen = int(state["draws"]), int(state["seen"])
+        for store in (self.fresh, self.held, self.history.items):  # of an earlier run of the same trainer
+            store.clear()
+        self._packed = None
 
     def tensors(self) -> dict[str, Tensor]:
         """All examples."""

@@ -9,6 +9,8 @@ import torch
 
 from tests.reward_model.conftest import pairs, steps, write
 
+KEY = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
+
 
 def train(cli, base, data, out, *flags):
     return cli(
@@ -118,6 +120,53 @@ def test_the_command_learns_a_rule_says_how_well_and_cannot_learn_a_coin(cli, ba
 
 
 @pytest.mark.slow
+def test_each_value_of_a_column_has_the_accuracy_of_its_own_rows(cli, base, tmp_path):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_pretrained(base, num_labels=1).save_pretrained(tmp_path / "rm")
+    AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "rm")
+    rows = [{**row, "kind": "abbccccccb"[at % 10]} for at, row in enumerate(pairs(40))]
+    rows[0]["chosen"] = "4" * 90  # is left out: the rows behind it keep their own values
+    data = write(tmp_path / "rows.jsonl", rows)
+    flags = ("--by", "kind", "--max-length", "40", "--device", "cpu")
+    code, out, err = cli("reward-model", "eval", tmp_path / "rm", "--data", data, *flags)
+    assert code == 0, err
+    right = {}
+    for line in lines_of(tmp_path / "rows.scores.jsonl"):
+        right.setdefault(rows[line["row"]]["kind"], []).append(line["chosen"] > line["rejected"])
+    assert {kind: len(found) for kind, found in right.items()} == {"a": 3, "b": 12, "c": 24}
+    for kind, found in right.items():
+        cells = next(line for line in out.splitlines() if f"kind: {kind}" in line).split("│")
+        assert int(cells[2]) == len(found)
+        assert cells[4].split()[0] == f"{sum(found) / len(found):.1%}"
+    assert len({sum(found) / len(found) for found in right.values()}) == 3
+
+
+@pytest.mark.slow
+def test_a_model_whose_place_another_command_has_taken_is_written_beside_it_without_secrets(
+    cli, base, data, monkeypatch
+):
+    from grpo_plus.cli import _reward_model_train
+
+    fitting = _reward_model_train.fit
+
+    def fit(*given):
+        (data / "made").mkdir()
+        (data / "made/grpo_plus_reward_model.json").write_text("{}")
+        return fitting(*given)
+
+    monkeypatch.setattr(_reward_model_train, "fit", fit)
+    code, out, err = train(cli, base, data / "pairs.jsonl", data / "made", "--max_steps", "1", "--revision", KEY)
+    assert code == 0, err
+    assert "made holds a reward model already" in out
+    assert f"The model is in {data / 'made-1'}." in out
+    assert names(data / "made") == ["grpo_plus_reward_model.json"]
+    assert "model.safetensors" in names(data / "made-1")
+    assert KEY not in (data / "made-1/grpo_plus_reward_model.json").read_text()
+
+
+@pytest.mark.slow
 def test_two_runs_from_a_file_in_processes_of_their_own_are_equal_byte_for_byte(base, data, clean_environment):
     """The file's paths are taken from its folder, and the last word is the flag's."""
     text = f"model: {base}\ndata: ./pairs.jsonl\nlearning_rate: 5e-3\nmax_steps: 3\neval_steps: 2\npatience: 2\nuse_peft: true\noutput_dir: none\n"
@@ -197,7 +246,7 @@ def test_a_folder_with_other_files_is_never_replaced(cli, base, data):
     assert (data / "mine/thesis.txt").read_text() == "years"
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path):
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     from grpo_plus.reward_model.saved import write_whole
 
     folder = tmp_path / "made"
@@ -211,6 +260,19 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
         write_whole(folder, fail, {})
     assert (folder / "model").read_text() == "old"
     assert names(tmp_path) == ["made"]
+
+    rename = Path.rename
+
+    def stale(path, target):
+        if target == folder and "-old-" not in str(path):
+            raise OSError(116, "Stale file handle")
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", stale)
+        with pytest.raises(OSError, match="Stale"):
+            write_whole(folder, lambda draft: (draft / "other").write_text("new"), {})
+    assert (folder / "model").read_text() == "old"
     write_whole(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"})
     assert names(folder) == ["grpo_plus_reward_model.json", "other"]
     assert names(tmp_path) == ["made"]

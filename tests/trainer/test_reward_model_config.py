@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from grpo_plus import GRPOPlusConfig
+from grpo_plus.heads import distributed_problems
 from grpo_plus.recipe.weights import named_weights
+from grpo_plus.reward_model.options import RewardModelOptions
+from grpo_plus.training.reward_making import make
 from grpo_plus.training.reward_model import RewardModelHook
 from grpo_verifiers.errors import ConfigError
 
@@ -64,6 +67,10 @@ WRONG = {
     "a verifier of its name": (
         {}, {"verifiers": [{"name": "exact", "label": "reward_model"}]}, "give it another label"
     ),
+    "a verifier of evaluation of its name": (
+        {}, {"eval_verifiers": [{"name": "exact", "label": "reward_model"}]}, "give it another label"
+    ),
+    "a gradient scaler": ({}, {"fp16": True}, "reward_model has a loss of its own, which no gradient scaler (fp16)"),
     "no steps": ({"head": "process"}, {}, "no verifier gives steps"),
     "steps of nobody": (
         {"head": "process", "steps_from": "maths"}, {"verifiers": ["math_steps"]}, "unknown verifier label 'maths'"
@@ -104,6 +111,33 @@ def test_a_model_that_is_not_trained_reads_no_option_of_training(tmp_path):
     assert config(reward_model={"start": start, "every": 0}).recipe.reward_model.every == 0
     with pytest.raises(ConfigError, match="epochs is 2, but every is 0"):
         config(reward_model={"start": start, "every": 0, "epochs": 2})
+
+
+def test_a_reward_that_compares_nothing_is_refused_with_one_completion_a_prompt(tmp_path):
+    start = folder(tmp_path, config={"architectures": ["Qwen2ForSequenceClassification"]})
+    single = {"num_generations": 1, "advantage": "raw"}
+    with pytest.raises(ConfigError, match="set its scale to 'sigmoid' or 'raw'"):
+        config(reward_model={"start": start, "every": 0}, **single)
+    for options in ({"scale": "raw"}, {"weight": 0}):
+        assert config(reward_model={"start": start, "every": 0, **options}, **single)
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"), [("ACCELERATE_USE_DEEPSPEED", "DeepSpeed"), ("ACCELERATE_USE_FSDP", "FSDP")]
+)
+def test_runs_in_which_it_cannot_be_trained_are_refused_before_anything_loads(monkeypatch, variable, name):
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(ConfigError, match=f"reward_model trains weights beside the policy's, .* not built for {name}"):
+        config(reward_model={})
+
+
+@pytest.mark.parametrize("name", ["deepspeed", "fsdp"])
+def test_runs_that_only_the_trainer_shows_to_be_sharded_are_refused_too(name):
+    enabled = {f"is_{one}_enabled": one == name for one in ("deepspeed", "fsdp")}
+    (problem,) = distributed_problems(SimpleNamespace(**enabled), "reward_model")
+    assert problem.startswith("reward_model trains weights beside the policy's")
+    with pytest.raises(ConfigError, match="not built for"):
+        make(SimpleNamespace(**enabled), RewardModelOptions(), "model")
 
 
 def test_explain_shows_it_with_its_defaults(cli, tmp_path):

@@ -1,11 +1,15 @@
 """A reward model that trains along: its gradient, what it learns, what it counts, and what it leaves alone."""
 
 import copy
+import json
 import logging
 import math
 import random
+import resource
+import shutil
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +18,10 @@ from peft import LoraConfig
 from transformers import AutoModelForSequenceClassification
 
 from grpo_plus.reward_model.history import replayed
+from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.reward_model.pairs import Comparison, is_held_out
 from grpo_plus.reward_model.scale import wins
+from grpo_plus.training.reward_pairs import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
 
@@ -451,6 +457,168 @@ def test_labels_from_nowhere_and_an_adapter_without_lora_are_one_error_before_an
         )
     with pytest.raises(ConfigError, match="the run trains no LoRA adapter"):
         build(trainer={"train_dataset": data}, reward_model={"on": "adapter"})
+
+
+def test_another_reward_of_its_name_is_refused_and_so_is_a_place_with_the_files_of_others(build, data, tmp_path):
+    def reward_model(completions, **_):
+        return [0.0] * len(completions)
+
+    for rewards in ([reward_model], [reward_model, share_of_digits], [share_of_digits, "somewhere/reward_model"]):
+        for weight in (0.5, 0):
+            with pytest.raises(ConfigError) as caught:
+                build(trainer={"train_dataset": data, "reward_funcs": rewards}, reward_model={"weight": weight})
+            assert len(caught.value.problems) == 1
+            assert "is named 'reward_model', which is the name of the column" in str(caught.value)
+    (tmp_path / "out/reward_model").mkdir(parents=True)
+    (tmp_path / "out/reward_model/thesis.txt").write_text("years")
+    with pytest.raises(ConfigError, match=r"out/reward_model holds other files and no reward model of ours"):
+        build(trainer={"train_dataset": data}, reward_model={})
+
+
+@pytest.mark.slow
+def test_a_reward_model_that_cannot_be_written_costs_neither_the_run_nor_the_files_of_others(
+    build, data, tmp_path, caplog
+):
+    trainer = build(trainer={"train_dataset": data, **lora()}, reward_model={"every": 1}, save_strategy="no")
+    folder = tmp_path / "out/reward_model"
+    folder.mkdir(parents=True)
+    (folder / "thesis.txt").write_text("years")
+    trainer.train()
+    assert (folder / "thesis.txt").read_text() == "years"
+    assert "was not written to" in caplog.text
+    assert "holds other files" in caplog.text
+    caplog.clear()
+    (folder / "thesis.txt").unlink()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # weights are written by a library of its own errors
+    try:
+        trainer.reward_model.on_train_end()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "no space left on the disk" in caplog.text
+    assert [path.name for path in (tmp_path / "out").iterdir() if "reward_model" in path.name] == ["reward_model"]
+    trainer.reward_model.on_train_end()
+    assert (folder / "adapter_model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_policy_without_a_model_for_classification_trains_and_says_what_will_not_be_written(
+    build, data, tmp_path, caplog, tiny_model
+):
+    from transformers import AutoTokenizer, GraniteConfig, GraniteForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    known = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    config = GraniteConfig(**sizes, **known, num_key_value_heads=2, eos_token_id=tokenizer.eos_token_id)
+    GraniteForCausalLM(config).save_pretrained(tmp_path / "granite")
+    tokenizer.save_pretrained(tmp_path / "granite")
+    trainer = build(
+        trainer={"model": str(tmp_path / "granite"), "train_dataset": data}, reward_model={"every": 1}, max_steps=1
+    )
+    assert "reward_model: it will be in checkpoints only" in caplog.text
+    trainer.train()
+    assert "the reward model was not written to" in caplog.text
+    trainer.save_model()
+    assert (tmp_path / "out/model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_beside_a_critic_and_a_reference_all_four_adapters_keep_apart(build, data, tmp_path):
+    settings = {"max_steps": 3, "optim": "adamw_torch", "learning_rate": 1e-2, "beta": 0.1, "advantage": "gae"}
+    settings |= {"critic": {"on": "adapter"}, "record": True, "rollout": "auto"}
+    settings |= {"rounds": {"every": 1, "reference": "refresh"}}
+    without = build(trainer={"train_dataset": data, **lora()}, output_dir=str(tmp_path / "without"), **settings)
+    without.train()
+    options = {"every": 1, "weight": 0, "learning_rate": 1e-2}
+    beside = build(trainer={"train_dataset": data, **lora()}, reward_model=options, **settings)
+    beside.train()
+    assert beside.reward_model.trainings >= 2
+    assert {"critic", "ref"} <= {piece for name in weights(beside) for piece in name.split(".")}
+    assert same(weights(without), weights(beside))
+
+
+@pytest.mark.slow
+def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_base_is_said(
+    build, data, tmp_path, caplog
+):
+    scores, texts = [], rows(5)
+    trainer = build(trainer={"train_dataset": data, **lora()}, reward_model={"lora_r": 4})
+    stirred(trainer)
+    trainer.reward_model.on_train_end()
+    config = tmp_path / "out/reward_model/adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "lora_alpha": 2.5}))
+    for number, rooted in enumerate((False, True, True, False)):
+        adapter = LoraConfig(r=4, target_modules=TARGETS, use_rslora=rooted, task_type="CAUSAL_LM")
+        start = tmp_path / ("out" if number == 0 else f"out{number}") / "reward_model"
+        plain = AutoModelForSequenceClassification.from_pretrained(start, num_labels=1).eval()
+        scores.append([plain(input_ids=torch.tensor([[*one, *two]])).logits[0, 0].item() for one, two in texts])
+        trainer = build(
+            trainer={"train_dataset": data, "peft_config": adapter},
+            output_dir=str(tmp_path / f"out{number + 1}"),
+            reward_model={"start": str(start), "every": 0},
+        )
+        scores.append(trainer.reward_model.scorer.outcomes(texts).tolist())
+        trainer.reward_model.on_train_end()
+    for others in scores[1:]:
+        assert others == pytest.approx(scores[0], abs=1e-5)
+    assert torch.tensor(scores[0]).std() > 1e-2
+    assert "was trained on" not in caplog.text
+    config.write_text(config.read_text().replace(json.loads(config.read_text())["base_model_name_or_path"], "/other"))
+    build(trainer={"train_dataset": data, **lora()}, reward_model={"start": str(config.parent), "every": 0})
+    assert "was trained on /other, and stands on" in caplog.text
+
+
+def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, data, tmp_path, tiny_model):
+    shutil.copytree(tiny_model, tmp_path / "other")
+    file = tmp_path / "other/tokenizer.json"
+    told = json.loads(file.read_text())
+    words = told["model"]["vocab"]
+    told["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
+    file.write_text(json.dumps(told))
+    with pytest.raises(ConfigError, match="has another tokenizer than the policy"):
+        build(trainer={"train_dataset": data}, reward_model={"on": "model", "model": str(tmp_path / "other")})
+
+
+def test_stores_of_pairs_are_saved_as_they_stand_and_loaded_over_what_was_there():
+    host = SimpleNamespace(args=SimpleNamespace(seed=0), accelerator=SimpleNamespace(process_index=0))
+
+    def stores(pairs):
+        return [list(store) for store in (pairs.fresh, pairs.held, pairs.history.items)]
+
+    def copied(pairs):
+        other = RewardPairs(RewardModelOptions(replay=0.5))
+        other.host = host
+        for _ in range(2):  # a trainer may go on from a checkpoint twice
+            other.load_state_dict(pairs.state_dict())
+            other.load_tensors(pairs.tensors())
+        return other
+
+    pairs, made = RewardPairs(RewardModelOptions(replay=0.5)), comparisons(9)
+    pairs.host = host
+    for change in (
+        lambda: pairs.add(made[:4], held_out=False),
+        lambda: pairs.add(made[4:6], held_out=True),
+        lambda: pairs.add(made[6:8], held_out=False),
+        pairs.take,
+        lambda: pairs.add(made[8:], held_out=False),
+    ):
+        change()
+        assert stores(copied(pairs)) == stores(pairs)
+    other = copied(pairs)
+    other.load_state_dict({"draws": 0, "seen": 0})  # of a checkpoint without pairs
+    assert stores(other) == [[], [], []]
+    assert other.tensors() == {}
+
+
+@pytest.mark.slow
+def test_updates_of_which_nothing_is_a_number_are_said(build, data, caplog):
+    trainer = build(trainer={"train_dataset": data}, reward_model={"every": 100, "held_out": 0.0})
+    trainer.reward_model.pairs.add(comparisons(3), held_out=False)
+    with torch.no_grad():
+        trainer.reward_model.scorer.passes.head.weight.fill_(float("nan"))
+    trainer.reward_model.train_now()
+    assert "the loss of a training was nan" in caplog.text
 
 
 @pytest.mark.slow
