@@ -92,7 +92,12 @@ def _activate(layer: Any, name: str) -> None:
         return
     if layer.disable_adapters:
         layer.enable_adapters(enabled=True)
-    layer.set_adapter([name])
+    # Tokens that the policy trains by themselves (trainable_token_indices) have no weights of this name.
+    layer.set_adapter([name] if any(name in _module(layer, part) for part in layer.adapter_layer_names) else [])
+
+
+def _module(layer: Any, name: str) -> Any:
+    return getattr(layer, name, ())
 
 
 def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: int) -> None:

@@ -29,6 +29,11 @@ def selection_problems(config: Any, selected: Selected | None) -> list[str]:
     if selected is None or not selected.selection.draws:
         return []
     problems = []
+    if config.selection == "contrast" and config.num_generations == 1:
+        problems.append(
+            "selection is 'contrast', but num_generations is 1: a group of one has no contrast, so no prompt would be "
+            "drawn. Set num_generations to 2 or more, or remove selection."
+        )
     if changed_fields(config, ("shuffle_dataset",)):
         problems.append(
             f"shuffle_dataset is {config.shuffle_dataset!r}, but selection ({config.selection!r}) draws the prompts, "

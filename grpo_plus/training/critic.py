@@ -205,6 +205,7 @@ class Critic(Hook):
     ) -> Tensor:
         """Nothing of the policy runs while the critic warms up: its parameters get no gradient, not even zeros."""
         if self.host.model.training and self.warming:
+            self._inner.leave_out_iteration()
             return torch.zeros((), device=self.host.accelerator.device, requires_grad=True)
         return compute(model, inputs)
 
@@ -213,7 +214,7 @@ class Critic(Hook):
         if self._warmed:
             _trl.mark_step(optimizer, skipped=True)
             self._inner.passed += 1
-        elif self._marked and self._inner.share is None:
+        elif self._marked and not self._inner.stops:
             _trl.mark_step(optimizer, skipped=False)
         self._marked = self._warmed
 

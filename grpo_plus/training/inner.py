@@ -49,7 +49,7 @@ class InnerIterations(Hook):
         self._counts: Tensor | None = None  # settled and pulled tokens of this iteration on this rank
         self._measured = (0.0, 0.0)  # the objective and its size so far in this iteration, of all ranks
         self._before: tuple[float, float] | None = None  # those of the iteration before
-        self._stopped = False
+        self._stopped = self._untrained = False
 
     @property
     def stops(self) -> bool:
@@ -122,6 +122,10 @@ class InnerIterations(Hook):
         left_out, rows = self.host.accelerator.reduce(counts, reduction="sum").tolist()
         return left_out / rows if rows else 1.0
 
+    def leave_out_iteration(self) -> None:
+        """No rule goes by the present iteration: the policy was not trained on a micro-batch of it."""
+        self._untrained = True
+
     def measure(self, objective: Tensor, size: Tensor) -> None:
         """Add one micro-batch of this rank: its parts of the objective and of its size on the generation batch."""
         pair = torch.stack([objective.detach().float(), size.detach().float()])
@@ -134,6 +138,9 @@ class InnerIterations(Hook):
         With no pulled token at all there is nothing left to do.
         """
         found: dict[str, float] = {}
+        if self._untrained:
+            self._counts, self._measured, self._untrained = None, (0.0, 0.0), False
+            return found
         if self._counts is not None:
             settled, pulled = self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
             found["inner/settled"] = share = settled / pulled if pulled else 1.0
@@ -167,6 +174,8 @@ class InnerIterations(Hook):
             return {}
         counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
         state = {"passed": self.passed, "stopped": self._stopped, "counts": counts}
+        if self._untrained:
+            state["untrained"] = True
         return state if self.rise is None else {**state, "measured": self._measured, "before": self._before}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -174,6 +183,7 @@ class InnerIterations(Hook):
         if not (self.stops or self.skips_rows):
             raise ValueError("nothing is skipped without stop_fraction, stop_rise or skip_settled")
         self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))
+        self._untrained = bool(state.get("untrained", False))
         counts, accelerator = state.get("counts"), self.host.accelerator
         if counts is not None:
             whole = torch.tensor(counts, dtype=torch.float32, device=accelerator.device)

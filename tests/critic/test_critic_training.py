@@ -163,6 +163,27 @@ def test_the_warm_up_trains_the_critic_alone(build, logged, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("warmup", [5, 6])
+def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_iterations_only(build, logged, warmup):
+    """Three iterations of two steps on a batch, ended where the objective does not rise twofold, say: always."""
+    trainer = build(
+        {"on": "trunk", "warmup_steps": warmup, "learning_rate": 0.01},
+        objective="grpo",
+        objective_kwargs={"stop_rise": 100.0},
+        num_iterations=3,
+        steps_per_generation=2,
+        gradient_accumulation_steps=1,
+        max_steps=12,
+    )
+    trainer.train()
+    assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)
+    assert len(logged(trainer, "inner/skipped")) == 2  # the last iteration on the second batch
+    assert trainer.critic.updates == 10
+    assert trainer.inner.passed == warmup + 2
+    assert len(logged(trainer, "inner/objective")) == 2  # of iterations that the policy was trained in throughout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_critic_passes_change_nothing_of_the_policy(build, kind, monkeypatch):
     """With the same advantages, a run whose critic updates ten times is the run whose critic never does, bit for bit."""

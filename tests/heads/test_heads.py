@@ -211,6 +211,25 @@ def test_an_adapter_of_its_own_leaves_everything_of_the_policy_as_it_was(folders
     assert len(moved) >= 14
 
 
+def test_tokens_that_the_policy_trains_by_themselves_are_the_bases_own_in_the_passes_of_a_head(folders):
+    """Their layer has no weights of the head's adapter; the first values of an adapter are those of the base alone."""
+    adapter = peft.LoraConfig(
+        r=4, target_modules=["q_proj"], trainable_token_indices=list(range(3, 60)), task_type="CAUSAL_LM"
+    )
+    model = peft.get_peft_model(loaded(folders["qwen3"]), adapter)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "trainable_tokens_delta" in name:
+                parameter.add_(1.0)
+    trunk, ids = AdapterTrunk(model, "critic"), batch()["completion_ids"][:1]
+    policy, before = model(input_ids=ids).logits, state_of(model)
+    with trunk.active():
+        hidden = trunk.hidden(input_ids=ids)
+    assert torch.equal(hidden, loaded(folders["qwen3"]).model(input_ids=ids).last_hidden_state)
+    assert state_of(model) == before
+    assert torch.equal(model(input_ids=ids).logits, policy)
+
+
 def test_the_adapter_is_not_saved_with_the_policy_and_the_policy_is_the_same_beside_it(folders, tmp_path):
     model = adapted(loaded(folders["qwen3"])).eval()
     ids = batch()["completion_ids"][:1]

@@ -63,6 +63,12 @@ def test_estimators_of_ones_own_and_mixes_are_asked_alike(mine):
     assert problems(**in_reward, advantage="raw") == []
 
 
+def test_drawing_by_contrast_is_refused_since_a_group_of_one_has_none():
+    (text,) = problems(advantage="raw", selection="contrast")
+    assert "selection is 'contrast', but num_generations is 1" in text
+    assert problems(advantage="raw", selection="contrast", num_generations=2) == []
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
