@@ -58,6 +58,7 @@ class Critic(Hook):
     """
 
     name = "critic"
+    learns_at_step_end = True
     trunk: Trunk
     head: ScalarHead
     passes: Passes

@@ -86,12 +86,14 @@ class Hook(TrainerCallback):
         name: key of the state in checkpoints and part of a file name, unique in a run.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
+        learns_at_step_end: its tensors change in ``on_step_end`` only, so that nobody has to copy them in between.
         host: the trainer, once it is loaded.
     """
 
     name: str = ""
     state_version: int = 1
     rank_local: bool = False
+    learns_at_step_end: bool = False
     host: Host
 
     def problems(self, setup: Setup) -> Sequence[Problem]:  # noqa: ARG002 - for overriding, as below

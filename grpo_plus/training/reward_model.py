@@ -55,6 +55,7 @@ class RewardModelHook(Hook):
     """
 
     name = NAME
+    learns_at_step_end = True
     scorer: Scorer
 
     def __init__(self, recipe: Recipe, options: RewardModelOptions, verification: Verification) -> None:

@@ -36,9 +36,10 @@ class Frozen(Hook):
     def __init__(self, hook: Hook) -> None:
         self.name, self.state_version, self.rank_local = hook.name, hook.state_version, hook.rank_local
         self._identity, self._state = hook.identity, copy.deepcopy(hook.state_dict())
+        self._hook = hook if hook.learns_at_step_end else None  # no copy of a whole model at every step
         self._tensors = {
             name: tensor if tensor.numel() >= _LARGE else tensor.detach().clone()
-            for name, tensor in hook.tensors().items()
+            for name, tensor in ({} if self._hook else hook.tensors()).items()
         }
 
     @property
@@ -52,7 +53,7 @@ class Frozen(Hook):
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors as they were."""
-        return self._tensors
+        return self._tensors if self._hook is None else self._hook.tensors()
 
 
 def tensor_file(hook: Hook, rank: int) -> str:

@@ -19,7 +19,7 @@ from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, Critic, CriticError
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.reward_table import CRITIC_VALUES
-from grpo_plus.training.state import StateError
+from grpo_plus.training.state import Frozen, StateError
 
 KINDS = ("trunk", "adapter", "model")
 
@@ -229,6 +229,17 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
     other = build({**critic, "on": "trunk" if kind == "model" else "model"}, lora=kind == "adapter", **settings)
     with pytest.raises(StateError, match="its state of 'critic' belongs to 'a critic on"):
         other.train(resume_from_checkpoint=str(folder))
+
+
+def test_a_note_of_the_last_step_copies_no_weights_of_a_critic(build, monkeypatch):
+    """It is made at every step with a vLLM server; a model of its own would go to main memory each time."""
+    critic = build({"on": "model"}).critic
+    made = []
+    copied = type(critic.trunk).tensors
+    monkeypatch.setattr(type(critic.trunk), "tensors", lambda trunk: made.append(1) or copied(trunk))
+    frozen = Frozen(critic)
+    assert not made
+    assert same(frozen.tensors(), critic.tensors())
 
 
 @pytest.mark.slow
