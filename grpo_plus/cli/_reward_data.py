@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.reward_model.preferences import SIDES, Pair, read_pairs
+from grpo_plus.reward_model.preferences import SIDES, Conversation, Pair, read_pairs
 from grpo_plus.reward_model.reading import step_ids, token_ids
 from grpo_plus.reward_model.stepwise import COLUMNS, Stepwise, read_stepwise
 from grpo_plus.reward_model.tasks import PairTask, StepTask
@@ -53,6 +53,15 @@ def read_rows(
     )
 
 
+def _tokens(tokenizer: Any, row: Pair, side: Conversation) -> list[int]:
+    from jinja2 import TemplateError
+
+    try:
+        return token_ids(tokenizer, side)
+    except TemplateError as error:
+        raise UserError(f"row {row.row}: the chat template of the model takes no such messages: {error}.") from error
+
+
 def in_tokens(rows: Rows, tokenizer: Any, longest: int | None) -> tuple[PairTask | StepTask, list[int]]:
     """The rows as a model reads them, and which of them: longer ones are left out.
 
@@ -66,7 +75,7 @@ def in_tokens(rows: Rows, tokenizer: Any, longest: int | None) -> tuple[PairTask
     kept = []
     for at, row in enumerate(rows.rows):
         if isinstance(row, Pair):
-            sides = token_ids(tokenizer, row.chosen), token_ids(tokenizer, row.rejected)
+            sides = _tokens(tokenizer, row, row.chosen), _tokens(tokenizer, row, row.rejected)
             if sides[0] == sides[1]:
                 raise UserError(
                     f"row {row.row}: chosen and rejected are equal to the model's tokenizer, which does not know what "

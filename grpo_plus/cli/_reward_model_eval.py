@@ -37,6 +37,8 @@ def run(arguments: Sequence[str]) -> int:
     for name in ("batch", "limit", "max_length"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
+    if options.out is not None and not options.out.expanduser().parent.is_dir():
+        raise UserError(f"--out: the folder {options.out.parent} does not exist.")
     folder = Path(options.model).expanduser()
     if options.model.startswith((".", "/", "~")) and not folder.is_dir():
         raise UserError(f"the model folder {options.model!r} does not exist.")

@@ -261,7 +261,10 @@ def _load(name: str, kind: str, tokenizer: Any, options: TrainOptions, common: M
     from grpo_plus.qlora.defaults import Device
 
     present = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-    device = torch.device(options.device or str(present))
+    try:
+        device = torch.device(options.device or str(present))
+    except RuntimeError as error:
+        raise UserError(f"device is {options.device!r}: {error}") from error
     fast = Device.present(use_cpu=device.type == "cpu").bf16
     best = "bfloat16" if options.use_peft and fast else "float32"
     dtype = getattr(torch, best if options.dtype == "auto" else options.dtype)

@@ -5,7 +5,6 @@ conversation already, as in some published datasets. Every row is read and judge
 """
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -20,6 +19,8 @@ Conversation = str | list[dict[str, Any]]
 MOST_TOLD = 5
 """Rows that one message names."""
 SIDES = ("chosen", "rejected")
+_LARGEST = 1e6
+"""Margin: float32 holds no difference of scores beside a much larger one."""
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ def _margin(row: Mapping[str, Any]) -> float | None:
     value = row.get("margin")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise RowError(f"margin is {short(value, 80)}, expected a finite number.")
+    if isinstance(value, bool) or not isinstance(value, Real) or not abs(float(value)) <= _LARGEST:
+        raise RowError(f"margin is {short(value, 80)}, expected a finite number of at most {_LARGEST:g}.")
     return float(value)
 
 

@@ -69,6 +69,7 @@ class RewardModelHook(Hook):
         self._scores: Tensor | None = None  # of the completions of this rank
         self._steps: list[Any] = []  # of each of them
         self._barren = 0
+        self._drawn = 0  # completions to learn from since the last training
         self._trained_at = -1
         self._classes: set[int] = set()
         self._learns = True
@@ -218,6 +219,7 @@ class RewardModelHook(Hook):
             _trl.log(host, {"reward_model/fresh_accuracy": right / count})
         if not (host.model.training and self._learns):
             return
+        self._draw(completions)
         chosen = few_of_each(pairs_Q2, groups_B, self._options.pairs, self.pairs.generator())
         texts = self._rows(completions)
         for better, worse in chosen.tolist():
@@ -228,10 +230,14 @@ class RewardModelHook(Hook):
     def _label(self, completions: Completions) -> None:
         if not (self.host.model.training and self._learns):
             return
+        self._draw(completions)
         for row, steps, prompt in zip(self._rows(completions), self._spans(), completions.prompts, strict=True):
             ends, labels = step_labels(steps, self._options.threshold)
             if ends:
                 self._keep(prompt, Labelled(*row, ends, labels))
+
+    def _draw(self, completions: Completions) -> None:
+        self._drawn += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
 
     def _keep(self, prompt: Any, example: Example) -> None:
         self.pairs.add([example], held_out=is_held_out(prompt, self._options.held_out))
@@ -339,6 +345,10 @@ class RewardModelHook(Hook):
         if not outcome:
             mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
             self._classes = {label for labels in _trl.gather_objects([sorted(mine)]) for label in labels}
+        (drawn,) = self._sum([self._drawn])
+        self._drawn = 0
+        if not drawn and not fresh:  # a generation batch may last longer, or all of its prompts are held out
+            return
         self._barren = self._barren + 1 if not fresh or (not outcome and len(self._classes) < 2) else 0
         if self._barren != PATIENCE or not self.host.accelerator.is_main_process:
             return

@@ -312,6 +312,7 @@ ROWS = [
     ([{"prompt": "a", "chosen": "b", "rejected": "b"}], "row 0: chosen and rejected are equal"),
     ([*pairs(3), {"prompt": "a", "chosen": "b", "rejected": " ", "kind": ""}], "row 3: rejected is empty"),
     ([{"prompt": "a", "chosen": "b", "rejected": "c", "margin": float("nan")}], "row 0: margin is nan"),
+    ([{"prompt": "a", "chosen": "b", "rejected": "c", "margin": 1e39}], "row 0: margin is 1e+39"),
     ([{"text": "a"}], "has the columns text. A reward model is trained on pairs"),
     ([{"prompt": "a", "completions": ["b"], "labels": [1]}] * 3, "labels are of one class only (all 3 are 1)"),
     ([{"prompt": "a", "completions": ["b"], "labels": [1, 0]}], "row 0: there are 1 completions (steps) and 2 labels"),
@@ -329,6 +330,26 @@ def test_bad_rows_end_before_a_model_loads(cli, tmp_path, command, rows, told):
         code, _, err = cli("reward-model", "eval", tmp_path / "made", "--data", data)
     assert code == 2
     assert told in err
+
+
+def test_messages_that_a_template_refuses_and_places_that_are_none_are_said(cli, base, tmp_path):
+    import shutil
+
+    shutil.copytree(base, tmp_path / "strict")
+    (tmp_path / "strict/chat_template.jinja").write_text("{{ raise_exception('no such role') }}")
+    chats = write(tmp_path / "chats.jsonl", pairs(12, chat=True))
+    code, _, err = train(cli, tmp_path / "strict", chats, tmp_path / "out")
+    assert code == 2
+    assert "row 0: the chat template of the model takes no such messages: no such role." in err
+    code, _, err = train(cli, base, chats, tmp_path / "out", "--device", "cude")
+    assert code == 2
+    assert "device is 'cude'" in err
+    (tmp_path / "made").mkdir()
+    code, _, err = cli(
+        "reward-model", "eval", tmp_path / "made", "--data", chats, "--out", tmp_path / "none/scores.jsonl"
+    )
+    assert code == 2
+    assert "none does not exist" in err
 
 
 def test_rows_that_a_tokenizer_cannot_tell_apart_and_rows_that_are_too_long(cli, base, tmp_path):

@@ -441,6 +441,11 @@ def test_labels_of_one_class_and_groups_without_contrast_are_said_once(  # noqa:
         "reward_model: no group had two completions whose rewards differ in 3 trainings in a row, so it learns nothing."
     ]
     assert not logged
+    caplog.clear()
+    _, logged = run(build, data, lambda completions, **_: [1.0] * len(completions), steps=8, held_out=0.999999)
+    settings = {"max_steps": 8, "num_iterations": 8, "per_device_train_batch_size": 16}
+    build(trainer={"train_dataset": data}, reward_model={"every": 1}, learning_rate=0.0, **settings).train()
+    assert "so it learns nothing" not in caplog.text  # the prompts are held out; the batch lasts that long
 
 
 def test_labels_from_nowhere_and_an_adapter_without_lora_are_one_error_before_anything_loads(build, data):
