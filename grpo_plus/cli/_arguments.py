@@ -18,7 +18,7 @@ from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, fill_parser
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, read_yaml
+from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, mapping_or_none, read_yaml
 from grpo_plus.recipe.ranges import entry_problems, judge
 from grpo_plus.recipe.weights import idle_problems
 from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
@@ -92,7 +92,7 @@ class PlusScriptArguments(ScriptArguments):
         )
         self.prompt = mapping("prompt", self.prompt)
         self.measure = mapping("measure", self.measure)
-        self.warm_start = mapping("warm_start", self.warm_start)
+        self.warm_start = mapping_or_none("warm_start", self.warm_start)
 
 
 @dataclass(frozen=True)

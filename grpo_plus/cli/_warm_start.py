@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORD = "_warm_start.json"
 """In a run's folder: the warm start that it began with."""
 _LOOKED_AT = 1000
-"""Prompts of the run that those of the solutions are compared with."""
+"""Prompts of the run that those of the solutions are first compared with, and the last ones of a stream."""
 
 Tell = Callable[..., None]
 
@@ -57,8 +57,9 @@ def begin(  # noqa: PLR0917
     """
     from grpo_plus import _trl
     from grpo_plus.checkpoints import manifest
+    from grpo_plus.warm_start.make import FOLDER
 
-    args, wanted = parsed.training, bool(parsed.script.warm_start)
+    args, wanted = parsed.training, parsed.script.warm_start is not None
     record = Path(args.output_dir) / RECORD
     former = _trl.from_main(lambda: _read(resumed.parent / RECORD)) if resumed is not None else None
     if resumed is not None and former is None:
@@ -66,8 +67,11 @@ def begin(  # noqa: PLR0917
             tell(f"warm start: the run of {resumed} had none, and a resumed run makes none: warm_start has no effect.")
         return Begun(start.model)
     store = _store(parsed, start, tokenizer, splits, sets, tell) if wanted else None
-    if former is not None and (store is None or store.store.key != former["key"]):
+    if resumed is not None and former is not None and (store is None or store.store.key != former["key"]):
         kept = Path(former["folder"])
+        beside = resumed.parent / FOLDER / former["key"]  # the run's folder may have been moved
+        if _trl.from_main(lambda: not kept.exists() and beside.exists()):
+            kept, former = beside, {**former, "folder": str(beside.resolve())}
         torn = _trl.from_main(lambda: manifest.problem(kept))
         if torn is not None:
             raise UserError(
@@ -90,6 +94,11 @@ def begin(  # noqa: PLR0917
     fact = f"supervised, {_trl.from_main(lambda: _fact(folder))}"
     if not found["adapter"]:
         return Begun(str(folder), fact=fact)
+    if start.adapter is None:
+        raise UserError(
+            f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
+            "config trains none: put use_peft and the options of LoRA back."
+        )
     from grpo_plus.training.warm_adapter import WarmAdapter
 
     return Begun(start.model, (WarmAdapter(folder),), fact)
@@ -138,7 +147,9 @@ def _store(  # noqa: PLR0917
     settings = dict(parsed.script.warm_start) if isinstance(parsed.script.warm_start, dict) else {}
     prompt = parsed.script.prompt if isinstance(parsed.script.prompt, dict) else {}
     rows, column = _rows(parsed, settings, prompt, tokenizer, splits)
-    mine = [row["prompt"] for row in islice(iter(sets["dataset_train_split"]), _LOOKED_AT)]
+    trained = sets["dataset_train_split"]
+    asked = (row["prompt"] for row in iter(trained))
+    mine = list(islice(asked, _LOOKED_AT))
     measured = parsed.script.measure if isinstance(parsed.script.measure, dict) else {}
     hidden = [row["prompt"] for row in sets.get("dataset_test_split", ())]
     hidden += [row["prompt"] for row in islice(iter(sets.get("measure", ())), measured.get("limit"))]
@@ -157,7 +168,7 @@ def _store(  # noqa: PLR0917
         verbatim=bool(settings.get("verbatim", False)),
         max_length=settings.get("max_length"),
         most=args.max_completion_length,
-        frames=map(frame_of, mine),
+        frames=map(frame_of, chain(mine, asked if _sized(trained) else ())),
         sample=mine[0],
         held_out=hidden,
     )
@@ -199,8 +210,11 @@ def _rows(
         splits = load_rows(named, settings.get("config"), base=parsed.folder, field="warm_start.dataset")
     split = settings.get("split", "train" if named else parsed.script.dataset_train_split)
     rows = pick_split(splits, split, "warm_start.split")
-    if not hasattr(rows, "__len__"):
-        raise UserError(f"warm_start: the split {split!r} is a stream, and its rows must be counted: load it whole.")
+    if not _sized(rows):
+        raise UserError(
+            f"warm_start: the split {split!r} is a stream, and its rows must be counted: set dataset_streaming: "
+            "false, or warm_start: {dataset: …} to a file, a folder or a name on the hub, which is loaded whole."
+        )
     if len(rows) == 0:
         raise UserError(f"warm_start: the split {split!r} holds no rows.")
     if column not in rows.column_names:
@@ -217,6 +231,10 @@ def _rows(
     return [Row(make(row), row[column]) for row in rows], column
 
 
+def _sized(rows: Any) -> bool:
+    return hasattr(rows, "__len__")
+
+
 def _sharded(args: Any) -> str | None:
     """Why a warm start cannot be made here; one that is kept is used all the same."""
     from grpo_plus.recipe.unread import under_deepspeed, under_fsdp
@@ -230,11 +248,11 @@ def _sharded(args: Any) -> str | None:
     )
 
 
-def warm_start_lines(settings: Mapping[str, Any], *, adapter: bool) -> list[str]:
+def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> list[str]:
     """The warm start for ``explain``."""
     from grpo_plus.warm_start.options import ADAPTER_RATE, FULL_RATE
 
-    if not settings:
+    if settings is None:
         return []
     lora = adapter and not settings.get("full")
     length = f"{settings['steps']} steps" if "steps" in settings else f"{settings.get('epochs', 1)} epochs"

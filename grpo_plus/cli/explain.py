@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.cli._notes import command_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.advantage import running_advantage
-    from grpo_plus.recipe.options import mapping
+    from grpo_plus.recipe.options import mapping, mapping_or_none
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps", "--values"))
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     notes = command_notes(parsed, weights, chosen)
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
-        *warm_start_lines(mapping("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
+        *warm_start_lines(mapping_or_none("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
         *_advantage_lines(config, sample, chosen),
         "",
         *_objective_lines(config, sample.lengths),

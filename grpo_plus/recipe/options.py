@@ -74,6 +74,12 @@ def mapping(field: str, value: Any) -> dict[str, Any]:
     return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}
 
 
+def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
+    """As `mapping`; None where nothing is set, which of some fields ``{}`` is not: it has all of it at the defaults."""
+    unset = value is None or (isinstance(value, str) and value.strip().lower() in {"", "null", "~", "none"})
+    return None if unset else mapping(field, value)
+
+
 def strange_key(field: str, key: str, value: Any, keys: Collection[str]) -> str:
     """The message for an unknown key of a mapping."""
     return f"{field} has {key}: {value!r}; it takes the keys {', '.join(keys)}.{did_you_mean(key, keys)}"
@@ -113,7 +119,7 @@ class KeywordAction(argparse.Action):
         path = (option_string or "").lstrip("-").split(".")[1:]
         try:
             if not path:
-                setattr(namespace, self.dest, mapping(self.dest, text))
+                setattr(namespace, self.dest, mapping_or_none(self.dest, text))
                 return
             whole = mapping(self.dest, getattr(namespace, self.dest, None))
             inner = whole

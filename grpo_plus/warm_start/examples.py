@@ -64,7 +64,7 @@ class Examples:
     def told(self) -> list[str]:
         """What became of rows that are not trained on whole."""
         counts = {
-            "solutions are cut by max_length, so that nothing teaches the model to end them": self.cut,
+            "solutions are cut by max_length (unset: max_completion_length), and do not teach to end": self.cut,
             "rows are left out: the prompt alone fills max_length": self.too_long,
             "rows are left out: their prompts are held out for measure or evaluation": self.held_out,
         }
@@ -102,14 +102,14 @@ def encode(
         ConfigError: a solution is no text, or does not go with its prompt.
     """
     reads = reader(tokenizer, keywords)
-    known = None if frames is None else set(frames)
-    hidden = {reads(prompt) for prompt in held_out}
+    known = None if frames is None else _Seen(frames)
+    hidden = {name for prompt in held_out for name in _names(prompt, reads(prompt))}
     prompts, rests, chats, held = [], [], [], 0
     for number, row in enumerate(rows):
         prompt, rest = _texts(row, number, column, reads, tokenizer, keywords, verbatim=verbatim)
         if known is not None and frame_of(row.prompt) not in known:
             raise ConfigError([_other_frame(number, reads(sample), prompt)])
-        if prompt in hidden:
+        if hidden and hidden & _names(row.prompt, prompt):
             held += 1
             continue
         prompts.append(prompt)
@@ -227,8 +227,30 @@ def _other_frame(number: int, run: str, own: str) -> str:
     )
 
 
+class _Seen:
+    """What an iterable holds, read only as far as it takes to answer: the frames of a large dataset are mostly one."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._rest, self._known = iter(values), set[Any]()
+
+    def __contains__(self, value: Any) -> bool:
+        while value not in self._known:
+            try:
+                self._known.add(next(self._rest))
+            except StopIteration:
+                return False
+        return True
+
+
 def _dense(text: str) -> str:
     return "".join(text.split())
+
+
+def _names(prompt: Any, text: str) -> set[Any]:
+    """What a prompt is known by: its text as the model reads it, and its words, whatever white space is around them."""
+    if isinstance(prompt, str):
+        return {text, " ".join(prompt.split())}
+    return {text, tuple((turn.get("role"), " ".join(str(turn.get("content")).split())) for turn in prompt)}
 
 
 def _ids(tokenizer: Any, texts: Sequence[str], chats: Sequence[bool]) -> list[list[int]]:
@@ -252,6 +274,8 @@ def _batched(tokenizer: Any, texts: Sequence[str], *, chat: bool) -> list[list[i
 def _endings(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """Ids of what follows the prompts, up to and with the token that ends a completion."""
     end, found = tokenizer.eos_token_id, []
+    if end is None:
+        raise ConfigError(["warm_start: the tokenizer has no eos_token, so nothing would end a completion: set one."])
     for ids in _batched(tokenizer, texts, chat=True):
         kept = list(ids)
         while kept and end in kept and kept[-1] != end and not tokenizer.decode(kept[-1:]).strip():

@@ -19,6 +19,7 @@ from grpo_plus.warm_start.examples import Examples
 from grpo_plus.warm_start.options import WarmStart
 from grpo_plus.warm_start.store import Store, identity
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.redaction import redact
 
 FOLDER = "_warm_start"
 """Inside a run's folder; what begins like this is not uploaded to the hub."""
@@ -30,7 +31,15 @@ _OF_THE_RUN = (
 )  # fmt: skip
 """Settings of the run's config that say how a step is computed."""
 
-_NO_MATTER = ("revision", "trust_remote_code", "attn_implementation", "device_map")
+_NO_MATTER = (
+    "revision",
+    "trust_remote_code",
+    "attn_implementation",
+    "device_map",
+    "token",
+    "cache_dir",
+    "local_files_only",
+)
 """Arguments of loading that the result does not depend on, or that the model's identity has."""
 
 Tell = Callable[[str], None]
@@ -58,7 +67,7 @@ class Start:
 
     def settings(self) -> dict[str, Any]:
         """All that the result depends on, in words."""
-        told = {key: str(value) for key, value in sorted(self.init.items()) if value is not None}
+        told = {key: str(redact(value, key)) for key, value in sorted(self.init.items()) if value is not None}
         init = {key: value for key, value in told.items() if key not in _NO_MATTER}
         quantisation = None if self.quantisation is None else str(sorted(self.quantisation.to_dict().items()))
         adapter = None if self.adapter is None else _plain(self.adapter.to_dict())

@@ -12,8 +12,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.checkpoints.folder import read_json
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.redaction import redact_text
 
 FILE = "warm_start.json"
 VERSION = 1
@@ -72,8 +74,14 @@ class Store:
             if self.folder.exists():
                 shutil.rmtree(self.folder)
             draft.rename(self.folder)
-        except OSError as error:
-            raise ConfigError([f"warm_start: {self.folder} cannot be written: {error}."]) from error
+        except Exception as error:  # the libraries that write weights have errors of their own
+            problem = failed_write(error, self.home)
+            if problem is None and not isinstance(error, OSError):
+                raise
+            why = "no space left on the disk" if problem is not None and problem.full else redact_text(str(error))
+            remedy = problem.remedy if problem is not None else "Make it writable"
+            place = "or set warm_start: {folder: …} to another place"
+            raise ConfigError([f"warm_start: {self.folder} cannot be written: {why}. {remedy}, {place}."]) from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         for other in self._others() if alone else ():

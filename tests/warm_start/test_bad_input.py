@@ -3,7 +3,9 @@
 import pytest
 
 from grpo_plus.warm_start.examples import Row, encode
+from grpo_plus.warm_start.make import Start
 from grpo_plus.warm_start.options import WarmStart, warm_start_problems
+from grpo_plus.warm_start.store import Store
 from grpo_verifiers.errors import ConfigError
 from tests.warm_start.sums import solutions
 
@@ -101,6 +103,40 @@ def test_solutions_with_a_prompt_of_their_own_are_shown_beside_the_runs(refused,
     assert "Add." in said
 
 
+def test_held_out_prompts_are_known_with_other_white_space():
+    tokenizer = Template("A:", lambda each: f"A:{each['content']}")
+    rows = [Row([{"role": "user", "content": " 1+1 \n"}], "2"), Row([{"role": "user", "content": "1+2"}], "3")]
+    found = encode(rows, tokenizer, column="solution", held_out=[ASKED])
+    assert (len(found), found.held_out) == (1, 1)
+    assert tokenizer.decode(found.ids[0][:-1]) == "[1+2]A:3"
+
+
+def test_a_tokenizer_without_an_end_is_named():
+    tokenizer = Template("A:", lambda each: f"A:{each['content']}")
+    tokenizer.eos_token_id = None
+    with pytest.raises(ConfigError, match="no eos_token"):
+        encode([Row(ASKED, "2")], tokenizer, column="solution")
+
+
+def test_secrets_and_places_of_loading_are_not_kept():
+    places = {"token": "hf_secret", "cache_dir": "/somewhere", "local_files_only": True}
+    kept = Start("a/model", {"dtype": "float32", "proxies": {"https": "http://me:pw@host"}, **places}).settings()
+    assert kept["loading"] == {"dtype": "float32", "proxies": "{'https': 'http://(hidden)@host'}"}
+
+
+def test_a_full_disk_is_named_whichever_library_writes(tmp_path):
+    class SafetensorError(Exception):
+        pass
+
+    def save(folder):
+        (folder / "begun").write_text("")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(ConfigError, match="no space left on the disk"):
+        Store(tmp_path, {}).keep(save, {}, alone=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_everything_held_out_is_an_error(refused):
     assert "all of 16 are held out" in refused(measure={"split": "train"})
@@ -161,7 +197,7 @@ def test_cut_solutions_are_counted_and_do_not_end():
     assert (len(found), found.cut, found.too_long) == (2, 1, 1)
     assert len(found.ids[1]) == 10
     assert found.ids[1][-1] != 0
-    assert "1 solutions are cut by max_length" in found.told()[0]
+    assert "1 solutions are cut by max_length (unset: max_completion_length)" in found.told()[0]
     assert encode(rows, tokenizer, column="solution", most=3).cut == 1
 
 

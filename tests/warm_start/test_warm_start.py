@@ -261,3 +261,50 @@ def test_a_run_without_a_warm_start_gets_none_by_resuming(config, cli, tmp_path)
     assert code == 0, err
     assert "a resumed run makes none: warm_start has no effect" in said
     assert not (tmp_path / "out" / "_warm_start").exists()
+
+
+def test_an_empty_mapping_asks_for_a_warm_start_and_null_for_none(config):
+    from grpo_plus.cli._arguments import parse
+
+    def given(*flags, **changes):
+        return parse("grpo-plus train", [config(**changes), *flags])
+
+    assert given(warm_start={}).script.warm_start == {}
+    assert given("--warm_start", "{}", warm_start=None).script.warm_start == {}
+    assert given(warm_start=None).script.warm_start is None
+    assert given("--warm_start", "null").script.warm_start is None
+    assert given("--reward_model", "null", reward_model={}).training.reward_model is None
+
+
+@pytest.mark.slow
+def test_prompts_of_the_run_may_all_have_system_messages_of_their_own(build, write, monkeypatch):
+    monkeypatch.setattr("grpo_plus.cli._warm_start._LOOKED_AT", 3)
+    asked = solutions(
+        prompt=lambda row: [{"role": "system", "content": row["question"]}, {"role": "user", "content": "?"}]
+    )
+    _, said = build(dataset_name=write(asked, "own.jsonl"), prompt={"column": "prompt"}, warm_start={"steps": 1})
+    assert "of 16 solutions" in said
+
+
+@pytest.mark.slow
+def test_a_moved_run_finds_the_warm_start_that_it_began_with(config, cli, tmp_path):
+    saving = {"save_strategy": "steps", "save_steps": 1}
+    assert cli("train", config(**saving))[0] == 0
+    (tmp_path / "out").rename(tmp_path / "moved")
+    changed = config(**saving, max_steps=2, warm_start={"steps": 3}, output_dir=str(tmp_path / "moved"))
+    code, said, err = cli("train", changed, "--resume_from_checkpoint", "last")
+    assert code == 0, err
+    assert f"from {tmp_path / 'moved' / '_warm_start'}" in said
+
+
+@pytest.mark.slow
+def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli):
+    saving = {"save_strategy": "steps", "save_steps": 1, "use_peft": True}
+    assert cli("train", config(**saving))[0] == 0
+    again = ("--resume_from_checkpoint", "last", "--max_steps", "2")
+    code, _, err = cli("train", config(**saving), *again, "--lora_r", "4")
+    assert code == 2
+    assert "r 16 then, 4 now" in err
+    code, _, err = cli("train", config(**saving), *again, "--use_peft", "false")
+    assert code == 2
+    assert "this config trains none: put use_peft" in err
