@@ -165,7 +165,7 @@ def split_by_group(groups: Sequence[str], share: float, seed: int) -> tuple[list
     """The rows to train on and those held out: a share of the prompts with all their rows, at least one prompt.
 
     >>> split_by_group(["a", "a", "b", "c"], 0.34, seed=0)
-    ([0, 1, 2], [3])
+    ([0, 1, 3], [2])
 
     Raises:
         ValueError: there are fewer than two prompts.
