@@ -28,6 +28,7 @@ def tables(draw):
         weights=torch.tensor([draw(st.one_of(NUMBERS, sizes)) for _ in range(kinds)]),
         groups=[draw(st.integers(0, 1)) for _ in range(count)],
         steps=[[(scores[2 * row], 0, 2), (scores[2 * row + 1], 2, 5)] for row in range(count)],
+        values=[[draw(st.one_of(NUMBERS, sizes)) for _ in range(5)] for _ in range(count)],
     )
 
 

@@ -87,7 +87,7 @@ UNLIKE = {
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|Rollouts\._rollout\.(_said|stock)": "said once by each process",
     r"host\.saving\.": "of a checkpoint under way",
-    r"Advantages\.drawn.*|Rollouts\._lists|\.verdicts|Supports\._turns|Recorder\.sampled": "of a generation batch, until the next",
+    r"Advantages\.(drawn|table).*|Rollouts\._lists|\.verdicts|Supports\._turns|Recorder\.sampled": "of a generation batch, until the next",
     r"DrawnPrompts\._log": "of lines in the record, which are compared",
     r"_rollout\._(drafts|former)": "made of the state when the model draws: what it guesses is compared by itself",
     r"Retry\._update\._window": "of an accumulation window that is over",

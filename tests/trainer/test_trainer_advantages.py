@@ -8,7 +8,6 @@ from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
-from grpo_plus.training.hooks import Hook
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
 
@@ -329,17 +328,6 @@ def test_tool_results_are_no_length_to_opo(build, doubling, capture):
 GAMMA, LAM = 0.9, 0.8
 
 
-class Values(Hook):
-    """Stands for a critic: numbers by place and row, NaN where nothing is trained."""
-
-    def draw(self, draw, rows):
-        output = draw(rows)
-        mask = (output["completion_mask"] * output.get("tool_mask", 1)).bool()
-        numbers = torch.arange(mask.numel()).view(mask.shape).float().sin()
-        output[CRITIC_VALUES] = numbers.masked_fill(~mask, float("nan"))
-        return output
-
-
 def by_hand(reward, values):
     """Advantages of one completion whose other tokens are gone."""
     got, after, following = [], 0.0, 0.0
@@ -353,12 +341,15 @@ def by_hand(reward, values):
 @pytest.mark.slow
 def test_a_critics_values_step_over_tool_results(build, doubling, capture):
     trainer = build(
-        trainer={**doubling, "hooks": [Values()]},
+        trainer=doubling,
         advantage="gae",
         advantage_kwargs={"gamma": GAMMA, "lam": LAM},
+        critic={"on": "trunk"},
         max_completion_length=160,
         max_steps=1,
     )
+    (critic,) = (hook for hook in trainer.hooks if hook.name == "critic")
+    torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))  # zeros would show nothing
     kept = capture(trainer)
     trainer.train()
     (batch,) = kept
