@@ -137,7 +137,8 @@ def timed(trainer: Any, batch: dict[str, torch.Tensor]) -> float:
 def peak_mib(options: argparse.Namespace, way: str) -> float:
     """How far memory grows from before the models are made to the most of one update, in MiB."""
     batch = generation_batch(CASES[options.case], options.vocabulary, options.device)
-    trainer = make_trainer(options, "GRPO")  # imports, and what libraries keep
+    first = "GRPO" if options.bits == 32 else "GRPO with LoRA"
+    trainer = make_trainer(options, first)  # imports, and what libraries keep
     one_update(trainer, {name: value[:GENERATIONS] if value.dim() else value for name, value in batch.items()})
     del trainer
     if options.device == "cuda":
@@ -160,7 +161,7 @@ def peaks(options: argparse.Namespace, ways: list[str]) -> dict[str, float]:
     found = {}
     for way in ways:
         command = [sys.executable, __file__, *flags, "--peak-of", way]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
         found[way] = float(done.stdout.strip().splitlines()[-1])
     return found
 
