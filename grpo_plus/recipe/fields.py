@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages import anchor_parts
-from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.options import mapping, mapping_or_none
 from grpo_plus.recipe.paths import absolute, absolute_entry, absolute_pieces, absolute_start
 from grpo_plus.recipe.selection import absolute_file
 from grpo_verifiers.errors import PluginError, Problem
@@ -48,10 +48,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
 
 def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:
     """The options of a part that is not there where nothing is given; an empty mapping asks for it."""
-    if value is None or (isinstance(value, str) and value.lower() in ("", "none", "null")):
-        return None
     try:
-        return mapping(name, value)
+        return mapping_or_none(name, value)
     except ValueError as error:
         problems.append(str(error))
         return None
