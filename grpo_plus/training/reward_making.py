@@ -16,7 +16,7 @@ from grpo_plus._trl import Host
 from grpo_plus.heads import AdapterTrunk, HeadError, ModelTrunk, OwnAdamW, Passes, ScalarHead, distributed_problems
 from grpo_plus.reward_model.kind import HEADS, read_kind
 from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.saved import place_problem, write_whole
+from grpo_plus.reward_model.saved import write_whole
 from grpo_plus.training.reward_scorer import Scorer
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -175,8 +175,6 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
     Raises:
         OSError: it cannot be written.
     """
-    if problem := place_problem(folder, overwrite=True, what="the folder"):
-        raise FileExistsError(problem)
     about = {"head": options.head, "on": on, "trainings": trainings, "trained_by": "grpo-plus train"}
 
     def write(draft: Path) -> None:
@@ -198,7 +196,7 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
             model.save_pretrained(draft)
         host.processing_class.save_pretrained(draft)
 
-    write_whole(folder, write, about)
+    write_whole(folder, write, about, overwrite=True, what="the folder")
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
