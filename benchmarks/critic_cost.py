@@ -163,7 +163,9 @@ def main() -> int:
     trainers = {way: make_trainer(options, way) for way in ways}
     for trainer in trainers.values():
         one_update(trainer, batch)
-    rounds = [{way: timed(trainer, batch, one_update) for way, trainer in trainers.items()} for _ in range(options.rounds)]
+    rounds = [
+        {way: timed(trainer, batch, one_update) for way, trainer in trainers.items()} for _ in range(options.rounds)
+    ]
     memory = peaks(options, ways)
     print(f"{options.case}: {CASES[options.case].text}; K = {options.updates}; {options.device}, {options.bits} bits")
     print(f"{'':<26}{'seconds':>9}{'times GRPO':>12}{'peak MiB':>10}{'times GRPO':>12}")
