@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_plus.warm_start.behind import behind, read
 from grpo_verifiers.errors import ConfigError
 
 SHOWN = 600
-_BATCH = 1000
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Examples:
         cut: rows whose solution loses its end.
         too_long: rows left out, as their prompt alone is longer than ``max_length``.
         held_out: rows left out, as their prompt is one that the run measures.
+        changed: rows whose solution the tokenizer writes otherwise, as with characters that it does not know.
     """
 
     ids: Sequence[Sequence[int]]
@@ -39,6 +40,7 @@ class Examples:
     cut: int = 0
     too_long: int = 0
     held_out: int = 0
+    changed: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,6 +69,7 @@ class Examples:
             "solutions are cut by max_length (unset: max_completion_length), and do not teach to end": self.cut,
             "rows are left out: the prompt alone fills max_length": self.too_long,
             "rows are left out: their prompts are held out for measure or evaluation": self.held_out,
+            "solutions hold characters that the tokenizer does not know or writes otherwise, learned so": self.changed,
         }
         return [f"warm start: {count:,} {text}." for text, count in counts.items() if count]
 
@@ -99,12 +102,12 @@ def encode(
         held_out: prompts that must not be trained on.
 
     Raises:
-        ConfigError: a solution is no text, or does not go with its prompt.
+        ConfigError: a solution is no text, does not go with its prompt, or has no ids behind it.
     """
     reads = reader(tokenizer, keywords)
     known = None if frames is None else _Seen(frames)
     hidden = {name for prompt in held_out for name in _names(prompt, reads(prompt))}
-    prompts, rests, chats, held = [], [], [], 0
+    prompts, rests, plain, numbers, held = [], [], [], [], 0
     for number, row in enumerate(rows):
         prompt, rest = _texts(row, number, column, reads, tokenizer, keywords, verbatim=verbatim)
         if known is not None and frame_of(row.prompt) not in known:
@@ -113,11 +116,17 @@ def encode(
             held += 1
             continue
         prompts.append(prompt)
-        rests.append(rest)
-        chats.append(not isinstance(row.prompt, str))
-    return _cut(
-        _ids(tokenizer, prompts, chats), _endings(tokenizer, rests), max_length=max_length, most=most, held_out=held
-    )
+        rests.append(_bare(tokenizer, rest))
+        plain.append(isinstance(row.prompt, str))
+        numbers.append(number)
+    asked = _ids(tokenizer, prompts, plain)
+    found = behind(tokenizer, prompts, asked, plain, rests)
+    for number, prompt, rest, each in zip(numbers, prompts, rests, found, strict=True):
+        if each.ids is None:
+            raise ConfigError([_not_behind(number, prompt + rest, each.wrong)])
+    endings = [[*(each.ids or ()), tokenizer.eos_token_id] for each in found]
+    changed = sum(each.changed for each in found)
+    return _cut(asked, endings, max_length=max_length, most=most, held_out=held, changed=changed)
 
 
 def reader(tokenizer: Any, keywords: Mapping[str, Any] | None = None) -> Callable[[Any], str]:
@@ -227,6 +236,15 @@ def _other_frame(number: int, run: str, own: str) -> str:
     )
 
 
+def _not_behind(number: int, wanted: str, wrong: str) -> str:
+    return (
+        f"warm_start: row {number} of the solutions cannot follow its prompt: the tokenizer has no ids for it there "
+        "that leave both texts as they are, so no completion of the model could be this solution.\n"
+        + side_by_side(("prompt and solution", wanted), ("as the tokenizer writes them", wrong))
+        + "\nBegin the solution or end the prompt with other characters, such as a space or a line break."
+    )
+
+
 class _Seen:
     """What an iterable holds, read only as far as it takes to answer: the frames of a large dataset are mostly one."""
 
@@ -253,35 +271,22 @@ def _names(prompt: Any, text: str) -> set[Any]:
     return {text, tuple((turn.get("role"), " ".join(str(turn.get("content")).split())) for turn in prompt)}
 
 
-def _ids(tokenizer: Any, texts: Sequence[str], chats: Sequence[bool]) -> list[list[int]]:
+def _ids(tokenizer: Any, texts: Sequence[str], plain: Sequence[bool]) -> list[list[int]]:
     """Ids of the prompts: TRL adds special tokens to plain text, while chat templates bring their own."""
     found: list[list[int]] = [[] for _ in texts]
-    for chat in (False, True):
-        places = [place for place, each in enumerate(chats) if each is chat]
-        for place, ids in zip(places, _batched(tokenizer, [texts[place] for place in places], chat=chat), strict=True):
-            found[place] = ids
+    for specials in (False, True):
+        places = [place for place, each in enumerate(plain) if each is specials]
+        ids = read(tokenizer, [texts[place] for place in places], specials=specials)
+        for place, own in zip(places, ids, strict=True):
+            found[place] = own
     return found
 
 
-def _batched(tokenizer: Any, texts: Sequence[str], *, chat: bool) -> list[list[int]]:
-    found: list[list[int]] = []
-    for first in range(0, len(texts), _BATCH):
-        batch = list(texts[first : first + _BATCH])
-        found += tokenizer(text=batch, add_special_tokens=not chat)["input_ids"]
-    return found
-
-
-def _endings(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Ids of what follows the prompts, up to and with the token that ends a completion."""
-    end, found = tokenizer.eos_token_id, []
-    if end is None:
+def _bare(tokenizer: Any, rest: str) -> str:
+    """What follows a prompt, up to the token that ends a completion; templates write a line break behind it."""
+    if tokenizer.eos_token_id is None:
         raise ConfigError(["warm_start: the tokenizer has no eos_token, so nothing would end a completion: set one."])
-    for ids in _batched(tokenizer, texts, chat=True):
-        kept = list(ids)
-        while kept and end in kept and kept[-1] != end and not tokenizer.decode(kept[-1:]).strip():
-            kept.pop()  # templates end a turn with a line break behind the token, which no completion has
-        found.append(kept if kept and kept[-1] == end else [*ids, end])
-    return found
+    return rest.rstrip().removesuffix(tokenizer.eos_token) if rest.rstrip().endswith(tokenizer.eos_token) else rest
 
 
 def _cut(
@@ -291,6 +296,7 @@ def _cut(
     max_length: int | None,
     most: int | None,
     held_out: int,
+    changed: int,
 ) -> Examples:
     kept, starts, cut, too_long = [], [], 0, 0
     for prompt, ending in zip(prompts, endings, strict=True):
@@ -306,4 +312,4 @@ def _cut(
         if too_long:
             why = f"the prompts alone are longer than max_length ({max_length}) in {too_long:,} rows"
         raise ConfigError([f"warm_start: no solution is left to train on: {why}."])
-    return Examples(kept, starts, cut, too_long, held_out)
+    return Examples(kept, starts, cut, too_long, held_out, changed)

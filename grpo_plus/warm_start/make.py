@@ -71,7 +71,7 @@ class Start:
         init = {key: value for key, value in told.items() if key not in _NO_MATTER}
         quantisation = None if self.quantisation is None else str(sorted(self.quantisation.to_dict().items()))
         adapter = None if self.adapter is None else _plain(self.adapter.to_dict())
-        named = identity(self.model, self.init.get("revision"))
+        named = _trl.from_main(lambda: identity(self.model, self.init.get("revision")))
         return {"model": named, "loading": init, "quantisation": quantisation, "adapter": adapter}
 
 

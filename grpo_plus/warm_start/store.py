@@ -4,7 +4,9 @@ import contextlib
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,19 @@ from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.checkpoints.folder import read_json
 from grpo_verifiers.errors import ConfigError
-from grpo_verifiers.files import replaced_folder
 from grpo_verifiers.redaction import redact_text
 
 FILE = "warm_start.json"
 VERSION = 1
 WAIT = 20.0
 """Seconds that one look at another run's lock may take."""
+_ADAPTER = "adapter_config.json"
+_FILES = {
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", _ADAPTER,
+}  # fmt: skip
+_WEIGHTS = {".safetensors", ".bin", ".gguf", ".model", ".py"}
+"""Of weights, of SentencePiece and of a model's own code."""
+_READERS = 4
 
 
 class Store:
@@ -53,6 +61,8 @@ class Store:
         if why is None:
             self.release()
             return "there", ""
+        for draft in self.home.glob(f".{self.key}-*"):  # of a process that was killed
+            shutil.rmtree(draft, ignore_errors=True)
         return "ours", why
 
     def release(self) -> None:
@@ -62,12 +72,16 @@ class Store:
 
     def keep(self, save: Callable[[Path], None], facts: Mapping[str, Any], *, alone: bool) -> None:
         """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all others."""
+        draft = Path(tempfile.mkdtemp(prefix=f".{self.key}-", dir=self.home))
         try:
-            with replaced_folder(self.folder) as draft:
-                save(draft)
-                content = {"settings": self.settings, "facts": dict(facts)}
-                (draft / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-                manifest.write(draft, int(facts.get("steps", 0)))
+            save(draft)
+            content = {"settings": self.settings, "facts": dict(facts)}
+            (draft / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            draft.chmod(0o755)
+            manifest.write(draft, int(facts.get("steps", 0)))
+            if self.folder.exists():
+                shutil.rmtree(self.folder)
+            draft.rename(self.folder)
         except Exception as error:  # the libraries that write weights have errors of their own
             problem = failed_write(error, self.home)
             if problem is None and not isinstance(error, OSError):
@@ -76,6 +90,8 @@ class Store:
             remedy = problem.remedy if problem is not None else "Make it writable"
             place = "or set warm_start: {folder: …} to another place"
             raise ConfigError([f"warm_start: {self.folder} cannot be written: {why}. {remedy}, {place}."]) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
         for other in self._others() if alone else ():
             shutil.rmtree(other, ignore_errors=True)
 
@@ -98,21 +114,32 @@ class Store:
 
 
 def identity(model: str, revision: str | None = None) -> str:
-    """A model's name, with a fingerprint of its files where it is a folder.
+    """A model's name on the hub; of a folder, wherever it lies, the hash of what it holds of a model.
 
-    Of weights, size and both ends count: reading all of a large model takes longer than many a warm start.
+    All of the weights is read, several files at once: a change between the ends of a file is a change, and training
+    reads them next. Of an adapter's folder the base counts as well.
     """
     folder = Path(model)
     if not folder.is_dir():
         return f"{model}@{revision}" if revision else model
-    digest = hashlib.sha256()
-    wanted = {"config.json", "tokenizer.json", "adapter_config.json"}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and (path.suffix in (".safetensors", ".bin") or path.name in wanted):
-            size = path.stat().st_size
-            with path.open("rb") as file:
-                ends = file.read(1 << 20)
-                file.seek(max(0, size - (1 << 20)))
-                ends += file.read()
-            digest.update(f"{path.name} {size}".encode() + hashlib.sha256(ends).digest())
-    return f"{model} ({digest.hexdigest()[:12]})"
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and _of_a_model(path))
+    with ThreadPoolExecutor(_READERS) as pool:
+        found = {path.name: digest for path, digest in zip(paths, pool.map(_digest, paths), strict=True)}
+    base = read_json(folder / _ADAPTER).get("base_model_name_or_path")
+    if base and Path(base).resolve() != folder.resolve():
+        found["base"] = identity(base)
+    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode())
+    return f"a folder whose files have the hash {digest.hexdigest()[:12]}"
+
+
+def _of_a_model(path: Path) -> bool:
+    """Files that a model and its tokenizer are loaded from; not what a trainer leaves beside them."""
+    return path.name in _FILES or (path.suffix in _WEIGHTS and path.name != "training_args.bin")
+
+
+def _digest(path: Path) -> str:
+    if path.name == _ADAPTER:  # where its base lies does not matter, what it is does
+        settings = {**read_json(path), "base_model_name_or_path": None}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -145,7 +145,7 @@ def test_everything_held_out_is_an_error(refused):
 class Template:
     """A tokenizer whose chat template is a function."""
 
-    eos_token_id, chat_template = 0, "set"
+    eos_token_id, eos_token, chat_template = 0, "\0", "set"
 
     def __init__(self, opening, turn):
         self.opening, self.turn = opening, turn
@@ -158,7 +158,7 @@ class Template:
     def __call__(self, text, *, add_special_tokens):
         return {"input_ids": [[ord(letter) for letter in each] for each in text]}
 
-    def decode(self, ids):
+    def decode(self, ids, **_):
         return "".join(map(chr, ids))
 
 
