@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,10 +108,16 @@ def generation_batch(case: Case, vocabulary: int, device: str, seed: int = 0) ->
     return {name: value.to(device) for name, value in batch.items()}
 
 
-def made_model(options: argparse.Namespace, tokenizer: Any) -> Any:
-    """A model of random weights."""
+def make_trainer(options: argparse.Namespace, *, ours: bool) -> Any:
+    """TRL's trainer or ours, on equal models."""
+    from datasets import Dataset
     from transformers import AutoConfig, AutoModelForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
 
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+    from grpo_plus.testing import make_tiny_tokenizer
+
+    tokenizer = make_tiny_tokenizer()
     heads = options.hidden // 64
     shape = AutoConfig.for_model(
         "qwen2",
@@ -128,19 +133,7 @@ def made_model(options: argparse.Namespace, tokenizer: Any) -> Any:
         eos_token_id=tokenizer.eos_token_id,
     )
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, options.dtype))
-
-
-def make_trainer(options: argparse.Namespace, *, ours: bool) -> Any:
-    """TRL's trainer or ours, on equal models."""
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.testing import make_tiny_tokenizer
-
-    tokenizer = make_tiny_tokenizer()
-    model = made_model(options, tokenizer)
+    model = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, options.dtype))
     config: Any = (GRPOPlusConfig if ours else GRPOConfig)(
         output_dir=tempfile.mkdtemp(),
         use_cpu=options.device == "cpu",
@@ -185,15 +178,13 @@ def update(trainer: Any, batch: dict[str, torch.Tensor]) -> list[dict[str, float
     return reports
 
 
-def timed(
-    trainer: Any, batch: dict[str, torch.Tensor], once: Callable[[Any, dict[str, torch.Tensor]], Any] = update
-) -> float:
+def timed(trainer: Any, batch: dict[str, torch.Tensor]) -> float:
     """Seconds of one update."""
     cuda = next(iter(batch.values())).is_cuda
     if cuda:
         torch.cuda.synchronize()
     start = time.perf_counter()
-    once(trainer, batch)
+    update(trainer, batch)
     if cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start

@@ -12,6 +12,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from trl.scripts.utils import DatasetConfig
 
 from grpo_plus.cli import UserError
+from grpo_plus.cli._parser import with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
@@ -91,7 +92,7 @@ class PlusScriptArguments(ScriptArguments):
             [*prompt_problems(self.prompt), *measure_problems(self.measure), *warm_start_problems(self.warm_start)]
         )
         self.prompt = mapping("prompt", self.prompt)
-        self.measure = mapping("measure", self.measure)
+        self.measure = mapping_or_none("measure", self.measure)
         self.warm_start = mapping_or_none("warm_start", self.warm_start)
 
 
@@ -131,8 +132,9 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
             problems (all of them).
     """
     parser = make_parser(prog)
-    parser.error = _raise_user_error  # its own prints a usage and ends the process
     rest, path = _config_path(list(arguments))
+    # Its own error prints a usage and ends the process.
+    parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
     folder = path.resolve().parent if path else Path.cwd()
     rest = _from_here(rest)

@@ -22,7 +22,7 @@ def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "C
 def beside_notes(parsed: "Parsed") -> list[str]:
     """Notes on the options beside the training config: model, data, TRL's fields for agents."""
     script, mixture, config = parsed.script, parsed.mixture, parsed.training
-    measured = isinstance(script.measure, dict) and script.measure and "split" not in script.measure
+    measured = isinstance(script.measure, dict) and "split" not in script.measure
     evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
     data = (
         Unread("dataset_config dataset_streaming", lambda _: bool(mixture.datasets), "datasets names the data"),

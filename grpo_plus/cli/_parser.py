@@ -1,6 +1,7 @@
 """argparse with one message instead of the usage, and with the nearest option for a mistyped one."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -12,11 +13,12 @@ class Parser(argparse.ArgumentParser):
     """A parser of one command, without abbreviations; its errors are `UserError`."""
 
     def __init__(self, **keywords: Any) -> None:
+        self._words: list[str] = []
         super().__init__(**{"allow_abbrev": False, **keywords})
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """As in argparse; underscores in an option are dashes, and a mistyped option is named before a missing one."""
-        given = list(args or ())
+        self._words = given = list(args or ())
         known = self._option_string_actions
         for at, word in enumerate(given[: given.index("--")] if "--" in given else given):
             if not word.startswith("--"):
@@ -31,5 +33,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the message for the command line."""
+        message = with_values(self, self._words, message)
         end = "" if message.endswith("?") else "."
         raise UserError(f"{message}{end} {self.prog} --help lists all options.")
+
+
+def with_values(parser: argparse.ArgumentParser, words: Sequence[str], message: str) -> str:
+    """A message of argparse; one about an option of ``words`` without a value also tells the values that it takes."""
+    bare = re.match(r"argument (\S+): expected (one|at least one|\d+) arguments?", message)
+    named = {"/".join(action.option_strings): action for action in parser._actions}  # noqa: SLF001 - argparse has no public list
+    action = named.get(bare[1]) if bare else None
+    if bare is None or action is None:
+        return message
+    last = [at + 1 == len(words) or words[at + 1].startswith("--") for at in range(len(words))]
+    given = [word for word, ends in zip(words, last, strict=True) if ends and word in action.option_strings]
+    known = f"one of {', '.join(map(str, action.choices))}" if action.choices else ""
+    told = parser._get_formatter()._expand_help(action).rstrip(".") if action.help else ""  # noqa: SLF001 - same
+    return ": ".join(filter(None, (f"argument {[*given, bare[1]][0]}", "expected a value", known, told)))

@@ -306,8 +306,8 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     chosen = {"dataset_train_split": script.dataset_train_split}
     if args.eval_strategy != "no":
         chosen["dataset_test_split"] = script.dataset_test_split
-    measured = script.measure if isinstance(script.measure, dict) else {}
-    if measured:
+    measured = script.measure if isinstance(script.measure, dict) else None
+    if measured is not None:
         chosen["measure"] = measured.get("split", script.dataset_test_split)
     sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
     for field, rows in sets.items():
@@ -364,7 +364,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         "Warm start": begun.fact,
     }
     trainer.card_facts |= {name: value for name, value in told.items() if value}
-    trainer.measure = Measure(measured, trainer, sets["measure"]) if measured else None
+    trainer.measure = Measure(measured, trainer, sets["measure"]) if measured is not None else None
     return trainer
 
 

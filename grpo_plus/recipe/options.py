@@ -55,29 +55,30 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def mapping(field: str, value: Any) -> dict[str, Any]:
-    """The keywords of a field, from a mapping or its text.
+    """The keywords of a field, from a mapping or its text; none where it is null or false.
 
     Raises:
         ValueError: it is neither a mapping nor the text of one.
     """
-    if value is None or value == "":
-        return {}
+    return mapping_or_none(field, value) or {}
+
+
+def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
+    """As `mapping`; None where it is null or false, which of some fields ``{}`` is not: it asks for the defaults."""
     if isinstance(value, str):
         try:
             value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
         except yaml.YAMLError as error:
             raise ValueError(f"{field} is no valid JSON or YAML: {value!r} ({error})") from error
-    if value is None:  # the text null
-        return {}
+    if value is None or value is False or (isinstance(value, str) and value.lower() == "none"):
+        return None
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{field} is {value!r}, expected a mapping of keywords to values, like {{'eps': 1.0e-4}}.")
+        expected = f"expected a mapping of keywords to values, like {{'eps': 1.0e-4}}{_DEFAULTS * (value is True)}."
+        raise ValueError(f"{field} is {value!r}, {expected}")
     return {key: numbers(copy.deepcopy(item)) for key, item in value.items()}
 
 
-def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
-    """As `mapping`; None where nothing is set, which of some fields ``{}`` is not: it has all of it at the defaults."""
-    unset = value is None or (isinstance(value, str) and value.strip().lower() in {"", "null", "~", "none"})
-    return None if unset else mapping(field, value)
+_DEFAULTS = ", or {} for the defaults"
 
 
 def strange_key(field: str, key: str, value: Any, keys: Collection[str]) -> str:
@@ -93,7 +94,8 @@ def checked_mapping(field: str, given: Any, schema: type, example: str) -> tuple
     try:
         values = mapping(field, given)
     except ValueError:
-        return {}, [f"{field} is {given!r}, expected a mapping, like {example}."]
+        more = _DEFAULTS * (given is True)
+        return {}, [f"{field} is {given!r}, expected a mapping, like {example}{more}."]
     hints = get_type_hints(schema, include_extras=True)
     return values, [
         f"{field} has {key}: {value!r}, expected {spell(hints[key])}."
