@@ -17,7 +17,7 @@ from grpo_plus.cli._prompts import KEYS, prompt_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
-from grpo_plus.qlora.defaults import Default, fill_parser
+from grpo_plus.qlora.defaults import Default, Device, fill_parser
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, mapping_or_none, read_yaml
 from grpo_plus.recipe.ranges import entry_problems, judge
@@ -124,8 +124,10 @@ def make_parser(prog: str) -> TrlParser:
     return parser
 
 
-def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> Parsed:
+def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), device: Device | None = None) -> Parsed:
     """Read ``[config.yaml] [flags]``; ``beside`` are options that the command reads itself, for suggestions.
+
+    Defaults are for ``device``, or for what would train here.
 
     Raises:
         UserError: an unknown key or flag (with the nearest match), a file that cannot be read, or a config with
@@ -147,7 +149,8 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = ()) -> 
         problems += _judge_beside(parser, vars(namespace))
         launch, processes = _launch_arguments(parser, [*file.launch, *extra], beside)
         # The process that only launches others must not wake the card up to ask what it is.
-        filled = fill_parser(parser, rest, file.keys) if is_rank() or not launch else []
+        fills = device is not None or is_rank() or not launch
+        filled = fill_parser(parser, rest, file.keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):
             training, script, model, mixture, _ = parser.parse_args_into_dataclasses(
                 rest, return_remaining_strings=True, look_for_args_file=False

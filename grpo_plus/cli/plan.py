@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._plan_config import PROG, Asked, from_config
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
@@ -39,7 +40,51 @@ _REWARD_RANK = 16
 
 def run(arguments: Sequence[str]) -> int:
     """Print the estimate; with a card, also the settings that fit it."""
-    options = _parser().parse_args(list(arguments))
+    words = list(arguments)
+    if words and not words[0].startswith("-") and not {"-h", "--help"} & {*words}:
+        asked = from_config(words)
+    else:
+        asked = _from_flags(words)
+    options = asked.options
+    if options.vram is not None and not 0 < options.vram < math.inf:
+        raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
+    from grpo_plus.cli._calibrate import calibrate_here
+    from grpo_plus.memory.estimate import ASSUMED, GIB, estimate
+    from grpo_plus.memory.fit import DoesNotFitError, fit
+    from grpo_plus.memory.shape import read_model_config, shape_of
+    from grpo_plus.qlora.checks import Request, storage_problems
+    from grpo_plus.qlora.model import method_of
+    from grpo_verifiers.errors import raise_all
+
+    settings = asked.settings
+    try:
+        config = read_model_config(asked.model, trust_remote_code=options.trust_remote_code)
+        shape = shape_of(config, asked.model)
+        quantised = settings.four_bit or settings.eight_bit
+        raise_all(storage_problems(Request(asked.model, None, method_of(config), asked=quantised)))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    known = calibrate_here(options, settings.but(heads=()), config, shape) if options.calibrate else _present()
+    slack = ASSUMED if known is None else known.slack
+    notes = "".join(f"\n  {note}" for note in asked.notes)
+    if options.vram is None:
+        print(_table(shape, settings, estimate(shape, settings, slack), known) + notes)
+        return 0
+    try:
+        found = fit(shape, settings, options.vram * GIB, generations=asked.generations, slack=slack)
+    except DoesNotFitError as error:
+        print(_table(shape, settings, estimate(shape, settings, slack), known) + notes)
+        raise UserError(str(error)) from error
+    print(_table(shape, found.settings, found.estimate, known) + notes)
+    print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
+    for change in found.changes:
+        print(f"  - {change}")
+    print("\n" + _yaml(asked, found))
+    return 0
+
+
+def _from_flags(words: Sequence[str]) -> Asked:
+    options = _parser().parse_args(words)
     for name in ("num_generations", "max_completion_length", "prompt_length", "micro_batch", "prompts", "lora_r"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}, expected at least 1.")
@@ -51,44 +96,37 @@ def run(arguments: Sequence[str]) -> int:
     optimizers = [name.value for name in OptimizerNames]
     if options.optim not in optimizers:
         raise UserError(unknown("optimizer", options.optim, optimizers))
-    if options.vram is not None and not 0 < options.vram < math.inf:
-        raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
-    from grpo_plus.cli._calibrate import calibrate_here
-    from grpo_plus.memory.estimate import ASSUMED, GIB, estimate
-    from grpo_plus.memory.fit import DoesNotFitError, fit
-    from grpo_plus.memory.shape import read_model_config, shape_of
-    from grpo_plus.qlora.checks import Request, storage_problems
-    from grpo_plus.qlora.model import method_of
-    from grpo_verifiers.errors import raise_all
-
-    try:
-        config = read_model_config(options.model, trust_remote_code=options.trust_remote_code)
-        shape = shape_of(config, options.model)
-        raise_all(storage_problems(Request(options.model, None, method_of(config), asked=not options.no_4bit)))
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    settings = _settings(options)
-    known = calibrate_here(options, settings, config, shape) if options.calibrate else _present()
-    settings = settings.but(heads=tuple(_heads(options)))
-    slack = ASSUMED if known is None else known.slack
-    if options.vram is None:
-        print(_table(shape, settings, estimate(shape, settings, slack), known))
-        return 0
-    try:
-        found = fit(shape, settings, options.vram * GIB, generations=options.num_generations, slack=slack)
-    except DoesNotFitError as error:
-        print(_table(shape, settings, estimate(shape, settings, slack), known))
-        raise UserError(str(error)) from error
-    print(_table(shape, found.settings, found.estimate, known))
-    print(f"\nFits in {options.vram:g} GiB" + (", as asked for:" if not found.changes else "; for that:"))
-    for change in found.changes:
-        print(f"  - {change}")
-    print("\n" + _yaml(options, found))
-    return 0
+    settings = _settings(options).but(heads=tuple(_heads(options)))
+    quantised = {"load_in_4bit": True} if settings.four_bit else {"load_in_8bit": True} if settings.eight_bit else {}
+    more: dict[str, object] = {}
+    for head in settings.heads:
+        named = f", model: {head.shape.name}" if head.shape is not None else ""
+        more |= {"advantage": "gae"} if head.name == "critic" else {}
+        more[head.name] = f"{{on: {head.kind}{named}}}"
+    return Asked(
+        options.model,
+        settings,
+        options.num_generations,
+        options.num_generations * options.prompts,
+        options,
+        {
+            "model_name_or_path": options.model,
+            **quantised,
+            "use_peft": True,
+            "optim": options.optim,
+            "num_generations": options.num_generations,
+        },
+        more if settings.four_bit else more | {"dtype": "bfloat16"},
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="grpo-plus plan", description=__doc__)
+    parser = Parser(
+        prog=PROG,
+        description=__doc__,
+        usage=f"{PROG} --model NAME [options]\n       {PROG} config.yaml [--vram GIB] [--prompt-length N] [--option X]",
+        epilog="With a config the run is read from it, and from any flag of grpo-plus train.",
+    )
 
     def option(name: str, kind: type, default: object, text: str) -> None:
         parser.add_argument(f"--{name}", type=kind, default=default, help=text)
@@ -228,31 +266,18 @@ def _table(shape: "ModelShape", settings: "Settings", found: "Estimate", known: 
     return "\n".join(lines)
 
 
-def _yaml(options: argparse.Namespace, found: "Fit") -> str:
+def _yaml(asked: Asked, found: "Fit") -> str:
     chosen = found.settings
-    batch = options.num_generations * options.prompts
     values = {
-        "model_name_or_path": options.model,
-        "load_in_4bit": chosen.four_bit,
-        "use_peft": True,
+        **asked.values,
         "lora_r": chosen.rank,
-        "optim": chosen.optimizer,
         "gradient_checkpointing": chosen.checkpointing,
-        "num_generations": options.num_generations,
         "per_device_train_batch_size": chosen.micro_batch,
-        "gradient_accumulation_steps": batch // chosen.micro_batch,
+        "gradient_accumulation_steps": asked.rows // chosen.micro_batch,
         "max_completion_length": chosen.completion_length,
-        "rollout": "auto",
-        "rollout_rows": chosen.rollout_rows,
+        **({"rollout": "auto", "rollout_rows": chosen.rollout_rows} if chosen.rollout_rows else {}),
+        **asked.more,
     }
-    for head in chosen.heads:
-        named = f", model: {head.shape.name}" if head.shape is not None else ""
-        reads = {"advantage": "gae"} if head.name == "critic" else {}
-        values |= {**reads, head.name: f"{{on: {head.kind}{named}}}"}
-    if not chosen.four_bit:
-        quantised = {"load_in_8bit": True} if chosen.eight_bit else {}
-        values = {"model_name_or_path": values.pop("model_name_or_path"), **quantised, **values, "dtype": "bfloat16"}
-        del values["load_in_4bit"]
     return "\n".join(
         f"{key}: {str(value).lower() if isinstance(value, bool) else value}" for key, value in values.items()
     )

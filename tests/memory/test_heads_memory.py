@@ -243,3 +243,100 @@ class TestCommand:
     def test_impossible_kinds_are_named(self, arguments, words, config, capsys):
         assert main(["plan", "--model", config, *arguments]) == 2
         assert words in capsys.readouterr().err
+
+    @pytest.fixture
+    def run(self, config, tmp_path, capsys):
+        """Plan with a YAML file of these keys and options; gives what is printed."""
+
+        def planned_file(keys, *options, code=0):
+            path = tmp_path / "run.yaml"
+            keys = {"model_name_or_path": config, "load_in_4bit": True, "verifiers": ["math"], **keys}
+            path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+            assert main(["plan", str(path), *options]) == code
+            printed = capsys.readouterr()
+            return printed.err if code else printed.out
+
+        return planned_file
+
+    @pytest.mark.parametrize(
+        ("keys", "flags"),
+        [
+            ({}, ["--micro-batch", "8"]),
+            ({"num_generations": 4, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
+             ["--num-generations", "4", "--micro-batch", "2", "--prompts", "4"]),
+            ({"lora_r": 8, "max_completion_length": 300, "optim": "adamw_torch", "gradient_checkpointing": False,
+              "gradient_checkpointing_kwargs": None},
+             ["--micro-batch", "8", "--lora-r", "8", "--max-completion-length", "300", "--optim", "adamw_torch",
+              "--no-gradient-checkpointing"]),
+            ({"load_in_4bit": False, "load_in_8bit": True}, ["--micro-batch", "8", "--8bit"]),
+            ({"load_in_4bit": False, "use_peft": True, "lora_target_modules": ["all-linear"], "dtype": "bfloat16",
+              "optim": "paged_adamw_8bit"}, ["--micro-batch", "8", "--no-4bit"]),
+            ({"advantage": "gae", "critic": {"on": "trunk"}}, ["--micro-batch", "8", "--critic", "trunk"]),
+            ({"advantage": "gae", "critic": {}, "reward_model": {}},
+             ["--micro-batch", "8", "--critic", "adapter", "--reward-model", "adapter"]),
+            ({"reward_model": {"on": "model", "model": "SMALL"}},
+             ["--micro-batch", "8", "--reward-model", "model:SMALL"]),
+        ],
+    )  # fmt: skip
+    def test_a_config_gives_the_numbers_of_the_flags_that_say_the_same(  # noqa: PLR0917
+        self, keys, flags, run, config, tmp_path, capsys
+    ):
+        small = tmp_path / "small.json"
+        thin = eight_billion().to_dict() | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
+        small.write_text(json.dumps(thin))
+        keys = json.loads(json.dumps({"max_completion_length": 1024, **keys}).replace("SMALL", str(small)))
+        flags = [flag.replace("SMALL", str(small)) for flag in flags]
+        found = run(keys).splitlines()
+        assert (
+            found.pop().strip() == "for one card, nothing sharded; prompts of 256 tokens are assumed (--prompt-length)"
+        )
+        assert main(["plan", "--model", config, *flags]) == 0
+        assert found == capsys.readouterr().out.splitlines()
+
+    def test_what_flags_cannot_say_counts_as_in_the_trainers_own_warning(self, run):
+        whole = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "max_completion_length": 1024}
+        assert "2 completions a pass, 16 rows decoded at once" in run({**whole, "rollout_rows": 16})
+        small = run({**whole, "advantage": "gae", "critic": {"on": "adapter", "lora_r": 4}})
+        assert "  critic          0.122 GiB" in small  # a quarter of rank 16
+        half, full = (
+            run({**whole, "load_in_4bit": None, "use_peft": True, "dtype": dtype}) for dtype in ("bfloat16", "float32")
+        )
+        gib = [float(text.split("  weights ")[1].split()[0]) for text in (half, full)]
+        assert gib == pytest.approx([8.19 * 2e9 / GIB, 8.19 * 4e9 / GIB], rel=1e-3)
+
+    def test_options_win_over_the_file_and_a_card_gives_lines_for_it(self, run):
+        keys = {
+            "max_completion_length": 1024, "gradient_accumulation_steps": 4, "advantage": "gae",
+            "critic": {"on": "adapter"},
+        }  # fmt: skip
+        text = run(keys, "--max-completion-length", "512", "--critic.on", "trunk", "--prompt-length", "99", "--vram=12")
+        assert "prompts of 99 and completions of 512 tokens" in text
+        assert "critic (trunk) adds" in text
+        printed = dict(line.split(": ") for line in text.split("\n\n")[-1].splitlines())
+        assert int(printed["per_device_train_batch_size"]) * int(printed["gradient_accumulation_steps"]) == 32
+        assert "critic" not in printed  # it stays what the file says
+
+    def test_help_is_that_of_the_command_with_a_config_too(self, capsys):
+        with pytest.raises(SystemExit):
+            main(["plan", "run.yaml", "--help"])
+        assert "grpo-plus plan config.yaml [--vram GIB]" in capsys.readouterr().out
+
+    def test_what_is_left_out_is_said(self, run):
+        assert "not counted: the reward model (reward_model_name_or_path)" in run({"reward_model_name_or_path": "a/b"})
+        steps = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "gradient_accumulation_steps": 2}
+        assert "keep per_device_train_batch_size times steps_per_generation at 16" in run(steps)
+
+    @pytest.mark.parametrize(
+        ("keys", "options", "words"),
+        [
+            ({"load_in_4bit": None}, [], "use_peft is not set: plan counts runs with LoRA adapters only"),
+            ({"use_pfet": True}, [], "unknown key 'use_pfet'. Did you mean 'use_peft'?"),
+            ({"critic": {"on": "head"}}, [], "critic"),
+            ({}, ["--prompt_length", "0"], "--prompt-length is 0, expected at least 1"),
+            ({}, ["--vram", "-1"], "--vram is -1"),
+            ({}, ["--vrma", "12"], "unknown option --vrma. Did you mean --vram?"),
+            ({"model_name_or_path": None}, [], "model_name_or_path"),
+        ],
+    )
+    def test_a_config_that_cannot_be_planned_is_refused(self, keys, options, words, run):
+        assert words in run(keys, *options, code=2)
