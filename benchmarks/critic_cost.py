@@ -17,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import torch
-from update_phase import CASES, GENERATIONS, generation_batch, status, update, zero
+from update_phase import CASES, GENERATIONS, generation_batch, made_model, status, timed, update, zero
 
 WAYS = {
     "GRPO": (False, None),
@@ -43,26 +42,10 @@ TIME, MEMORY = 1.35, 1.15
 
 def made_base(options: argparse.Namespace) -> str:
     """A folder with a model of random weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     from grpo_plus.testing import make_tiny_tokenizer
 
     folder, tokenizer = tempfile.mkdtemp(), make_tiny_tokenizer()
-    shape = AutoConfig.for_model(
-        "qwen2",
-        vocab_size=options.vocabulary,
-        hidden_size=options.hidden,
-        intermediate_size=options.hidden * 11 // 4,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.hidden // 64,
-        num_key_value_heads=max(1, options.hidden // 128),
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, options.dtype)).save_pretrained(folder)
+    made_model(options, tokenizer).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -120,18 +103,6 @@ def one_update(trainer: Any, batch: dict[str, torch.Tensor]) -> None:
 
 def _part(value: torch.Tensor, at: int, steps: int) -> torch.Tensor:
     return value if value.dim() == 0 else value.chunk(steps)[at]
-
-
-def timed(trainer: Any, batch: dict[str, torch.Tensor]) -> float:
-    """Seconds of one update."""
-    cuda = batch["prompt_ids"].is_cuda
-    if cuda:
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    one_update(trainer, batch)
-    if cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def peak_mib(options: argparse.Namespace, way: str) -> float:
@@ -192,7 +163,9 @@ def main() -> int:
     trainers = {way: make_trainer(options, way) for way in ways}
     for trainer in trainers.values():
         one_update(trainer, batch)
-    rounds = [{way: timed(trainer, batch) for way, trainer in trainers.items()} for _ in range(options.rounds)]
+    rounds = [
+        {way: timed(trainer, batch, one_update) for way, trainer in trainers.items()} for _ in range(options.rounds)
+    ]
     memory = peaks(options, ways)
     print(f"{options.case}: {CASES[options.case].text}; K = {options.updates}; {options.device}, {options.bits} bits")
     print(f"{'':<26}{'seconds':>9}{'times GRPO':>12}{'peak MiB':>10}{'times GRPO':>12}")

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,10 @@ def generation_batch(case: Case, vocabulary: int, device: str, seed: int = 0) ->
     return {name: value.to(device) for name, value in batch.items()}
 
 
-def make_trainer(options: argparse.Namespace, *, ours: bool) -> Any:
-    """TRL's trainer or ours, on equal models."""
-    from datasets import Dataset
+def made_model(options: argparse.Namespace, tokenizer: Any) -> Any:
+    """A model of random weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
-    from trl import GRPOConfig, GRPOTrainer
 
-    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.testing import make_tiny_tokenizer
-
-    tokenizer = make_tiny_tokenizer()
     heads = options.hidden // 64
     shape = AutoConfig.for_model(
         "qwen2",
@@ -133,7 +128,19 @@ def make_trainer(options: argparse.Namespace, *, ours: bool) -> Any:
         eos_token_id=tokenizer.eos_token_id,
     )
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, options.dtype))
+    return AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, options.dtype))
+
+
+def make_trainer(options: argparse.Namespace, *, ours: bool) -> Any:
+    """TRL's trainer or ours, on equal models."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+    from grpo_plus.testing import make_tiny_tokenizer
+
+    tokenizer = make_tiny_tokenizer()
+    model = made_model(options, tokenizer)
     config: Any = (GRPOPlusConfig if ours else GRPOConfig)(
         output_dir=tempfile.mkdtemp(),
         use_cpu=options.device == "cpu",
@@ -178,13 +185,15 @@ def update(trainer: Any, batch: dict[str, torch.Tensor]) -> list[dict[str, float
     return reports
 
 
-def timed(trainer: Any, batch: dict[str, torch.Tensor]) -> float:
+def timed(
+    trainer: Any, batch: dict[str, torch.Tensor], once: Callable[[Any, dict[str, torch.Tensor]], Any] = update
+) -> float:
     """Seconds of one update."""
     cuda = next(iter(batch.values())).is_cuda
     if cuda:
         torch.cuda.synchronize()
     start = time.perf_counter()
-    update(trainer, batch)
+    once(trainer, batch)
     if cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start

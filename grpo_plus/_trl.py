@@ -871,17 +871,17 @@ def load_random_state(host: Host, checkpoint: str) -> None:
     host._load_rng_state(checkpoint)
 
 
-def mark_step(optimizer: Any, *, skipped: bool) -> None:
+def mark_step(optimizer: Any, *, skipped: bool, by: str) -> None:
     """Tell the training loop whether the optimizer's last step was one: the schedule moves only then.
 
     Accelerate's mark for steps that a gradient scaler has skipped.
+
+    Raises:
+        RuntimeError: this version of accelerate has no such mark; names the settings it is made ``by``.
     """
     optimizer._is_overflow = skipped
     if optimizer.step_was_skipped is not skipped:
-        raise RuntimeError(
-            "stop_fraction and stop_rise cannot hold the learning rate's schedule with this version of accelerate: "
-            "remove them."
-        )
+        raise RuntimeError(f"the learning rate's schedule cannot be held with this version of accelerate: remove {by}.")
 
 
 def save_checkpoint(host: Host) -> None:

@@ -143,7 +143,7 @@ def planned(size: str, critic: str, rows: int, micro: int, length: int) -> float
     from grpo_plus.memory.shape import shape_of
 
     config = Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **SIZES[size])
-    heads = () if critic == "none" else (Head("critic", critic, rows=rows),)
+    heads = () if critic == "none" else (Head("critic", critic),)
     # One completion a prompt reads as many prompts as there are rows; to compare critics alone, all are given 4.
     settings = Settings(micro_batch=micro, rollout_rows=rows, completion_length=length, prompts=4, heads=heads)
     return estimate(shape_of(config, size), settings).peak

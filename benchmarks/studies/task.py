@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from benchmarks.studies.numbers import crossing
 from grpo_plus.quickstart import RECIPE, chains, distinct, row, warm_start
+from grpo_plus.reward_model.reading import padded
 from grpo_plus.training.hooks import Hook
 
 MOST = 48
@@ -243,8 +244,7 @@ def supervise(
         if done == steps or (seconds is not None and spent >= seconds):
             break
         pairs = next(batches)
-        ids, labels = _padded(tokenizer, pairs)
-        loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
+        loss = model(**_batch(tokenizer, pairs)).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -257,23 +257,17 @@ def supervise(
     return Supervised(done, samples, time.perf_counter() - start)
 
 
-def _padded(tokenizer: Any, pairs: Sequence[tuple[Any, str]]) -> tuple[Any, Any]:
-    """Right-padded ids and labels; only the solutions have labels. A prompt is a text or a conversation."""
-    import torch
-
-    rows = []
+def _batch(tokenizer: Any, pairs: Sequence[tuple[Any, str]]) -> dict[str, Any]:
+    """A model's inputs, padded on the right; only the solutions have labels. A prompt is a text or a conversation."""
+    rows, labels = [], []
     for prompt, solution in pairs:
         asked = prompt
         if not isinstance(prompt, str):
             asked = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
-        rows.append((tokenizer(asked)["input_ids"], [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]))
-    width = max(len(asked) + len(learned) for asked, learned in rows)
-    ids = torch.full((len(rows), width), tokenizer.pad_token_id)
-    labels = torch.full((len(rows), width), -100)
-    for at, (asked, learned) in enumerate(rows):
-        ids[at, : len(asked) + len(learned)] = torch.tensor([*asked, *learned])
-        labels[at, len(asked) : len(asked) + len(learned)] = torch.tensor(learned)
-    return ids, labels
+        before, learned = tokenizer(asked)["input_ids"], [*tokenizer(solution)["input_ids"], tokenizer.eos_token_id]
+        rows.append([*before, *learned])
+        labels.append([*[-100] * len(before), *learned])
+    return padded(rows, tokenizer.pad_token_id) | {"labels": padded(labels, -100)["input_ids"]}
 
 
 class PeakMemory:

@@ -13,7 +13,7 @@ from grpo_plus.cli._reward_data import PAIRS, Rows, in_tokens, read_rows
 from grpo_plus.reward_model.saved import FILE
 from grpo_plus.reward_model.tasks import Judged
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.files import open_own
+from grpo_verifiers.files import open_own, restore_folder
 
 PROG = "grpo-plus reward-model eval"
 MOST_VALUES = 50
@@ -40,6 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.out is not None and not options.out.expanduser().parent.is_dir():
         raise UserError(f"--out: the folder {options.out.parent} does not exist.")
     folder = Path(options.model).expanduser()
+    restore_folder(folder)
     if options.model.startswith((".", "/", "~")) and not folder.is_dir():
         raise UserError(f"the model folder {options.model!r} does not exist.")
     rows = read_rows(options.data, options.config, options.split, field="--split", base=None, limit=options.limit)

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
 from grpo_plus.cli._reward_data import PAIRS, Rows, in_tokens, read_rows
 from grpo_plus.reward_model.fit import Fitted, Plan, fit, split_by_group
-from grpo_plus.reward_model.saved import place_problem, write_whole
+from grpo_plus.reward_model.saved import TakenError, place_problem, write_whole
 from grpo_plus.reward_model.tasks import Judged, PairTask, StepTask, take
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Range, numbers, option_problems
@@ -160,11 +160,8 @@ def run(arguments: Sequence[str]) -> int:
             print(f"step {step}/{steps} | loss {loss:.4f}{told}", flush=True)
 
     fitted = fit(model, train, held, plan, report)
-    if problem := place_problem(folder, overwrite=options.overwrite_output_dir):  # of another command, by now
-        print(problem)
-        folder = next(one for n in count(1) if not (one := folder.with_name(f"{folder.name}-{n}")).exists())
     try:
-        write_whole(folder, lambda draft: _write(model, tokenizer, rows.kind, draft), _about(options, rows, fitted))
+        folder = _save(folder, lambda draft: _write(model, tokenizer, rows.kind, draft), _about(options, rows, fitted))
     except OSError as error:
         raise UserError(f"the model could not be written to {folder}: {error}. It is lost.") from error
     _print(rows.kind, train, fitted)
@@ -297,6 +294,19 @@ def _load(name: str, kind: str, tokenizer: Any, options: TrainOptions, common: M
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
     return model, new_head
+
+
+def _save(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> Path:
+    """Write to the folder, or to the first free one beside it where another command was faster; returns which."""
+    for number in count():
+        place = folder.with_name(f"{folder.name}-{number}") if number else folder
+        try:
+            write_whole(place, write, about, overwrite=number == 0 and about["options"]["overwrite_output_dir"])
+        except TakenError as error:
+            print(error)
+        else:
+            break
+    return place
 
 
 def _write(model: Any, tokenizer: Any, kind: str, folder: Path) -> None:

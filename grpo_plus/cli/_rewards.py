@@ -13,6 +13,7 @@ from typing import Any
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors import PluginError
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.files import restore_folder
 from grpo_verifiers.registry import import_reference, is_reference
 
 
@@ -33,6 +34,8 @@ def trl_rewards() -> dict[str, Any]:
 def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list[Any]:
     """The ``reward_funcs`` for TRL: the reward model first, then the functions, in order."""
     rewards: list[Any] = [model] if model else []
+    for name in rewards:
+        restore_folder(Path(name))
     known = trl_rewards() if names else {}
     for name in names:
         if name in known:

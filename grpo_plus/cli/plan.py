@@ -194,7 +194,6 @@ def _heads(options: argparse.Namespace) -> "Iterator[Head]":
     from grpo_plus.memory.heads import Head
     from grpo_plus.memory.shape import read_model_config, shape_of
 
-    rows = options.num_generations * options.prompts
     for name, kinds in _KINDS.items():
         given = getattr(options, name)
         if given is None:
@@ -216,7 +215,6 @@ def _heads(options: argparse.Namespace) -> "Iterator[Head]":
             kind,
             rank=_REWARD_RANK if compares else None,
             shape=own,
-            rows=rows,
             least_rows=2 if compares else 1,
         )
 

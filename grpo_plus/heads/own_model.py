@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 from grpo_plus.heads.trunk import Base, HeadError, unfrozen, without_dropout
 
@@ -20,9 +20,10 @@ class ModelTrunk(Base):
         freeze: parts of the model (`FREEZABLE`) that are not trained.
         checkpointing: whether activations are computed again in the backward pass, as for the policy.
         keywords: further ones of ``from_pretrained``.
+        field: what messages call it.
 
     Raises:
-        HeadError: it cannot be loaded, reads images, or has fewer tokens than the policy.
+        HeadError: it cannot be loaded, is quantised, reads images, or has fewer tokens than the policy.
     """
 
     def __init__(
@@ -35,19 +36,25 @@ class ModelTrunk(Base):
         checkpointing: bool = False,
         device: Any = "cpu",
         keywords: Mapping[str, Any] | None = None,
+        field: str = "model",
     ) -> None:
         try:
             model = AutoModel.from_pretrained(name, dtype=dtype, **(keywords or {}))
-        except (OSError, ValueError) as error:
-            raise HeadError(f"model is {name!r}, which cannot be loaded: {error}") from error
+        except (OSError, ValueError, ImportError) as error:
+            raise HeadError(f"{field} is {name!r}, which cannot be loaded: {error}") from error
+        if stored := _quantised(model):
+            raise HeadError(
+                f"{field} is {name!r}, whose weights are stored in {stored} and cannot be trained: set model to one in "
+                "full precision, or on: adapter."
+            )
         text = getattr(model.config, "get_text_config", lambda: model.config)()
         if text is not model.config:
-            raise HeadError(f"model is {name!r}, a multimodal model: give one that reads texts alone.")
+            raise HeadError(f"{field} is {name!r}, a multimodal model: give one that reads texts alone.")
         size = int(text.vocab_size)
         if size < vocabulary:
             raise HeadError(
-                f"model is {name!r}, which reads {size} tokens, and the policy writes {vocabulary}: give one with the "
-                "policy's tokenizer."
+                f"{field} is {name!r}, which reads {size} tokens, and the policy writes {vocabulary}: give one with "
+                "the policy's tokenizer."
             )
         model.to(device).train()
         if checkpointing:
@@ -62,3 +69,40 @@ class ModelTrunk(Base):
         """No dropout."""
         with without_dropout(self.model):
             yield
+
+
+def _quantised(model: Any) -> str | None:
+    """How the weights are stored where these are not their numbers."""
+    if not getattr(model, "is_quantized", False):
+        return None
+    for bits in (4, 8):
+        if getattr(model, f"is_loaded_in_{bits}bit", False):
+            return f"{bits} bits"
+    method = getattr(model, "quantization_method", "quantised")
+    return f"{getattr(method, 'value', method)} form"
+
+
+def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ: float = 0.0) -> None:
+    """Refuse a model whose ids mean other tokens than the policy's. One without a tokenizer is taken as it is.
+
+    Args:
+        name: of the model, or its folder.
+        own: the policy's tokenizer.
+        field: what messages call the model.
+        may_differ: the share of the policy's tokens that may have another number there, or none.
+
+    Raises:
+        HeadError: names the first such token.
+    """
+    try:
+        theirs = AutoTokenizer.from_pretrained(name).get_vocab()
+    except (OSError, ValueError, KeyError, ImportError):
+        return
+    ours = own.get_vocab()
+    wrong = sorted(token for token in ours if theirs.get(token) != ours[token])
+    if len(wrong) > may_differ * len(ours):
+        there = theirs.get(wrong[0], "none")
+        raise HeadError(
+            f"{field} is {name!r}, which has another tokenizer than the policy: the token {wrong[0]!r} has the number "
+            f"{ours[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
+        )

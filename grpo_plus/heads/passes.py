@@ -61,36 +61,42 @@ def _read_by(head: ScalarHead) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class _Collector:
-    """Keeps the hidden states of all passes; its numbers say, from 1, where a label's hidden state is."""
+    """Reads each pass by a head, and keeps its hidden states in main memory.
 
-    def __init__(self) -> None:
-        self.parts: list[Tensor] = []
+    Its numbers say, from 1, which of them is a label's.
+    """
+
+    def __init__(self, head: ScalarHead) -> None:
+        self._head = head
+        self._parts: list[Tensor] = []
+        self._values: list[Tensor] = []
         self._count = 0
 
     def __call__(self, hidden_TLH: Tensor, scored_TL: Tensor) -> Tensor:
         part = hidden_TLH[scored_TL]
         first, self._count = self._count + 1, self._count + len(part)
-        self.parts.append(part)
+        self._values.append(self._head(part))
+        self._parts.append(part.cpu())
         # float32 counts to 2**24 without a gap; the engine puts float32 into its places
         numbers = torch.arange(first, self._count + 1, device=part.device, dtype=torch.float32)
         return numbers.new_zeros(scored_TL.shape).masked_scatter(scored_TL, numbers)
 
+    def placed(self, numbers_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (B, T), and in main memory hidden states (B, T, H), by their numbers; zero where there is none."""
+        weight = self._head.weight
+        values_BT = torch.cat([weight.new_zeros(1), *self._values])[numbers_BT].float()
+        like = self._parts[0] if self._parts else weight.detach().cpu()
+        hidden_BTH = like.new_zeros((*numbers_BT.shape, len(weight)))
+        left_BT = numbers_BT.cpu() - 1
+        while self._parts:  # each goes as soon as it is in its places
+            part = self._parts.pop(0)
+            inside_BT = (left_BT >= 0) & (left_BT < len(part))
+            hidden_BTH[inside_BT] = part[left_BT[inside_BT]]
+            left_BT -= len(part)
+        return values_BT, hidden_BTH
+
 
 _MOST_PLACES = 2**24
-
-
-@dataclass(frozen=True)
-class Features:
-    """Hidden states (N, H) of the tokens of a batch; ``place`` (B, T) says which is a token's, -1 for none."""
-
-    hidden: Tensor
-    place: Tensor
-
-    def dense(self) -> Tensor:
-        """(B, T, H), zero where there is no token."""
-        found = self.hidden.new_zeros((*self.place.shape, self.hidden.shape[-1]))
-        found[self.place >= 0] = self.hidden[self.place[self.place >= 0]]
-        return found
 
 
 class Passes:
@@ -150,14 +156,15 @@ class Passes:
     @torch.no_grad()
     def features(
         self, input_ids: Tensor, attention_mask: Tensor, width: int, *, batch_size: int | None = None
-    ) -> Features:
-        """The hidden states themselves, without a gradient."""
+    ) -> tuple[Tensor, Tensor]:
+        """Values as `values` gives them, and the hidden states (B, width, H) that they are read off, in main memory.
+
+        Without a gradient; zero for padding. The device never holds the hidden states of more than one pass.
+        """
         if input_ids.shape[0] * width >= _MOST_PLACES:
             raise ValueError(f"features of {input_ids.shape[0]} rows of {width} tokens: take fewer rows at a time")
-        collect = _Collector()
-        numbers_BT = self._run(collect, input_ids, attention_mask, width, batch_size)
-        nothing = input_ids.new_zeros((0, self.trunk.hidden_size), dtype=self.head.weight.dtype)
-        return Features(torch.cat(collect.parts) if collect.parts else nothing, numbers_BT.long() - 1)
+        collect = _Collector(self.head)
+        return collect.placed(self._run(collect, input_ids, attention_mask, width, batch_size).long())
 
     def _run(
         self,

@@ -1,7 +1,6 @@
 """The planner's word to a run that is about to load, or that has run out of memory."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from grpo_plus.memory.estimate import ASSUMED, GIB, OPTIMIZER_BYTES, Settings, Slack, estimate
@@ -45,9 +44,7 @@ def settings_of(
         eight_bit=bits == 8,
         double_quantisation=double,
         width=2 if args.bf16 or args.fp16 else 4,
-        heads=tuple(
-            replace(head, rows=args.per_device_train_batch_size * (args.steps_per_generation or 1)) for head in heads
-        ),
+        heads=tuple(heads),
     )
 
 

@@ -1,9 +1,9 @@
 """Memory of a critic or a reward model beside the policy: pure arithmetic, as in `estimate`.
 
-A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are made once for the whole
-generation batch and wait on the CPU. An adapter adds its own float32 weights, gradients and moments of Adam, and its
-pass has the policy's activations, not at the same time. A model of its own is held in float32 with gradients and
-moments of all its weights. What is frozen counts as trained: the estimate is too large by that.
+A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are made once, pass by pass,
+and wait in main memory for the whole generation batch. An adapter adds its own float32 weights, gradients and moments
+of Adam, and its pass has the policy's activations, not at the same time. A model of its own is held in float32 with
+gradients and moments of all its weights. What is frozen counts as trained: the estimate is too large by that.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ class Head:
         kind: where it stands: ``trunk``, ``adapter`` or ``model``.
         rank: of its adapter; None: the policy's.
         shape: of a model of its own; None: the policy's.
-        rows: of a generation batch, all of which a trunk reads at once.
         least_rows: of a pass with a gradient; two where it compares completions.
     """
 
@@ -34,7 +33,6 @@ class Head:
     kind: str
     rank: int | None = None
     shape: ModelShape | None = None
-    rows: int = 8
     least_rows: int = 1
 
 
@@ -77,7 +75,8 @@ def head_memory(head: Head, shape: ModelShape, settings: Any, *, dequantised: fl
     own = head.shape or shape
     one = own.hidden + 1
     if head.kind == "trunk":
-        return HeadMemory(head.name, head.kind, (FULL + ADAM) * one, FULL * one + _features(head, shape, settings))
+        reading = FULL * one + _features(shape, settings) + dequantised
+        return HeadMemory(head.name, head.kind, (FULL + ADAM) * one, reading)
     rows = max(head.least_rows, settings.micro_batch)
     tokens = rows * (settings.prompt_length + settings.completion_length)
     if head.kind == "adapter":
@@ -99,14 +98,14 @@ def head_memory(head: Head, shape: ModelShape, settings: Any, *, dequantised: fl
     return HeadMemory(head.name, head.kind, (FULL + ADAM) * trained, FULL * trained + passing)
 
 
-def _features(head: Head, shape: ModelShape, settings: Any) -> float:
-    """Hidden states of the generation batch on their way to the CPU, or a micro-batch of them that is learned from.
+def _features(shape: ModelShape, settings: Any) -> float:
+    """A pass without a gradient: its widest layer, or its hidden states beside those of the completions.
 
-    They are there twice while they are put in their places, then once beside a float32 copy that the head reads.
+    The latter are there once more in float32 for the head to read. A micro-batch of them that is learned from takes no
+    more than that.
     """
     width: int = settings.width
-    length: int = settings.completion_length
-    copies = max(2 * width, width + FULL)
-    tokens: int = settings.micro_batch * (settings.prompt_length + length)
-    made: float = copies * head.rows * length * shape.hidden
-    return max(made, width * head.rows * length * shape.hidden + forward_layer(shape, tokens, width))
+    read: int = settings.micro_batch * settings.completion_length
+    tokens: int = settings.micro_batch * settings.prompt_length + read
+    kept = width * (tokens + read) + (FULL * read if width < FULL else 0)
+    return max(float(kept * shape.hidden), forward_layer(shape, tokens, width))

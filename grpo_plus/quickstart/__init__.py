@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from grpo_plus.checkpoints.folder import read_json
+from grpo_verifiers.files import folder_lock, replaced_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -178,18 +179,10 @@ def _save(folder: Path, hidden: int, seed: int) -> None:
         seed=seed,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with folder_lock(folder), replaced_folder(folder) as draft:
         network.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
         (draft / "recipe.json").write_text(json.dumps({"recipe": RECIPE}) + "\n", encoding="utf-8")
-        draft.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def model() -> str:

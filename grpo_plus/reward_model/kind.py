@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_verifiers.files import restore_folder
+
 HEADS = {"SEQ_CLS": "outcome", "TOKEN_CLS": "process"}
 """The tasks of PEFT, and what their head scores."""
 _CLASSES = {"ForSequenceClassification": "outcome", "ForTokenClassification": "process"}
@@ -27,6 +29,7 @@ def read_kind(folder: Path) -> Kind:
     Raises:
         ValueError: there is none; the message ends a sentence about the folder.
     """
+    restore_folder(folder)
     if not folder.is_dir():
         raise ValueError("which is no folder")
     try:

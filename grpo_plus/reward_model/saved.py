@@ -1,18 +1,25 @@
 """The folder of a reward model: written as a whole, and never over somebody else's files."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from grpo_verifiers.files import folder_lock, replaced_folder, restore_folder
+
 FILE = "grpo_plus_reward_model.json"
 """What the model was trained on and how well it did; its presence says that the folder may be replaced."""
+WAIT = 600.0
+"""Seconds that another process may take to write there."""
+
+
+class TakenError(FileExistsError):
+    """The place is not free."""
 
 
 def place_problem(folder: Path, *, overwrite: bool, what: str = "output_dir") -> str | None:
     """The reason why a model cannot be written to ``folder``, which is ``what``; None if it can."""
+    restore_folder(folder)
     if not folder.exists():
         return None
     if not folder.is_dir():
@@ -28,32 +35,26 @@ def place_problem(folder: Path, *, overwrite: bool, what: str = "output_dir") ->
     )
 
 
-def write_whole(folder: Path, write: Callable[[Path], None], about: Mapping[str, Any]) -> None:
-    """Have ``write`` fill a folder beside ``folder``, and put it there when it is complete.
-
-    Killed anywhere, nothing is lost or half written. Between two renames ``folder`` is not there, and what it held lies
-    beside it, in a folder whose name has ``-old-``.
+def write_whole(
+    folder: Path,
+    write: Callable[[Path], None],
+    about: Mapping[str, Any],
+    *,
+    overwrite: bool,
+    what: str = "output_dir",
+) -> None:
+    """Have ``write`` fill a draft, and put it at ``folder``, where a reader finds all of it or what was there before.
 
     Raises:
+        TakenError: something is there that may not be replaced, or another process writes there.
         OSError: it cannot be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        write(draft)
-        (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        draft.chmod(0o755)
-        if folder.exists():
-            aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent)) / "old"
-            folder.rename(aside)
-            try:
-                draft.rename(folder)
-            except OSError:
-                aside.rename(folder)
-                aside.parent.rmdir()
-                raise
-            shutil.rmtree(aside.parent, ignore_errors=True)
-        else:
-            draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        with folder_lock(folder, timeout=WAIT):
+            if problem := place_problem(folder, overwrite=overwrite, what=what):
+                raise TakenError(problem)
+            with replaced_folder(folder) as draft:
+                write(draft)
+                (draft / FILE).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    except TimeoutError as error:
+        raise TakenError(f"another process has been writing to {what} {folder} for {WAIT:g} s.") from error

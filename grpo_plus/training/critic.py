@@ -23,8 +23,12 @@ from grpo_plus.heads import (
     Passes,
     PolicyTrunk,
     ScalarHead,
+    Stored,
     Trunk,
+    compare_tokenizers,
     distributed_problems,
+    load_parts,
+    tensors_of,
 )
 from grpo_plus.heads.passes import rows_of
 from grpo_plus.recipe.recipe import Recipe
@@ -33,15 +37,14 @@ from grpo_plus.training.advantages import Advantages
 from grpo_plus.training.hooks import Hook, Prepare, Setup
 from grpo_plus.training.inner import InnerIterations
 from grpo_plus.training.retry import Retry
-from grpo_plus.training.reward_table import CRITIC_VALUES, local_rows
+from grpo_plus.training.reward_table import CRITIC_FEATURES, CRITIC_VALUES, local_rows
 from grpo_verifiers.errors import raise_all
 
 CRITIC_RETURNS = "critic_returns"
 """Key of a generation batch: what a critic learns, (B, T); NaN in rows without a reward."""
-CRITIC_FEATURES = "critic_features"
-"""Key of a generation batch: hidden states (B, T, H) of the policy that drew it, on the CPU; for a head on them."""
 ADAPTER = "critic"
 """The name of the critic's adapter."""
+_BY = "critic warmup_steps"
 
 
 class CriticError(RuntimeError):
@@ -147,7 +150,7 @@ class Critic(Hook):
             keywords=keywords,
         )
         if options.model is not None:
-            _compare_tokenizers(name, host.processing_class)
+            compare_tokenizers(name, host.processing_class)
         return trunk
 
     def training(self) -> AbstractContextManager[None]:
@@ -169,9 +172,7 @@ class Critic(Hook):
             if self.trunk.trains or not training:
                 values_BT = self.passes.values(*rows_of(output), batch_size=size)
             else:
-                features_BTH = self.passes.features(*rows_of(output), batch_size=size).dense()
-                values_BT = self.head(features_BTH) * mask_BT
-                output[CRITIC_FEATURES] = features_BTH.cpu()
+                values_BT, output[CRITIC_FEATURES] = self.passes.features(*rows_of(output), batch_size=size)
         wrong = (~values_BT.isfinite() & mask_BT.bool()).sum()
         counts = host.accelerator.reduce(torch.stack([wrong, mask_BT.sum()]).double(), reduction="sum").tolist()
         if counts[0]:
@@ -213,16 +214,16 @@ class Critic(Hook):
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """The schedule moves only with the policy."""
         if self._warmed:
-            _trl.mark_step(optimizer, skipped=True)
+            _trl.mark_step(optimizer, skipped=True, by=_BY)
             self._inner.passed += 1
         elif self._marked and not self._inner.stops:
-            _trl.mark_step(optimizer, skipped=False)
+            _trl.mark_step(optimizer, skipped=False, by=_BY)
         self._marked = self._warmed
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
         if self._marked:
-            _trl.mark_step(optimizer, skipped=False)
+            _trl.mark_step(optimizer, skipped=False, by=_BY)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Learn from the rows of the step."""
@@ -280,19 +281,17 @@ class Critic(Hook):
 
     def tensors(self) -> dict[str, Tensor]:
         """Its weights and the state of its optimizer; the weights alone where ``save_only_model`` is set."""
-        parts = {"head": self.head.tensors(), "trunk": self.trunk.tensors()}
-        if not self.host.args.save_only_model:
-            parts["adamw"] = self.optimizer.tensors()
-        return {f"{part}/{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
+        parts = self._parts()
+        if self.host.args.save_only_model:
+            del parts["adamw"]
+        return tensors_of(parts)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with them."""
-        for part, load in (
-            ("head/", self.head.load_tensors),
-            ("trunk/", self.trunk.load_tensors),
-            ("adamw/", self.optimizer.load_tensors),
-        ):
-            load({name.removeprefix(part): tensor for name, tensor in tensors.items() if name.startswith(part)})
+        load_parts(self._parts(), tensors)
+
+    def _parts(self) -> dict[str, Stored]:
+        return {"head": self.head, "trunk": self.trunk, "adamw": self.optimizer}
 
 
 _SMALLER = (
@@ -345,24 +344,3 @@ def _learnt(micro: Mapping[str, Any]) -> Tensor:
 
 def _named(parameters: Any, prefix: str) -> dict[str, Any]:
     return {f"{prefix}/{name}": parameter for name, parameter in parameters}
-
-
-def _compare_tokenizers(name: str, own: Any) -> None:
-    """Refuse a model whose tokenizer gives the same number another text.
-
-    Raises:
-        HeadError: names the first such token.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        other = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError):  # a folder without a tokenizer
-        return
-    ours, theirs = own.get_vocab(), other.get_vocab()
-    if wrong := sorted(token for token in ours if theirs.get(token) != ours[token]):
-        there = theirs.get(wrong[0], "none")
-        raise HeadError(
-            f"model is {name!r}, whose tokenizer is not the policy's: the token {wrong[0]!r} has the number "
-            f"{ours[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
-        )

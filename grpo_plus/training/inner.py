@@ -17,6 +17,7 @@ from grpo_verifiers.errors import raise_all
 
 GONE = "settled_tokens"
 """Key of a micro-batch: (B,) tokens with a target of rows that have reached all of theirs and are left out."""
+_BY = "stop_fraction and stop_rise"
 
 
 class InnerIterations(Hook):
@@ -160,13 +161,13 @@ class InnerIterations(Hook):
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Say whether the step that was just made is one, before the schedule moves."""
         if self.stops:
-            _trl.mark_step(optimizer, skipped=self._skipped)
+            _trl.mark_step(optimizer, skipped=self._skipped, by=_BY)
             self.passed += self._skipped
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Leave no mark on the optimizer."""
         if self.stops:
-            _trl.mark_step(optimizer, skipped=False)
+            _trl.mark_step(optimizer, skipped=False, by=_BY)
 
     def state_dict(self) -> dict[str, Any]:
         """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""

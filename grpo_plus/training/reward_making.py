@@ -9,14 +9,23 @@ import torch
 from peft import LoraConfig
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.heads import AdapterTrunk, HeadError, ModelTrunk, OwnAdamW, Passes, ScalarHead, distributed_problems
+from grpo_plus.heads import (
+    AdapterTrunk,
+    HeadError,
+    ModelTrunk,
+    OwnAdamW,
+    Passes,
+    ScalarHead,
+    compare_tokenizers,
+    distributed_problems,
+)
 from grpo_plus.reward_model.kind import HEADS, read_kind
 from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.saved import place_problem, write_whole
+from grpo_plus.reward_model.saved import write_whole
 from grpo_plus.training.reward_scorer import Scorer
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -102,29 +111,17 @@ def _model(host: Host, options: RewardModelOptions, tokenizer: Any) -> ModelTrun
         raise HeadError("the policy was given as an object without a name: set model to a name or a folder.")
     given = args.model_init_kwargs or {}
     keywords = {key: given[key] for key in _INIT if key in given} if name == own else {}
+    field = "start" if options.start else "model"
     if name != own:
-        _check_tokens(name, tokenizer)
+        compare_tokenizers(name, tokenizer, field=field, may_differ=0.01)
     return ModelTrunk(
         name,
         vocabulary=len(tokenizer),
         checkpointing=bool(args.gradient_checkpointing),
         device=host.accelerator.device,
         keywords=keywords,
+        field=field,
     )
-
-
-def _check_tokens(name: str, tokenizer: Any) -> None:
-    """Refuse a model whose ids mean other tokens; a few may differ. A model without a tokenizer is taken as it is."""
-    try:
-        theirs = AutoTokenizer.from_pretrained(name).get_vocab()
-    except (OSError, ValueError, KeyError, ImportError):
-        return
-    ours = tokenizer.get_vocab()
-    shared = ours.keys() & theirs.keys()
-    other = sorted(token for token in shared if ours[token] != theirs[token])
-    if len(other) > 0.01 * len(shared) or not shared:
-        example = f": {other[0]!r} is {theirs[other[0]]} there, and {ours[other[0]]} for the policy" if other else ""
-        raise HeadError(f"{name!r} has another tokenizer than the policy{example}. Give one with the policy's.")
 
 
 def _check_base(host: Host, folder: Path) -> None:
@@ -175,8 +172,6 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
     Raises:
         OSError: it cannot be written.
     """
-    if problem := place_problem(folder, overwrite=True, what="the folder"):
-        raise FileExistsError(problem)
     about = {"head": options.head, "on": on, "trainings": trainings, "trained_by": "grpo-plus train"}
 
     def write(draft: Path) -> None:
@@ -198,7 +193,7 @@ def save(folder: Path, host: Host, scorer: Scorer, options: RewardModelOptions, 
             model.save_pretrained(draft)
         host.processing_class.save_pretrained(draft)
 
-    write_whole(folder, write, about)
+    write_whole(folder, write, about, overwrite=True, what="the folder")
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:

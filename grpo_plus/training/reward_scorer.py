@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.heads import OwnAdamW, Passes
+from grpo_plus.heads import OwnAdamW, Passes, Stored, load_parts, tensors_of
 from grpo_plus.reward_model.bradley_terry import bradley_terry
 from grpo_plus.reward_model.history import Example
 from grpo_plus.reward_model.pairs import Comparison, Ids
@@ -89,14 +89,14 @@ class Scorer:
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights that are trained, and the moments of the optimizer."""
-        parts = (("trunk", self.passes.trunk), ("head", self.passes.head), ("adam", self.optimizer))
-        return {f"{part}/{name}": one for part, owner in parts for name, one in owner.tensors().items()}
+        return tensors_of(self._parts())
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these; a ValueError says why they do not fit."""
-        for part, owner in (("trunk", self.passes.trunk), ("head", self.passes.head), ("adam", self.optimizer)):
-            own = {name.partition("/")[2]: one for name, one in tensors.items() if name.startswith(f"{part}/")}
-            owner.load_tensors(own)
+        load_parts(self._parts(), tensors)
+
+    def _parts(self) -> dict[str, Stored]:
+        return {"trunk": self.passes.trunk, "head": self.passes.head, "adam": self.optimizer}
 
     def _examples_of_a_pass(self, examples: Sequence[Example]) -> int:
         sides = 2 if any(isinstance(one, Comparison) for one in examples[:1]) else 1

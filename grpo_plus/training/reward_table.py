@@ -9,6 +9,10 @@ from grpo_plus.advantages import RewardTable, StepScores
 
 CRITIC_VALUES = "critic_values"
 """Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
+CRITIC_FEATURES = "critic_features"
+"""Key of a generation batch: hidden states (B, T, H) of the policy that drew it; for a head on them."""
+IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES})
+"""Keys of a generation batch whose tensors stay off the device until they are read."""
 
 
 def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.checkpoints.folder import read_json
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.files import replaced_folder
 from grpo_verifiers.redaction import redact_text
 
 FILE = "warm_start.json"
@@ -61,8 +61,6 @@ class Store:
         if why is None:
             self.release()
             return "there", ""
-        for draft in self.home.glob(f".{self.key}-*"):  # of a process that was killed
-            shutil.rmtree(draft, ignore_errors=True)
         return "ours", why
 
     def release(self) -> None:
@@ -72,16 +70,12 @@ class Store:
 
     def keep(self, save: Callable[[Path], None], facts: Mapping[str, Any], *, alone: bool) -> None:
         """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all others."""
-        draft = Path(tempfile.mkdtemp(prefix=f".{self.key}-", dir=self.home))
         try:
-            save(draft)
-            content = {"settings": self.settings, "facts": dict(facts)}
-            (draft / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            draft.chmod(0o755)
-            manifest.write(draft, int(facts.get("steps", 0)))
-            if self.folder.exists():
-                shutil.rmtree(self.folder)
-            draft.rename(self.folder)
+            with replaced_folder(self.folder) as draft:
+                save(draft)
+                content = {"settings": self.settings, "facts": dict(facts)}
+                (draft / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+                manifest.write(draft, int(facts.get("steps", 0)))
         except Exception as error:  # the libraries that write weights have errors of their own
             problem = failed_write(error, self.home)
             if problem is None and not isinstance(error, OSError):
@@ -90,8 +84,6 @@ class Store:
             remedy = problem.remedy if problem is not None else "Make it writable"
             place = "or set warm_start: {folder: …} to another place"
             raise ConfigError([f"warm_start: {self.folder} cannot be written: {why}. {remedy}, {place}."]) from error
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
         for other in self._others() if alone else ():
             shutil.rmtree(other, ignore_errors=True)
 

@@ -5,6 +5,7 @@ import typing
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.critic import CriticOptions, explained_variance, value_loss
@@ -117,8 +118,21 @@ def test_what_only_the_trainer_knows_is_refused_with_a_way_out(build, tmp_path, 
         build({"on": "model", "model": str(other)})
     shuffled = tmp_path / "shuffled"
     make_tiny_model(shuffled, vocab="".join(reversed("\n" + "".join(map(chr, range(32, 127))))))
-    with pytest.raises(ConfigError, match="tokenizer is not the policy's: the token"):
+    with pytest.raises(ConfigError, match=r"critic: model is .* another tokenizer than the policy: the token"):
         build({"on": "model", "model": str(shuffled)})
+
+
+def test_a_start_in_4_bits_is_refused_as_a_model_of_its_own(build, tmp_path):
+    from grpo_plus.testing import make_tiny_model
+
+    make_tiny_model(tmp_path / "full", hidden=64)
+    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    small = str(tmp_path / "small")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "full", quantization_config=quantisation).save_pretrained(small)
+    AutoTokenizer.from_pretrained(tmp_path / "full").save_pretrained(small)
+    words = rf"critic: model is '{small}', whose weights are stored in 4 bits and .* set model to .* or on: adapter"
+    with pytest.raises(ConfigError, match=words):
+        build({"on": "model"}, model=small, lora=True)
 
 
 def test_notes_say_what_a_warm_up_does_to_the_schedule(tmp_path):

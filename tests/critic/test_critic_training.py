@@ -5,6 +5,7 @@ import json
 import math
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import peft
 import pytest
@@ -20,6 +21,7 @@ from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, Critic, C
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.reward_table import CRITIC_VALUES
 from grpo_plus.training.state import Frozen, StateError
+from tests.memory.live import OnDevice
 
 KINDS = ("trunk", "adapter", "model")
 
@@ -103,7 +105,7 @@ def test_the_gradient_of_an_update_is_that_of_a_plain_loop_in_float64(build, tin
     if kind == "trunk":
         with torch.no_grad(), critic.trunk.active():
             for micro in batches:
-                micro[CRITIC_FEATURES] = critic.passes.features(*rows_of(micro)).dense()
+                _, micro[CRITIC_FEATURES] = critic.passes.features(*rows_of(micro))
     found = {}
 
     def step():
@@ -231,6 +233,17 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
         other.train(resume_from_checkpoint=str(folder))
 
 
+def test_a_checkpoint_names_tensors_as_it_always_did(build):
+    critic = build({"on": "trunk"}).critic
+    critic.head.weight.grad = torch.ones_like(critic.head.weight)
+    critic.optimizer.step()
+    moments = [f"adamw/head/{name}/{kind}" for name in ("bias", "weight") for kind in ("exp_avg", "exp_avg_sq", "step")]
+    assert sorted(critic.tensors()) == [*moments, "head/bias", "head/weight"]
+    other = build({"on": "trunk"}).critic
+    other.load_tensors(critic.tensors())
+    assert same(other.tensors(), critic.tensors())
+
+
 def test_a_note_of_the_last_step_copies_no_weights_of_a_critic(build, monkeypatch):
     """It is made at every step with a vLLM server; a model of its own would go to main memory each time."""
     critic = build({"on": "model"}).critic
@@ -345,6 +358,30 @@ def test_the_hook_stands_before_the_advantages(build):
     names = [hook.name for hook in trainer.hooks]
     assert names.index("critic") < names.index("advantages") < names.index("critic_returns")
     assert isinstance(trainer.critic, Critic)
+
+
+def test_an_accelerate_that_cannot_hold_the_schedule_is_told_by_the_warm_up(build):
+    trainer = build({"on": "trunk", "warmup_steps": 2})
+    trainer.critic.step(lambda: torch.zeros(()))
+    with pytest.raises(RuntimeError, match="this version of accelerate: remove critic warmup_steps"):
+        trainer.critic.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
+
+
+def test_features_of_a_batch_wait_in_main_memory_and_the_device_holds_those_of_a_pass(build):
+    trainer = build({"on": "trunk"})
+    trainer.model.train()
+    (micro, _), peaks = micro_batches(), {}
+    for count in (4, 120):
+        output = {name: micro[name][:1].repeat(count, 1) for name in micro if name.startswith(("prompt", "completion"))}
+        with OnDevice() as live:
+            trainer.critic.batch(output)
+        assert live.in_main_memory(output[CRITIC_FEATURES])
+        assert not live.in_main_memory(output[CRITIC_VALUES])
+        peaks[count] = live.peak
+    hidden = output[CRITIC_FEATURES]
+    assert hidden.shape == (120, 8, trainer.critic.trunk.hidden_size)
+    assert hidden.any(-1).all()
+    assert peaks[120] - peaks[4] < 0.5 * hidden.nbytes
 
 
 @pytest.mark.slow

@@ -100,9 +100,10 @@ def test_values_are_those_of_a_plain_loop_over_the_models_own_hidden_states(fold
     with torch.no_grad(), found.trunk.active():
         values = found.values(*rows_of(rows), batch_size=4)
         torch.testing.assert_close(values, plain_values(model, found.head, rows), atol=2e-6, rtol=1e-5)
-        features = found.features(*rows_of(rows), batch_size=4)
-    torch.testing.assert_close(found.head(features.dense()) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
-    assert ((features.place >= 0) == rows["completion_mask"].bool()).all()
+        same, features = found.features(*rows_of(rows), batch_size=4)
+    assert torch.equal(same, values)
+    torch.testing.assert_close(found.head(features) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
+    assert (features.any(-1) == rows["completion_mask"].bool()).all()
     assert values[2].count_nonzero() == 0  # no tokens
 
 
@@ -283,6 +284,23 @@ def test_an_adapter_of_its_own_stands_on_a_base_in_4_bits(tmp_path):
     assert all(p.grad is not None for name, p in trunk.named_parameters().items() if "lm_head" not in name)
     now = dict(model.named_parameters())
     assert all(torch.equal(now[name], tensor) for name, tensor in packed.items())
+
+
+@pytest.mark.parametrize("field", ["model", "start"])
+def test_a_model_in_4_bits_is_refused_as_one_to_train(tmp_path, field):
+    from grpo_plus.testing import make_tiny_model
+
+    make_tiny_model(tmp_path / "full", hidden=64)
+    quantisation = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "full", quantization_config=quantisation).save_pretrained(
+        tmp_path / "small"
+    )
+    with pytest.raises(HeadError) as raised:
+        ModelTrunk(str(tmp_path / "small"), vocabulary=90, field=field)
+    assert str(raised.value) == (
+        f"{field} is {str(tmp_path / 'small')!r}, whose weights are stored in 4 bits and cannot be trained: set model "
+        "to one in full precision, or on: adapter."
+    )
 
 
 def test_values_have_no_dropout_although_the_policy_trains_with_some(folders):

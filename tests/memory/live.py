@@ -15,6 +15,10 @@ class Live(TorchDispatchMode):
         self.now = self.peak = 0
         self.known = set()
 
+    def counts(self, storage, given):
+        """An operation on storages that are ``given`` has made this one, which counts."""
+        return True
+
     def drop(self, key, size):
         self.known.discard(key)
         self.now -= size
@@ -27,9 +31,47 @@ class Live(TorchDispatchMode):
                 continue
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
-            if key not in given and key not in self.known and size:
+            if key not in given and key not in self.known and size and self.counts(storage, given):
                 self.known.add(key)
                 self.now += size
                 self.peak = max(self.peak, self.now)
                 weakref.finalize(storage, self.drop, key, size)
         return result
+
+
+class OnDevice(Live):
+    """As if there were a device: what ``cpu()`` makes, and what is made of that, is in main memory and not counted."""
+
+    def __init__(self):
+        super().__init__()
+        self.main, self.moving = set(), False
+
+    def counts(self, storage, given):
+        if not self.moving and given.isdisjoint(self.main):
+            return True
+        self.main.add(storage._cdata)
+        weakref.finalize(storage, self.main.discard, storage._cdata)
+        return False
+
+    def in_main_memory(self, tensor):
+        return tensor.untyped_storage()._cdata in self.main
+
+    def __enter__(self):
+        self.real = torch.Tensor.cpu
+        torch.Tensor.cpu = self.move
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        torch.Tensor.cpu = self.real
+        return super().__exit__(*error)
+
+    @property
+    def move(self):
+        def cpu(tensor):
+            self.moving = not self.in_main_memory(tensor)
+            try:
+                return tensor.clone() if self.moving else tensor
+            finally:
+                self.moving = False
+
+        return cpu

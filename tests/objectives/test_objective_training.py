@@ -276,10 +276,17 @@ def test_schedules_that_accelerate_drives_stay_too():
     rates = []
     for skipped in (False, True, True, False):
         optimizer.step()
-        mark_step(optimizer, skipped=skipped)
+        mark_step(optimizer, skipped=skipped, by="it")
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
     assert rates == [0.5, 0.5, 0.5, 0.25]
+
+
+def test_an_accelerate_without_the_mark_is_told_by_what_needs_it(build):
+    trainer = build(objective="grpo", objective_kwargs={"stop_fraction": 0.1}, num_iterations=2, max_steps=1)
+    (inner,) = (hook for hook in trainer.hooks if hook.name == "inner_iterations")
+    with pytest.raises(RuntimeError, match="this version of accelerate: remove stop_fraction and stop_rise"):
+        inner.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 
 
 def test_a_second_training_starts_with_a_schedule_that_moves(build):

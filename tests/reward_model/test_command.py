@@ -246,34 +246,38 @@ def test_a_folder_with_other_files_is_never_replaced(cli, base, data):
     assert (data / "mine/thesis.txt").read_text() == "years"
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
     from grpo_plus.reward_model.saved import write_whole
 
     folder = tmp_path / "made"
-    write_whole(folder, lambda draft: (draft / "model").write_text("old"), {"kind": "pairs"})
+    write_whole(folder, lambda draft: (draft / "model").write_text("old"), {"kind": "pairs"}, overwrite=False)
 
     def fail(draft):
         (draft / "model").write_text("half")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        write_whole(folder, fail, {})
+        write_whole(folder, fail, {}, overwrite=True)
     assert (folder / "model").read_text() == "old"
     assert names(tmp_path) == ["made"]
 
     rename = Path.rename
 
     def stale(path, target):
-        if target == folder and "-old-" not in str(path):
+        if path.name == ".made.new":
             raise OSError(116, "Stale file handle")
         return rename(path, target)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", stale)
-        with pytest.raises(OSError, match="Stale"):
-            write_whole(folder, lambda draft: (draft / "other").write_text("new"), {})
-    assert (folder / "model").read_text() == "old"
-    write_whole(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"})
+    if not swaps:
+        with monkeypatch.context() as patched:
+            patched.setattr("grpo_verifiers.files._swapped", lambda *_: False)
+            patched.setattr(Path, "rename", stale)
+            with pytest.raises(OSError, match="Stale"):
+                write_whole(folder, lambda draft: (draft / "other").write_text("new"), {}, overwrite=True)
+        assert (folder / "model").read_text() == "old"
+        assert names(tmp_path) == ["made"]
+    write_whole(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"}, overwrite=True)
     assert names(folder) == ["grpo_plus_reward_model.json", "other"]
     assert names(tmp_path) == ["made"]
 

@@ -137,11 +137,8 @@ def test_supervised_training_learns_and_stops_at_its_budget(home):
     pairs = next(task.right_solutions(7, 16))
 
     def loss():
-        ids, labels = task._padded(tokenizer, pairs)
         with torch.no_grad():
-            return model(
-                input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels
-            ).loss.item()
+            return model(**task._batch(tokenizer, pairs)).loss.item()
 
     before = loss()
     done = task.supervise(model, tokenizer, iter([pairs] * 12), rate=3e-3, steps=12)

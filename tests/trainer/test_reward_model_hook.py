@@ -574,6 +574,20 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
     assert "was trained on /other, and stands on" in caplog.text
 
 
+def test_a_checkpoint_names_tensors_as_it_always_did(build, data):
+    made, other = (build(trainer={"train_dataset": data}, reward_model={}).reward_model for _ in range(2))
+    for parameter in made.scorer.optimizer.parameters.values():
+        parameter.grad = torch.ones_like(parameter)
+    made.scorer.optimizer.step()
+    saved = made.tensors()
+    assert {name.partition("/")[0] for name in saved} == {"adam", "head", "trunk"}
+    assert {"head/weight", "head/bias", "adam/head.weight/exp_avg", "trunk/norm.weight"} <= saved.keys()
+    assert "adam/norm.weight/exp_avg_sq" in saved
+    other.load_tensors(saved)
+    assert other.tensors().keys() == saved.keys()
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in other.tensors().items())
+
+
 def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, data, tmp_path, tiny_model):
     shutil.copytree(tiny_model, tmp_path / "other")
     file = tmp_path / "other/tokenizer.json"
@@ -581,7 +595,7 @@ def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, data, tmp_p
     words = told["model"]["vocab"]
     told["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
     file.write_text(json.dumps(told))
-    with pytest.raises(ConfigError, match="has another tokenizer than the policy"):
+    with pytest.raises(ConfigError, match=r"reward_model: model is .* another tokenizer than the policy: the token"):
         build(trainer={"train_dataset": data}, reward_model={"on": "model", "model": str(tmp_path / "other")})
 
 

@@ -15,6 +15,7 @@ from grpo_plus.sampling.support import Support
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resuming.generation_batch import packed, unpacked
+from grpo_plus.training.reward_table import CRITIC_FEATURES
 
 OURS = {"rollout": "auto", "learning_rate": 0.5}
 CUTS = {
@@ -242,6 +243,16 @@ def test_supports_go_with_their_rows_through_what_trl_does_to_a_batch(build):
     for part in unpacked({"list": json.loads(json.dumps(kept))}, tensors, "cpu"):
         for ids, row in zip(part["completion_ids"], part["support"], strict=True):
             assert torch.equal(told[tuple(ids.tolist())], row)
+
+
+def test_a_batch_comes_back_on_the_device_but_for_what_waits_in_main_memory():
+    tensors = {}
+    part = {"completion_ids": torch.ones(2, 3), CRITIC_FEATURES: torch.ones(2, 3, 4), "support": [torch.ones(2)]}
+    kept = json.loads(json.dumps(packed([part], "batch", tensors)))
+    (found,) = unpacked(kept, tensors, torch.device("meta"))
+    assert found["completion_ids"].is_meta
+    assert found["support"][0].is_meta
+    assert torch.equal(found[CRITIC_FEATURES], part[CRITIC_FEATURES])  # those of meta have no numbers
 
 
 def checksums(completions, **_):

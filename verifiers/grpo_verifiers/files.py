@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from io import BufferedReader
@@ -135,3 +136,79 @@ def temporary_folder() -> Iterator[str]:
     finally:
         shutil.rmtree(own.path, ignore_errors=True)
         own.release()
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path, timeout: float = -1) -> Iterator[None]:
+    """Let one process at a time replace ``folder``, after what a killed one left is put in order.
+
+    Raises:
+        TimeoutError: another process holds it after ``timeout`` seconds (-1: wait as long as it takes).
+    """
+    from filelock import FileLock
+
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    with lock.acquire(timeout=timeout):
+        try:
+            _tidy(folder)
+            yield
+        finally:  # while it is held: who waits for it looks whether its file is still there
+            with contextlib.suppress(OSError):
+                Path(lock.lock_file).unlink()
+
+
+@contextlib.contextmanager
+def replaced_folder(folder: Path) -> Iterator[Path]:
+    """A draft beside ``folder``, which takes its place if the block ends without an exception. Hold its `folder_lock`.
+
+    Killed anywhere, the old or the new folder stands there, whole. Where the file system cannot swap two folders at
+    once there is a moment without either, after which `restore_folder` or the next draft puts the old one back.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder = folder.resolve()
+    draft, aside = _beside(folder)
+    _tidy(folder)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+        if folder.exists() and not _swapped(draft, folder):
+            folder.rename(aside)
+        if not folder.exists():
+            draft.rename(folder)
+    finally:
+        _tidy(folder)
+
+
+def restore_folder(folder: Path) -> None:
+    """Put back the folder that a killed process was replacing, unless one stands there."""
+    folder = folder.expanduser().resolve()
+    if not folder.exists() and _beside(folder)[1].is_dir():
+        with folder_lock(folder):
+            pass
+
+
+def _beside(folder: Path) -> tuple[Path, Path]:
+    """The new folder until it is complete, and the old one once it is moved away."""
+    return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
+
+
+def _tidy(folder: Path) -> None:
+    draft, aside = _beside(folder)
+    if not folder.exists() and aside.is_dir():
+        aside.rename(folder)
+    for left in (draft, aside):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _swapped(one: Path, other: Path) -> bool:
+    """Whether two folders have changed places at once; not every system and file system can."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    swap, here, exchange = getattr(ctypes.CDLL(None), "renameat2", None), -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return swap is not None and swap(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
+from grpo_plus.training.reward_table import IN_MAIN_MEMORY
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -37,14 +38,16 @@ def packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def unpacked(value: Any, tensors: Mapping[str, Tensor], device: Any) -> Any:
-    """What `packed` made a description of."""
+    """What `packed` made a description of, on this device but for what a batch keeps in main memory."""
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content].to(device)
     if kind == "mapping":
-        return {key: unpacked(item, tensors, device) for key, item in content.items()}
+        return {
+            key: unpacked(item, tensors, "cpu" if key in IN_MAIN_MEMORY else device) for key, item in content.items()
+        }
     items = [unpacked(item, tensors, device) for item in content]
     return tuple(items) if kind == "tuple" else items
 

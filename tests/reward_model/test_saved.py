@@ -1,0 +1,154 @@
+"""A reward model's folder, replaced while processes are killed and others write there."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from grpo_plus.reward_model.kind import read_kind
+from grpo_plus.reward_model.saved import TakenError, place_problem, write_whole
+from grpo_verifiers.files import folder_lock
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+import filelock
+from grpo_plus.reward_model.saved import write_whole
+from grpo_verifiers import files
+
+home, swaps = Path(sys.argv[1]), sys.argv[2] == "swaps"
+if not swaps:
+    files._swapped = lambda *_: False
+EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "ctypes.dlsym"}
+
+def write(word):
+    def fill(draft):
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            (draft / name).write_text(json.dumps(word))
+    return fill
+
+for last in range(200):
+    folder = home / str(last) / "made"
+    write_whole(folder, write("old"), {}, overwrite=False)
+    child = os.fork()
+    if child == 0:
+        seen = 0
+        def hook(event, arguments):
+            global seen
+            if event in EVENTS:
+                seen += 1
+                if seen > last:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        write_whole(folder, write("new"), {}, overwrite=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1] == 0:
+        print(last)
+        break
+"""
+
+
+def words(folder):
+    files = {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
+    assert files.pop("grpo_plus_reward_model.json") == {}
+    assert set(files) == {"config.json", "model.safetensors", "tokenizer.json"}
+    (word,) = set(files.values())
+    return word
+
+
+@pytest.mark.parametrize("way", ["swaps", "renames"])
+def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, clean_environment, way):
+    if way == "swaps" and sys.platform != "linux":
+        pytest.skip("folders are swapped on Linux")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path, way],
+        env=clean_environment, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    points, found, missing = int(done.stdout), [], 0
+    assert points > 12
+    for last in range(points):
+        folder = tmp_path / str(last) / "made"
+        if not folder.exists():
+            missing += 1
+            assert place_problem(folder, overwrite=False) is not None  # the next command puts it back
+        found.append(words(folder))
+        write_whole(folder, lambda draft: (draft / "config.json").write_text("later"), {}, overwrite=True)
+        assert {path.name for path in folder.iterdir()} == {"config.json", "grpo_plus_reward_model.json"}
+        assert [path.name for path in folder.parent.iterdir()] == ["made"]
+    assert found == sorted(found, reverse=True)
+    assert set(found) == {"old", "new"}
+    assert missing == (0 if way == "swaps" else 1)
+
+
+def test_every_reader_puts_back_what_a_killed_process_had_moved_away(cli, tmp_path):
+    from grpo_plus.cli._rewards import resolve_rewards
+
+    config = json.dumps({"architectures": ["LlamaForSequenceClassification"]})
+    folder, aside = tmp_path / "made", tmp_path / ".made.old"
+    write_whole(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"}, overwrite=False)
+    for look in (
+        lambda: read_kind(folder),
+        lambda: resolve_rewards(str(folder), [], tmp_path),
+        lambda: cli("reward-model", "eval", folder, "--data", tmp_path / "none.jsonl"),
+        lambda: place_problem(folder, overwrite=True),
+    ):
+        folder.rename(aside)
+        look()
+        assert (folder / "config.json").read_text() == config
+        assert not aside.exists()
+
+
+def test_of_two_that_write_at_once_the_second_waits_and_replaces_nothing(tmp_path):
+    folder, inside, go_on, told = tmp_path / "made", threading.Event(), threading.Event(), []
+
+    def slowly(draft):
+        inside.set()
+        assert go_on.wait(60)
+        (draft / "model").write_text("first")
+
+    first = threading.Thread(target=write_whole, args=(folder, slowly, {}), kwargs={"overwrite": False})
+    first.start()
+    assert inside.wait(60)
+
+    def second():
+        with pytest.raises(TakenError, match="holds a reward model already"):
+            write_whole(folder, lambda draft: (draft / "model").write_text("second"), {}, overwrite=False)
+        told.append("refused")
+
+    other = threading.Thread(target=second)
+    other.start()
+    other.join(0.3)
+    assert other.is_alive()
+    go_on.set()
+    first.join(60)
+    other.join(60)
+    assert told == ["refused"]
+    assert (folder / "model").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_place_that_another_process_holds_for_too_long_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("grpo_plus.reward_model.saved.WAIT", 0.1)
+    with folder_lock(tmp_path / "made"):
+        code = (
+            "import sys; from pathlib import Path; from grpo_plus.reward_model import saved; saved.WAIT = 0.1\n"
+            "try: saved.write_whole(Path(sys.argv[1]), print, {}, overwrite=True)\n"
+            "except saved.TakenError as error: print(error)"
+        )
+        command = [sys.executable, "-c", code, tmp_path / "made"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "another process has been writing to output_dir" in done.stdout
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_link_keeps_its_place_and_what_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "made").symlink_to(tmp_path / "disk", target_is_directory=True)
+    for word in ("old", "new"):
+        write_whole(tmp_path / "made", lambda draft, w=word: (draft / "model").write_text(w), {}, overwrite=True)
+    assert (tmp_path / "made").is_symlink()
+    assert (tmp_path / "disk" / "model").read_text() == "new"
+    shutil.rmtree(tmp_path / "disk")
