@@ -92,10 +92,10 @@ def _after(first: Ids, whole: Ids) -> Ids | None:
 
 def _other(tokenizer: Any, asked: Ids, text: str, tried: Sequence[Ids]) -> Behind:
     """The ids for a text that none gives back: the tokenizer changes it anywhere, or only behind this prompt."""
-    alone = _text(tokenizer, tried[0]).lstrip()
+    alone, most = _text(tokenizer, tried[0]).lstrip(), _space(text)
     for ids in tried:
         added = _added(tokenizer, asked, ids)
-        if added is not None and added.lstrip() == alone != text.lstrip() and _space(added) <= _space(text):
+        if added is not None and added.lstrip() == alone and min(most, 1) <= _space(added) <= most:
             return Behind(ids, changed=True)
     return Behind(None, wrong=_text(tokenizer, [*asked, *tried[0]]))
 

@@ -1,7 +1,7 @@
 """Solutions behind their prompts, for tokenizers that begin each text with a space of their own."""
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from grpo_plus.warm_start.examples import Row, encode
@@ -126,10 +126,39 @@ def test_characters_that_a_tokenizer_does_not_know_are_counted_and_add_no_space(
     assert "1 solutions hold characters that the tokenizer does not know" in found.told()[0]
 
 
+def test_white_space_that_a_tokenizer_folds_is_counted():
+    folding = byte_level(add_prefix_space=False)
+    folding.normalizer = normalizers.Replace(Regex(" +"), " ")
+    tokenizer = whole(folding)
+    found = encode([Row("2+2=", "  4"), Row("2+2=", "4  5")], tokenizer, column="solution")
+    assert [tokenizer.decode(ids[start:]) for ids, start in zip(found.ids, found.starts, strict=True)] == [
+        " 4</s>", "4 5</s>"]  # fmt: skip
+    assert found.changed == 2
+
+
+def words(*known):
+    """A tokenizer of whole words, with the space before each in it."""
+    vocabulary = {word: at for at, word in enumerate(("<unk>", "<s>", "</s>", *known))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return whole(tokenizer)
+
+
+@pytest.mark.parametrize("solution", ["4", "4 €"])
+def test_a_space_that_cannot_be_left_out_is_refused_whatever_else_is_unknown(solution):
+    with pytest.raises(ConfigError, match="row 0 of the solutions cannot follow its prompt"):
+        encode([Row("sum", solution)], words("▁sum", "▁4"), column="solution")
+
+
+def test_white_space_that_is_dropped_is_refused():
+    dropping = byte_level(add_prefix_space=False)
+    dropping.normalizer = normalizers.Replace(" ", "")
+    with pytest.raises(ConfigError, match="cannot follow its prompt"):
+        encode([Row("sum", " 4")], whole(dropping), column="solution")
+
+
 def test_a_solution_that_no_ids_can_be_behind_its_prompt_is_shown():
-    words = Tokenizer(models.WordLevel({"<unk>": 0, "<s>": 1, "</s>": 2, "▁sum": 3, "▁4": 4}, unk_token="<unk>"))
-    words.pre_tokenizer, words.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    tokenizer = whole(words)
+    tokenizer = words("▁sum", "▁4")
     assert encode([Row("sum", " 4")], tokenizer, column="solution").ids == [[1, 3, 4, 2]]
     with pytest.raises(ConfigError) as refused:
         encode([Row("sum", " 4"), Row("sum", "4")], tokenizer, column="solution")
