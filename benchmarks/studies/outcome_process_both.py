@@ -21,6 +21,7 @@ import random
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -121,15 +122,16 @@ def _held_out(trainer: Any, case: Case) -> dict[str, float]:
 
 def _slipping(home: Path, steps: int) -> Path:
     """The model that slips, made at the first call and kept."""
+    return task.made_once(home / f"slips-{steps}", partial(_make_slipping, steps=steps))
+
+
+def _make_slipping(folder: Path, *, steps: int) -> None:
     from grpo_plus.testing import make_tiny_model
 
-    def make(folder: Path) -> None:
-        model, tokenizer = make_tiny_model(layers=3, hidden=96, initializer_range=0.02, seed=0)
-        task.supervise(model, tokenizer, _batches(), rate=3e-3, steps=steps)
-        tokenizer.save_pretrained(folder)
-        model.save_pretrained(folder)
-
-    return task.made_once(home / f"slips-{steps}", make)
+    model, tokenizer = make_tiny_model(layers=3, hidden=96, initializer_range=0.02, seed=0)
+    task.supervise(model, tokenizer, _batches(), rate=3e-3, steps=steps)
+    tokenizer.save_pretrained(folder)
+    model.save_pretrained(folder)
 
 
 def _batches() -> Iterator[list[tuple[Any, str]]]:

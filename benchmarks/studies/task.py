@@ -9,7 +9,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
@@ -162,12 +164,19 @@ def train(
 
 
 def made_once(folder: Path, make: Callable[[Path], Any]) -> Path:
-    """A folder that ``make`` fills at the first call, whole or not at all."""
+    """A folder that ``make`` fills at the first call, whole or not at all.
+
+    It does so in a process of its own, or the first run to come would be measured with its memory.
+    """
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = folder.with_name(f"{folder.name}-draft")
         shutil.rmtree(draft, ignore_errors=True)
-        make(draft)
+        maker = get_context("spawn").Process(target=make, args=(draft,))
+        maker.start()
+        maker.join()
+        if maker.exitcode:
+            raise RuntimeError(f"{folder} was not made: its process ended with status {maker.exitcode}")
         draft.rename(folder)
     return folder
 
@@ -175,7 +184,7 @@ def made_once(folder: Path, make: Callable[[Path], Any]) -> Path:
 def warm(home: Path, seed: int, steps: int = WARM, *, singles: int = 0) -> Path:
     """The warm-started model of a seed, made at the first call and kept; it has seen no question held out."""
     folder = home / f"warm-{seed}-{steps}-{singles}-{RECIPE}"
-    return made_once(folder, lambda draft: warm_start(draft, steps=steps, seed=seed, singles=singles))
+    return made_once(folder, partial(warm_start, steps=steps, seed=seed, singles=singles))
 
 
 def questions(count: int, seed: int, *, low: int = 2, high: int = 4, held_out: bool = False) -> list[dict[str, Any]]:

@@ -156,19 +156,23 @@ def test_peak_memory_counts_what_was_freed_again():
     assert after.peak - after.start < 30
 
 
-def test_a_folder_is_made_once_and_whole(tmp_path):
-    def fails(folder):
-        folder.mkdir()
-        raise OSError("no space")
+def _fails(folder):
+    folder.mkdir()
+    raise OSError("no space")
 
-    with pytest.raises(OSError, match="no space"):
-        task.made_once(tmp_path / "a", fails)
+
+def _notes_its_process(folder):
+    folder.mkdir()
+    (folder / "process").write_text(str(os.getpid()))
+
+
+def test_a_folder_is_made_once_and_whole_in_a_process_of_its_own(tmp_path):
+    with pytest.raises(RuntimeError, match="a was not made: its process ended with status 1"):
+        task.made_once(tmp_path / "a", _fails)
     assert not (tmp_path / "a").exists()
-    made = []
-    for _ in range(2):
-        task.made_once(tmp_path / "a", lambda folder: (folder.mkdir(), made.append(folder)))
-    assert (tmp_path / "a").is_dir()
-    assert len(made) == 1
+    makers = {(task.made_once(tmp_path / "a", _notes_its_process) / "process").read_text() for _ in range(2)}
+    assert len(makers) == 1
+    assert makers != {str(os.getpid())}
 
 
 @pytest.mark.parametrize("name", STUDIES)
