@@ -62,6 +62,7 @@ def test_no_question_of_the_test_split_is_part_of_the_warm_start():
 @pytest.mark.parametrize("task", ["quickstart", "mix"])
 def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_path, monkeypatch, task):
     from benchmarks import time_to_accuracy
+    from benchmarks.studies import task as studies
 
     learned = set()
 
@@ -72,6 +73,7 @@ def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_pat
 
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     monkeypatch.setattr(quickstart, "_warm", note)
+    monkeypatch.setattr(studies, "made_once", lambda folder, make: (make(folder), folder)[1])  # in this process
     monkeypatch.setattr("sys.argv", ["time_to_accuracy"])
     options = time_to_accuracy._options()
     (tmp_path / "found").mkdir()
