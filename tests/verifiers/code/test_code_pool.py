@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import queue
 import random
 import resource
 import signal
@@ -206,6 +207,57 @@ def test_what_a_preloaded_module_says_is_no_programs_output(level):
     finally:
         box.close()
     assert program.output == b"1\n"
+
+
+def test_a_job_taken_but_not_begun_holds_its_box():
+    """A thread has its job out of the queue, and runs no further yet, when the second job comes."""
+    taken, go_on = threading.Event(), threading.Event()
+
+    class SlowToBegin(queue.SimpleQueue):
+        def get(self, *args, **kwargs):
+            job = super().get(*args, **kwargs)
+            taken.set()
+            go_on.wait(20)
+            return job
+
+    pool = Pool(2)
+    pool._jobs = SlowToBegin()
+    together = threading.Barrier(2, timeout=20)
+    try:
+        first = pool.submit(lambda _: together.wait())
+        assert taken.wait(20)
+        second = pool.submit(lambda _: together.wait())
+        go_on.set()
+        assert {first.result(20), second.result(20)} == {0, 1}
+    finally:
+        go_on.set()
+        pool.close()
+
+
+def test_one_job_after_the_other_needs_one_box():
+    pool = Pool(4)
+    try:
+        boxes = {pool.submit(id).result(20) for _ in range(200)}
+        assert len(boxes) == len(pool._referees) == 1
+    finally:
+        pool.close()
+
+
+def test_a_job_that_was_cancelled_while_it_waited_leaves_its_place():
+    pool = Pool(1)
+    begun, go_on = threading.Event(), threading.Event()
+    try:
+        running = pool.submit(lambda _: (begun.set(), go_on.wait(20))[1])
+        assert begun.wait(20)
+        waiting = pool.submit(id)
+        assert waiting.cancel()
+        go_on.set()
+        assert running.result(20)
+        assert pool.submit(lambda _: 7).result(20) == 7
+        assert pool._open == 0
+    finally:
+        go_on.set()
+        pool.close()
 
 
 def test_a_pool_uses_as_many_boxes_as_it_may():

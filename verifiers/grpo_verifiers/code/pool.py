@@ -33,16 +33,17 @@ class Pool:
         self._size = size
         self._lock = threading.Lock()
         self._referees: list[Referee] = []
-        self._idle = 0
+        self._open = 0  # jobs handed in whose work has not ended: each may want a box
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Job] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> Future[Any]:
         """Run a job with a referee of its own; one whose box breaks is run once more with a new one."""
         future: Future[Any] = Future()
-        self._jobs.put((future, job))
         with self._lock:
-            if self._idle < self._jobs.qsize() and len(self._referees) < self._size:
+            self._open += 1
+            self._jobs.put((future, job))
+            if len(self._referees) < min(self._open, self._size):
                 referee = Referee()
                 self._referees.append(referee)
                 thread = threading.Thread(target=self._work, args=(referee,), name="grpo-code", daemon=True)
@@ -52,18 +53,14 @@ class Pool:
 
     def _work(self, referee: Referee) -> None:
         try:
-            while True:
-                with self._lock:
-                    self._idle += 1
-                taken = self._jobs.get()
-                with self._lock:
-                    self._idle -= 1
-                if taken is None:
-                    return
+            while (taken := self._jobs.get()) is not None:
                 future, job = taken
-                if future.set_running_or_notify_cancel():
-                    _settle(future, job, referee)
-                del future, job, taken  # a waiting thread must not keep the last program's texts alive
+                answer = _attempt(job, referee) if future.set_running_or_notify_cancel() else None
+                with self._lock:
+                    self._open -= 1  # before the answer is told: whoever gets it may hand in the next job at once
+                if answer:
+                    answer(future)
+                del future, job, taken, answer  # a waiting thread must not keep the last program's texts alive
         finally:
             referee.close()
 
@@ -83,7 +80,8 @@ class Pool:
             referee.forget()
 
 
-def _settle(future: Future[Any], job: Job, referee: Referee) -> None:
+def _attempt(job: Job, referee: Referee) -> Callable[[Future[Any]], None]:
+    """Run a job, once more where its box breaks; what to tell the future that waits for it."""
     try:
         try:
             result = job(referee)
@@ -92,9 +90,8 @@ def _settle(future: Future[Any], job: Job, referee: Referee) -> None:
             result = job(referee)
     except BaseException as error:  # noqa: BLE001 - whoever waits gets it
         referee.close()
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+        return functools.partial(Future.set_exception, exception=error)
+    return functools.partial(Future.set_result, result=result)
 
 
 _shared: list[Pool] = []
