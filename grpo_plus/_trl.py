@@ -111,14 +111,18 @@ class Host(Loop, Card, Protocol):
     _logs: "dict[str, Any]"
     _metrics: "dict[str, MutableMapping[str, list[float]]]"
     _step: int
+    _sync_tool_dicts: list[dict[str, Any]]
     _tokenizer: "PreTrainedTokenizerBase"
     aux_loss_enabled: bool
     beta: float
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any]
     entropy_coef: float
     eos_token_ids: list[int]
     log_completions: bool
     loss_type: str
     max_completion_length: int | None
+    max_tool_calling_iterations: int
     num_generations: int
     num_generations_eval: int
     num_iterations: int
@@ -155,6 +159,7 @@ class Host(Loop, Card, Protocol):
     def _log_metric(self, name: str, value: float) -> None: ...
     def _get_train_sampler(self, dataset: Any = None) -> Any: ...
     def _prepare_inputs(self, generation_batch: Any) -> Any: ...
+    def _tool_call_loop(self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any) -> Any: ...
     def _save_checkpoint(self, model: Any, trial: Any) -> None: ...
     def get_high_entropy_mask(
         self, entropies: "torch.Tensor", mask: "torch.Tensor", threshold: float
@@ -600,6 +605,25 @@ def completion_of(host: Host, prompt: Any, prompt_ids: list[int], ids: list[int]
         return [parse_response(host._tokenizer, ids, prefix=prompt_ids)]
     (content,) = host.processing_class.batch_decode([ids], skip_special_tokens=True)
     return [{"role": "assistant", "content": content}]
+
+
+def parsed_turn(host: Host, row: int, ids: list[int], behind: list[int]) -> dict[str, Any]:
+    """The message that TRL's loop over tools will make of a further turn of a row; empty of one without ids."""
+    from trl.chat_template_utils import parse_response
+
+    if not ids:
+        return {}
+    tools = host.tools
+    if getattr(host, "environment_factories", None) is not None:
+        named: Any = host
+        tools = named._env_tools[named._batch_environments[row]]
+    message: dict[str, Any] = parse_response(host._tokenizer, ids, prefix=behind, tools=tools)
+    return message
+
+
+def tool_tables(host: Host) -> list[dict[str, Any]]:
+    """For each row of the drawing, the functions that TRL's loop over tools calls, by name."""
+    return host._sync_tool_dicts
 
 
 def gather_objects(rows: list[Any]) -> list[Any]:

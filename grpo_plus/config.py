@@ -38,7 +38,10 @@ MAPPINGS = (
 )
 _RECIPE = "_recipe"
 """Where a config holds its recipe beside what it was made of: no field, so never written down."""
-CHECKED_ELSEWHERE = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", *MAPPINGS)
+CHECKED_ELSEWHERE = (
+    *("advantage", "objective", "selection", "verifiers", "eval_verifiers", "plugins", "tools", "environment"),
+    *MAPPINGS,
+)
 """Fields with checks of their own: names, references and entries."""
 
 
@@ -62,6 +65,10 @@ class GRPOPlusConfig(GRPOConfig):
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
         engine_tokens_per_pass: most tokens of one forward and backward pass; None for no bound.
+        tools: tools that the model may call while it answers, by name, or mappings with the keys name, label, kwargs,
+            timeout. They run apart from the trainer.
+        environment: the environment that each completion plays with, in the same form; or a mapping of the values of
+            the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
             of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
         selection: name or reference of the selection, which says how often each prompt is drawn; None leaves TRL's
@@ -138,6 +145,15 @@ class GRPOPlusConfig(GRPOConfig):
     engine_tokens_per_pass: int | None = field(
         default=None,
         metadata={"help": "Most tokens of a forward and backward pass; unset: no bound."},
+    )
+    tools: list[str] | None = field(
+        default=None,
+        metadata={"help": "Tools that the model may call: names, references, or mappings."},
+    )
+    # A name, a mapping with the key name, or such by the values of the column; given as text on the command line.
+    environment: str | None = field(
+        default=None,
+        metadata={"help": "The environment of each row: a name or reference, or several by the column environment."},
     )
     reward_model: dict[str, Any] | str | None = field(
         default=None,

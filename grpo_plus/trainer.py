@@ -26,6 +26,7 @@ from grpo_plus.report import write_report
 from grpo_plus.training import state
 from grpo_plus.training.advantages import Advantages, StepScorer
 from grpo_plus.training.agreement import Agreement, on_all_machines
+from grpo_plus.training.calling import Calling
 from grpo_plus.training.clock import StepClock
 from grpo_plus.training.colocate import Colocate
 from grpo_plus.training.critic import Critic, CriticReturns
@@ -127,6 +128,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         summary = None if self.selecting is None else self.selecting.summary
         prompts = None if self.recorder is None else DrawnPrompts(self.recorder, summary, writes=chooses)
         self.retry = Retry(self._engine, self.hooks)
+        self.calling = Calling(recipe)
         self.rollouts = Rollouts(recipe, self.retry, self.verification.drawn)
         options = recipe.reward_model
         self.reward_model = None if options is None else RewardModelHook(recipe, options, self.verification)
@@ -136,7 +138,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.critic = None if recipe.critic is None else Critic(recipe.critic, recipe, lambda: self.retry, self.inner)
         returns = None if recipe.critic is None else CriticReturns(recipe.critic, recipe, self._advantages)
         scoring = [self.critic, self._advantages, returns, self.recorder, prompts]
-        scoring += [self.clock, self.retry, self.verification, *learned]
+        scoring += [self.clock, self.retry, self.calling, self.verification, *learned]
         by_rounds = recipe.rounds is not None and recipe.rounds.reference is not None
         references = [AdapterReference(by_rounds=by_rounds), ModelReference(by_rounds=by_rounds)]
         updating = [
@@ -305,10 +307,19 @@ class GRPOPlusTrainer(GRPOTrainer):
         if self._drawn_behind is None:  # later turns go on behind what tools said
             self._drawn_behind = [list(ids) for ids in prompt_ids]
         with self.hooks.sampling():
-            return super()._generate_single_turn(prompt_ids, *arguments, **keywords)
+            drawn = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
+        self.calling.drawn(prompt_ids, drawn[0])
+        return drawn
+
+    def _tool_call_loop(
+        self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, *further: Any
+    ) -> Any:
+        run = partial(super()._tool_call_loop, prompts, prompt_ids, completion_ids, completions, *further)
+        return self.calling.loop(run, prompt_ids, completion_ids, completions)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        batch = Completions(inputs, prompts, completions, completion_ids_list, self._drawn_behind)
+        told = self.calling.turns, self.calling.turn_tokens
+        batch = Completions(inputs, prompts, completions, completion_ids_list, self._drawn_behind, *told)
         self._drawn_behind = None
         with self.hooks.scoring(batch):
             rewards_NK = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)

@@ -28,6 +28,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
         "reward_model_name_or_path",
         "reward_model",
     ),
+    "tools (what the model may call)": ("tools", "environment"),
     "prompts (which are drawn, how often)": ("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs"),
     "rounds (reference, reward model and prompts anew)": ("rounds",),
     "sampling": ("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),

@@ -34,7 +34,8 @@ def beside_notes(parsed: "Parsed") -> list[str]:
         Unread("ignore_bias_buffers", lambda _: True, "neither TRL nor this project looks at it"),
     )
     mixed = (Unread("streaming test_split_size", lambda _: not mixture.datasets, "datasets is empty"),)
-    tools = (Unread("max_tool_calling_iterations", lambda _: True, "the command line gives the model no tools"),)
+    called = bool(config.tools or config.environment)
+    tools = (Unread("max_tool_calling_iterations", lambda _: not called, "the model has no tools"),)
     return [
         *unread_notes(parsed.model, MODEL_NOTES),
         *unread_notes(script, data),

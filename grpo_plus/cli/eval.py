@@ -109,6 +109,7 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
 
     verifiers = make_verifiers(options.verifier, options)
     rows = _rows(options)
+    _require_no_tools(options)
     base, adapter = _base_and_adapter(options)
     _require(verifiers, rows, options)
     store = Store(options.out, _settings(options), overwrite=options.overwrite) if options.out else None
@@ -227,6 +228,28 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     if looks_local and not (Path(base).expanduser() / "config.json").is_file():
         raise UserError(f"the model folder {base!r} does not exist or holds no config.json.")
     return base, adapter
+
+
+def _require_no_tools(options: argparse.Namespace) -> None:
+    """Refuse what was trained to call tools: without them its answers say nothing about it."""
+    from grpo_plus.record import RunError, open_run
+    from grpo_plus.record.files import FOLDER, RUN
+
+    given = [Path(each).expanduser() for each in (options.model, options.adapter) if each]
+    for folder in (place for each in given for place in (each, each.parent)):  # a checkpoint lies in its run's folder
+        if not (folder / FOLDER / RUN).is_file():
+            continue
+        try:
+            config = open_run(folder).info.get("config", {})
+        except RunError:  # what cannot be read says nothing
+            continue
+        used = [name for name in ("tools", "environment") if config.get(name)]
+        if used:
+            raise UserError(
+                f"{folder} was trained with {' and '.join(used)}, and eval does not draw with tools yet: its figures "
+                "would be of answers without them. Set eval_strategy in the training config, whose evaluations draw as "
+                "training does; to judge it without tools, copy the model's files to another folder."
+            )
 
 
 def _load(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:

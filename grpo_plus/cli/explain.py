@@ -1,5 +1,6 @@
 """``grpo-plus explain``: the parts of a config as formulas, and its advantages on sample rewards."""
 
+import json
 import math
 import os
 import sys
@@ -73,6 +74,7 @@ def run(arguments: Sequence[str]) -> int:
         "",
         *_verifier_lines(config, dict(weights)),
         *_reward_model_lines(config),
+        *_tool_lines(config),
         "",
         *_critic_lines(config),
         *_dead_group_lines(config),
@@ -424,6 +426,25 @@ def _reward_model_lines(config: "GRPOPlusConfig") -> list[str]:
         return []
     settings = ", ".join(f"{key}: {value}" for key, value in asdict(chosen).items() if value is not None)
     return [f"reward_model: {settings}"]
+
+
+def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
+    """Tools and environments with the schema that the model sees of each function."""
+    recipe = config.recipe
+    lines = [f"tool: {part.label} ({part.reference}), {part.timeout:g} s a call" for part in recipe.tools]
+    shown = [part.methods for part in recipe.tools]
+    for value, part in recipe.environments.items():
+        rows = "all rows" if value is None else f"rows whose environment is {value!r}"
+        has = [name for name, is_there in _GIVES.items() if getattr(part, is_there)]
+        lines.append(f"environment: {part.label} ({part.reference}), for {rows}; gives {', '.join(has) or 'no reward'}")
+        shown.append(part.methods)
+    if not lines:
+        return []
+    lines.append("the model sees:")
+    return ["", *lines, *(f"  {json.dumps(method.schema, ensure_ascii=False)}" for each in shown for method in each)]
+
+
+_GIVES = {"a reward": "rewards", "rewards of turns": "turn_rewards", "keys of states": "states"}
 
 
 def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:

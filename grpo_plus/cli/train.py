@@ -288,7 +288,8 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     if not model.model_name_or_path:
         raise UserError(NO_MODEL)
     rewards = resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], parsed.folder)
-    if not rewards and not args.verifiers:
+    owned = any(part.rewards for part in args.recipe.environments.values())
+    if not rewards and not args.verifiers and not owned:
         raise UserError("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
     if args.max_steps == 0:
         raise UserError("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
@@ -327,7 +328,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         raise UserError(f"prompt has chat: true, but the model {path} has no chat template: remove it, or set false.")
     sets = {field: with_prompts(rows, prompt, chat=chat) for field, rows in sets.items()}
     if prompt:
-        _show_prompt(next(iter(sets["dataset_train_split"]))["prompt"], tokenizer, args)
+        _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     micro = args.per_device_train_batch_size
     start = Start(path, init, quantisation, adapter, computing_of(args), micro)
@@ -378,11 +379,15 @@ def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:
         raise UserError(f"model_name_or_path: the tokenizer of {path!r} cannot be loaded: {error}") from error
 
 
-def _show_prompt(prompt: Any, tokenizer: Any, args: Any) -> None:
+def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any) -> None:
     """Print one prompt as the model reads it, since most mistakes are visible there."""
     from grpo_plus.cli._prompts import opens_thinking, sample
+    from grpo_plus.recipe.tools import schemas_of
 
-    text = sample(prompt, tokenizer, args.chat_template_kwargs)
+    tools = schemas_of(args.recipe, row)
+    text = sample(
+        row["prompt"], tokenizer, {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
+    )
     _tell("A prompt, as the model reads it:", text)
     if opens_thinking(text) and any(
         "think_format" in str(entry) and "prefilled" not in str(entry) for entry in args.verifiers

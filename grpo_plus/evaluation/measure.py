@@ -77,6 +77,11 @@ class Measure:
         problems = []
         if not trainer.verification.live:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
+        if trainer.tools:
+            problems.append(
+                "measure does not draw with tools yet, and this run has some, so its accuracy would be of answers "
+                "without them: remove measure, and set eval_strategy, whose evaluations draw as training does."
+            )
         if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
             problems.append(
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "

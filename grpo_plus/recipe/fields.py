@@ -34,6 +34,8 @@ def normalise(config: Any, base: Path) -> list[Problem]:
     for name in ("verifiers", "eval_verifiers"):
         items = _listed(name, getattr(config, name), problems)
         setattr(config, name, [absolute_entry(_entry(item), base) for item in items])
+    config.tools = [absolute_entry(_entry(item), base) for item in _listed("tools", config.tools, problems)]
+    config.environment = _environment(config.environment, base)
     for name in ("advantage", "objective", "selection"):
         value = getattr(config, name)
         if isinstance(value, str):
@@ -63,6 +65,16 @@ def _entry(item: Any) -> Any:
         except ValueError:
             return item  # no such verifier, as the check of entries says
     return numbers(item) if isinstance(item, dict) else item
+
+
+def _environment(given: Any, base: Path) -> Any:
+    """An environment, or several by the values of a column."""
+    given = _entry(given)
+    if isinstance(given, str) and given.lower() in ("", "none", "null"):
+        return None
+    if isinstance(given, dict) and "name" not in given:
+        return {str(value): absolute_entry(_entry(item), base) for value, item in given.items()} or None
+    return absolute_entry(given, base)
 
 
 def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:

@@ -165,7 +165,8 @@ def sets_parts(config: Any) -> bool:
     """Whether a part of ours is set: the run then keeps a record, and draws completions leaner."""
     chosen = (config.advantage, config.objective, config.selection)
     ours = any(part is not None for part in chosen) or bool(config.verifiers) or config.dead_groups != "keep"
-    return ours or config.rounds is not None or config.reward_model is not None
+    tools = bool(getattr(config, "tools", None) or getattr(config, "environment", None))
+    return ours or tools or config.rounds is not None or config.reward_model is not None
 
 
 def rollout_of(config: Any) -> str:

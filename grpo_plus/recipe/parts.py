@@ -24,13 +24,14 @@ from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_prob
 from grpo_plus.recipe.rounds import choose_rounds, rounds_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
+from grpo_plus.recipe.tools import choose_tools, tool_problems
 from grpo_plus.selection import selections
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.verifying import REGISTRY
 
 READ = (
     *("advantage", "advantage_kwargs", "objective", "objective_kwargs", "verifiers", "eval_verifiers"),
-    *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record"),
+    *("verifier_column", "plugins", "engine", "engine_tokens_per_pass", "record", "tools", "environment"),
     *("selection", "selection_kwargs", "dead_groups", "dead_groups_kwargs", "rounds", "critic", "reward_model"),
     *("rollout", "rollout_rows", "rollout_draft", "vllm_sync"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
@@ -60,6 +61,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     rounds, wrong_rounds = choose_rounds(config)
     critic, wrong_critic = choose_critic(config)
     reward_model, wrong_reward_model = choose_reward_model(config)
+    tools, environments, wrong_tools = choose_tools(config)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
     if config.advantage is not None and chosen is not None:
         origins["advantage"] = advantages.way(config.advantage)
@@ -76,6 +78,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         verifier_column=config.verifier_column,
         reward_weights=None if config.reward_weights is None else tuple(config.reward_weights),
         reward_model=reward_model,
+        tools=tools,
+        environments=environments,
         engine=config.engine,
         engine_tokens_per_pass=config.engine_tokens_per_pass,
         selection=selected,
@@ -117,6 +121,8 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *(critic_problems(config, recipe) if known else ()),
         *wrong_reward_model,
         *reward_model_problems(config, recipe),
+        *wrong_tools,
+        *tool_problems(config),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
     from grpo_verifiers.base.traits import Isolation, OnError
+    from grpo_verifiers.tools.part import ToolPart
 
 
 class Chosen(NamedTuple):
@@ -129,6 +130,8 @@ class Recipe:
         verifier_column: dataset column that names the verifier of each row.
         reward_weights: of all rewards, in TRL's order; None leaves the weights of the entries.
         reward_model: the reward model that trains along; None: there is none.
+        tools: the tools that the model may call.
+        environments: the environment of a row by the value of its column; under None the one of all rows.
         engine: how the update runs.
         engine_tokens_per_pass: most tokens of one forward and backward pass.
         selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
@@ -152,6 +155,8 @@ class Recipe:
     verifier_column: str | None = None
     reward_weights: tuple[float, ...] | None = None
     reward_model: "RewardModelOptions | None" = None
+    tools: tuple["ToolPart", ...] = ()
+    environments: Mapping[str | None, "ToolPart"] = field(default_factory=dict)
     engine: str = "stock"
     engine_tokens_per_pass: int | None = None
     selection: Selected | None = None

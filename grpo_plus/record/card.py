@@ -60,6 +60,7 @@ def section(trainer: Run) -> str:
         *_selection(trainer),
         ("Update engine", f"`{args.engine}`" if hasattr(args, "engine") else "stock"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
+        *([("Tools", ", ".join(f"`{_text(tool.__name__)}`" for tool in trainer.tools))] if trainer.tools else []),
         *((name, _value(value)) for name, value in trainer.card_facts.items()),
         ("Steps", str(trainer.state.global_step)),
         ("Processes", str(trainer.accelerator.num_processes)),

@@ -7,6 +7,7 @@ import torch
 
 from grpo_plus import _trl
 from grpo_plus.record.sample import PROMPT_KEPT, as_text, runs
+from grpo_plus.record.turns import turn_rows
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.reward_table import CRITIC_VALUES, is_truncated
@@ -50,10 +51,17 @@ def rank_rows(
                 "values": None if values_BT is None else _where(trained, values_BT[at, : len(ids)].tolist()),
                 "untrained": runs([not flag for flag in trained]),
                 "truncated": truncated[at],
+                "turns": _turns(completions, at),
                 "verdicts": [_verdict(live, at) for live in judges if at < len(live.verdicts)],
             }
         )
     return {"rows": rows, "advantages": means_B}
+
+
+def _turns(completions: Completions, at: int) -> list[dict[str, Any]] | None:
+    if completions.turns is None or completions.turn_tokens is None:
+        return None
+    return turn_rows(completions.turns[at], completions.turn_tokens[at])
 
 
 def _where(flags: Sequence[Any], values: Sequence[float]) -> list[float | None]:

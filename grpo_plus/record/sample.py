@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.record.turns import judged_turns
 from grpo_plus.training.token_spans import Decode, token_ends, token_span
 from grpo_verifiers.redaction import redact_text
 
@@ -113,6 +114,9 @@ def completion_record(
         "advantage": digits(row["advantage"]),
         "verdicts": [_verdict(verdict, ends) for verdict in row["verdicts"]],
     }
+    if row.get("turns") is not None:
+        judged = steps or next((one["steps"] for one in record["verdicts"] if one.get("steps")), [])
+        record["turns"] = judged_turns(row["turns"], advantages if per_token else row["advantage"], judged, digits)
     if len(ids) > TOKENS_KEPT:
         head = TOKENS_KEPT // 2
         record["left_off"] = [head, len(ids) - TOKENS_KEPT]

@@ -146,6 +146,29 @@ class Verdict(TypedDict, total=False):
     steps: list[ScoredSpan]
 
 
+class Call(TypedDict):
+    """A call of a tool in a turn."""
+
+    name: str
+    arguments: NotRequired[str]
+    result: NotRequired[str]
+    status: NotRequired[str]
+    seconds: NotRequired[Score]
+
+
+class Turn(TypedDict):
+    """A turn of a completion: what the model did in one go, and what came back."""
+
+    tokens: Span
+    text: NotRequired[str]
+    calls: NotRequired[list[Call]]
+    left_out: NotRequired[Count]
+    state: NotRequired[str | None]
+    reward: NotRequired[Score]
+    advantage: NotRequired[Score]
+    score: NotRequired[Score]
+
+
 class Completion(TypedDict):
     """A completion of a group."""
 
@@ -160,6 +183,7 @@ class Completion(TypedDict):
     steps: NotRequired[list[ScoredSpan] | None]
     untrained: NotRequired[list[Span] | None]
     left_off: NotRequired[Span | None]
+    turns: NotRequired[list[Turn] | None]
 
 
 class Group(TypedDict):

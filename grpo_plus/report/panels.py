@@ -89,6 +89,20 @@ def single(run: Run) -> list[Panel]:
             "share",
         ),
         chart(
+            "Calls of tools",
+            "Over a generation batch: how many, and how many ended badly.",
+            {
+                "tools/calls": "calls",
+                "tools/errors": "errors",
+                "tools/late": "late",
+                "tools/died": "died",
+                "tools/unknown": "unknown tools",
+                "tools/bad_arguments": "bad arguments",
+            },
+        ),
+        chart("Calls by tool", "Over a generation batch.", _of_tools(keys, "/calls")),
+        chart("Time by tool", "Seconds in each tool over a generation batch.", _of_tools(keys, "/seconds"), "seconds"),
+        chart(
             "Value against return",
             "Means over the trained tokens: what the critic expected, and what it learns.",
             {"critic/value": "value", "critic/return": "return"},
@@ -265,3 +279,13 @@ def thinned(count: int, most: int = POINTS) -> Iterable[int]:
     if count <= most:
         return range(count)
     return sorted({*(position * count // most for position in range(most)), count - 1})
+
+
+def _of_tools(keys: Iterable[str], end: str) -> dict[str, str]:
+    """The metrics of each tool by their names, with the tool's name."""
+    start = "tools/"
+    return {
+        key: key[len(start) : -len(end)]
+        for key in keys
+        if key.startswith(start) and key.count("/") > 1 and key.endswith(end)
+    }

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.report.visible import visible
+from grpo_plus.report.visible import shown, visible
 
 HEAD = 90
 """Characters of a prompt in lists."""
@@ -18,8 +18,8 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         ``step, mode, group, prompt, names, weights, mean, spread, scale`` and ``completions``, each with ``rewards,
         total, advantage, shade`` (its level), ``tokens, truncated, verdicts, pieces, shades`` (tokens, level,
-        advantage) and, where there are any, ``steps`` (first token, one past the last, score), ``untrained, left_off,
-        values`` (a critic's, one a token or None). ``range`` has the lowest and highest value of the group, or None.
+        advantage) and, where there are any, ``steps`` (first token, one past the last, score), ``turns, untrained,
+        left_off, values`` (a critic's, one a token or None). ``range``: lowest and highest value of the group, or None.
     """
     names = [str(name) for name in record["rewards"]]
     weights = record.get("weights") or [1.0] * len(names)
@@ -30,6 +30,8 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
     for each in completions:
         each["shades"] = stretches(each.pop("advantages"), scale)
         each["shade"] = level(each["advantage"] or 0.0, scale)
+        for turn in each.get("turns", ()):
+            turn["shade"] = level(turn.get("advantage") or 0.0, scale)
     return {
         "step": record["step"],
         "mode": record["mode"],
@@ -80,6 +82,10 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
         shaped["values"] = values
     if steps:
         shaped["steps"] = [[*_moved(step[:2], left_off), step[2]] for step in steps]
+    if each.get("turns"):
+        shaped["turns"] = [
+            shown({**turn, "tokens": _moved(turn["tokens"], left_off), "shade": 0}) for turn in each["turns"]
+        ]
     if untrained:
         shaped["untrained"] = untrained
     if left_off:

@@ -10,7 +10,7 @@ from typing import Any
 from grpo_plus.reward_model.preferences import RowError, conversation, refuse
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.errors.messages import short
-from grpo_verifiers.exec.samples import content_text
+from grpo_verifiers.reading.messages import content_text
 
 COLUMNS = ("prompt", "completions", "labels")
 

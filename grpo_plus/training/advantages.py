@@ -151,7 +151,7 @@ class Advantages(Hook):
             seen = _trl.gather_objects([self._verification.steps_seen(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
-            local = self._verification.steps(labels, ids, host.processing_class)
+            local = self._verification.steps(labels, completions, host.processing_class)
         everywhere = _trl.gather_objects(local)
         if self._step_scorer is not None:
             everywhere = self._logged(self._unusable.steps(everywhere))

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from grpo_plus._trl import Host
 from grpo_verifiers.errors import Problem
+from grpo_verifiers.turns import Turn
 
 Prepare = Callable[[], Any]
 """Makes the inputs of a micro-batch."""
@@ -61,7 +62,8 @@ class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
 class Completions:
     """One rank's part of a generation batch: texts as reward functions see them, ids as sampled.
 
-    ``prompt_ids`` are what the completions were drawn behind; None where a rollout function has drawn them.
+    ``prompt_ids`` are what the completions were drawn behind; None where a rollout function has drawn them. Where there
+    are tools, ``turns`` are what the model did in each completion, and ``turn_tokens`` the span of tokens of each turn.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -69,6 +71,8 @@ class Completions:
     texts: Sequence[Any]
     ids: Sequence[Sequence[int]]
     prompt_ids: Sequence[Sequence[int]] | None = None
+    turns: Sequence[Sequence[Turn]] | None = None
+    turn_tokens: Sequence[Sequence[tuple[int, int]]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

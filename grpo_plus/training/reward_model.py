@@ -175,7 +175,7 @@ class RewardModelHook(Hook):
         if not self._steps:
             assert self._now is not None
             giver = step_giver(self._recipe)
-            self._steps = self._verification.steps([giver], self._now.ids, self.host.processing_class)
+            self._steps = self._verification.steps([giver], self._now, self.host.processing_class)
         return self._steps
 
     def _rows(self, completions: Completions) -> list[Row]:
@@ -384,8 +384,8 @@ class RewardModelHook(Hook):
         self.trainings, self._barren = int(state["trainings"]), int(state["barren"])
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights and the moments of the optimizer."""
-        return self.scorer.tensors()
+        """The weights and the moments of the optimizer; the weights alone where ``save_only_model`` is set."""
+        return self.scorer.tensors(moments=not self.host.args.save_only_model)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these."""

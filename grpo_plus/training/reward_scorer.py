@@ -87,9 +87,12 @@ class Scorer:
             labels_BT[row, [end + 1 for end in one.ends]] = torch.tensor(one.labels, device=self._device).float()
         return process_losses(values_BT, labels_BT).sum()
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The weights that are trained, and the moments of the optimizer."""
-        return tensors_of(self._parts())
+    def tensors(self, *, moments: bool = True) -> dict[str, Tensor]:
+        """The weights that are trained, and the moments of the optimizer unless they are not asked for."""
+        parts = self._parts()
+        if not moments:
+            del parts["adam"]
+        return tensors_of(parts)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these; a ValueError says why they do not fit."""

@@ -13,16 +13,20 @@ from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.reward_column import RewardColumn
 from grpo_plus.training.step_source import StepsSeen, steps_seen
-from grpo_plus.training.token_spans import decoder, token_ends, token_span
+from grpo_plus.training.token_spans import decoder, token_ends
+from grpo_plus.training.turn_spans import step_tokens
 from grpo_verifiers.base.golds import placed
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import LARGEST, Ahead, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
 
 _KINDS = {"training": True, "evaluation": False}
+TURNS = "turns"
+"""The column that verifiers know turns by."""
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
 
@@ -141,6 +145,7 @@ class Verification(Hook):
                 completions.texts,
                 completions.ids,
                 self.host.processing_class,
+                turns=completions.turns,
                 training=self.host.model.training,
             )
             yield
@@ -321,12 +326,20 @@ class Verification(Hook):
         completion_ids: Any,
         tokenizer: Any,
         *,
+        turns: Sequence[Sequence[Turn]] | None = None,
         training: bool = True,
     ) -> None:
         """Submit all rows of all verifiers, so that their work overlaps with each other and with TRL's."""
         if not self.at_work(training=training):
             return
         columns = {key: [row[key] for row in inputs] for key in inputs[0] if key not in ROW_KEYS}
+        if turns is not None:
+            if TURNS in columns:
+                raise ColumnError(
+                    f"the dataset has a column {TURNS!r}, which is what verifiers know the model's turns by where "
+                    "there are tools or an environment: rename the column."
+                )
+            columns[TURNS] = list(turns)
         if self.column in columns and (strangers := self._strangers(columns[self.column])):
             raise ColumnError(" ".join(strangers))
         for live in self.at_work(training=training):
@@ -381,29 +394,30 @@ class Verification(Hook):
         return {live.verifier.label: steps_seen(live.verdicts, completion_ids, length) for live in self.live}
 
     def steps(
-        self, labels: Sequence[str], completion_ids: Sequence[Sequence[int]], tokenizer: Any
+        self, labels: Sequence[str], completions: Completions, tokenizer: Any
     ) -> list[list[tuple[int, int, float]]]:
         """Step scores on token spans, from the one verifier of those labels; no label while none has given any.
+
+        A step that is a turn has exactly the turn's tokens.
 
         A completion that the verifier was too late on, or broke on, is one step with the verdict's score: otherwise
         stopping the verifier would be a way out of bad steps.
         """
         if not labels:
-            return [[] for _ in completion_ids]
+            return [[] for _ in completions.ids]
         giving = self.live[self.labels.index(labels[0])]
         decode = decoder(tokenizer)
+        turns = completions.turns or [()] * len(completions)
+        turn_tokens = completions.turn_tokens or [()] * len(completions)
         spans = []
-        for ids, verdict in zip(completion_ids, giving.verdicts, strict=True):
+        for verdict, ids, done, tokens in zip(giving.verdicts, completions.ids, turns, turn_tokens, strict=True):
             if verdict.score is not None and not verdict.steps and verdict.status in _FAILED:
                 spans.append([(0, len(ids), verdict.score)])
                 continue
             ends = token_ends(ids, decode) if verdict.steps else []
-            spans.append(
-                [
-                    (*token_span(step.start, step.end, ends), float("nan") if step.score is None else step.score)
-                    for step in verdict.steps
-                ]
-            )
+            places = step_tokens([(step.start, step.end) for step in verdict.steps], ends, done, tokens)
+            scores = [float("nan") if step.score is None else step.score for step in verdict.steps]
+            spans.append([(*place, score) for place, score in zip(places, scores, strict=True)])
         return spans
 
 

@@ -105,7 +105,7 @@ class Store:
         return [path.parent for path in self.home.glob(f"*/{FILE}") if path.parent != self.folder]
 
 
-def identity(model: str, revision: str | None = None) -> str:
+def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...] = ()) -> str:
     """A model's name on the hub; of a folder, wherever it lies, the hash of what it holds of a model.
 
     All of the weights is read, several files at once: a change between the ends of a file is a change, and training
@@ -114,12 +114,17 @@ def identity(model: str, revision: str | None = None) -> str:
     folder = Path(model)
     if not folder.is_dir():
         return f"{model}@{revision}" if revision else model
+    if folder.resolve() in above:
+        circle = " -> ".join(str(each) for each in above)
+        text = f"the adapter in {above[0]} has no model under it: its bases lead back to {model} ({circle})"
+        remedy = f"name a model, or an adapter with one, as base_model_name_or_path in {_ADAPTER}"
+        raise ConfigError([f"{text}: {remedy}."])
     paths = sorted(path for path in folder.iterdir() if path.is_file() and _of_a_model(path))
     with ThreadPoolExecutor(_READERS) as pool:
         found = {path.name: digest for path, digest in zip(paths, pool.map(_digest, paths), strict=True)}
     base = read_json(folder / _ADAPTER).get("base_model_name_or_path")
     if base and Path(base).resolve() != folder.resolve():
-        found["base"] = identity(base)
+        found["base"] = identity(base, above=(*above, folder.resolve()))
     digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode())
     return f"a folder whose files have the hash {digest.hexdigest()[:12]}"
 

@@ -14,8 +14,11 @@ import pytest
 
 PACKAGES = ("grpo_plus", "grpo_verifiers")
 ROOT_FILES = {"__init__.py", "_trl.py", "config.py", "trainer.py"}
-MODEL_LIBRARIES = {"grpo_verifiers.steps._prm_model": {"torch", "transformers"}}
-"""The one file of the verifiers that loads a model: of step rewards, in a process of its own."""
+MODEL_LIBRARIES = {
+    "grpo_verifiers.tools.schema": {"transformers"},
+    "grpo_verifiers.steps._prm_model": {"torch", "transformers"},
+}
+"""The files of the verifiers that may: one makes schemas, and one loads a model of step rewards in a process of its own."""
 MOST_ROOMS = 25
 """In a wheel the files that ``grpo-plus init`` writes are one more than in the sources."""
 MOST_FLOORS = 8

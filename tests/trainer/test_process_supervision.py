@@ -146,6 +146,7 @@ def test_sources_that_only_running_tells(build, solved):
 
 def test_stopping_the_verifier_is_no_way_out():
     """A completion that the verifier was too late on is one bad step."""
+    from grpo_plus.training.hooks import Completions
     from grpo_plus.training.verification import LiveVerifier, Verification
     from grpo_verifiers.verdict import Status
 
@@ -158,7 +159,8 @@ def test_stopping_the_verifier_is_no_way_out():
         def decode(ids, **_):
             return "".join(map(chr, ids))
 
-    assert Verification([live]).steps(["math_steps"], ids, Characters()) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
+    completions = Completions([{}] * 3, [""] * 3, [""] * 3, ids)
+    assert Verification([live]).steps(["math_steps"], completions, Characters()) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
 
 
 def test_what_is_known_of_a_composition():

@@ -15,6 +15,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from grpo_plus.reward_model.history import replayed
@@ -586,6 +587,18 @@ def test_a_checkpoint_names_tensors_as_it_always_did(build, data):
     other.load_tensors(saved)
     assert other.tensors().keys() == saved.keys()
     assert all(torch.equal(tensor, saved[name]) for name, tensor in other.tensors().items())
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_moments(build, data, texts, tmp_path):
+    saving = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2, "save_only_model": True}
+    trainer = build(trainer={"train_dataset": data, "reward_funcs": [noise]}, reward_model={"every": 1}, **saving)
+    trainer.train()
+    kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_reward_model.safetensors")
+    assert {name.partition("/")[0] for name in kept} == {"head", "trunk"}
+    assert trainer.reward_model.trainings
+    now = trainer.reward_model.scorer.tensors()
+    assert all(torch.equal(tensor, now[name]) for name, tensor in kept.items())
 
 
 def test_a_model_of_its_own_with_another_tokenizer_is_refused(build, data, tmp_path, tiny_model):

@@ -8,11 +8,19 @@ import pytest
 from grpo_verifiers import Status, Step, Verdict, Verifier, all_of, gated, get_verifier, verifier, weighted
 from grpo_verifiers.base import Pending
 from grpo_verifiers.testing import CHECKS, check_verifier, contract_of, parametrize_with_checks
+from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verifying import BUILTINS, REGISTRY
 
 FOUR, FIVE = {"answer": "4"}, {"answer": "5"}
 SHORT, LONG = {"prompt": "p", "completion_ids": [1] * 5}, {"prompt": "p", "completion_ids": [1] * 100}
 CITY = {"type": "object", "required": ["city"], "properties": {"city": {}}, "additionalProperties": False}
+
+CALLED = {
+    "turns": (Turn(0, 4, "2+2?", (Call("calculator", {"expression": "2+2"}, "4"),), reward=1.0), Turn(20, 21, "4"))
+}
+FAILED = {
+    "turns": (Turn(0, 4, "2+2?", (Call("oracle", {}, "no such tool", "unknown"),), reward=0.0), Turn(30, 31, "4"))
+}
 
 BUILT_IN = {
     "choice": contract_of("choice", [("The answer is B.", {"answer": "B"})], [("The answer is A.", {"answer": "B"}), ("A or B", {"answer": "B"})]),
@@ -28,6 +36,10 @@ BUILT_IN = {
     "regex": contract_of(get_verifier("regex", pattern=r"[0-9]+ apples"), [("12 apples", {})], [("12 pears", {}), ("", {})]),
     "repetition": contract_of("repetition", [("each word of this is its own", {})], [("so so so so so so so", {})], -0.5),
     "tag_count": contract_of("tag_count", [("<think>a</think><answer>b</answer>", {})], [("nothing", {})]),
+    "tool_used": contract_of("tool_used", [("4", CALLED)], [("4", {}), ("4", FAILED)]),
+    "tool_valid": contract_of(get_verifier("tool_valid", without=0.0), [("4", CALLED)], [("4", {}), ("4", FAILED)]),
+    "turn_reward": contract_of("turn_reward", [("4", CALLED)], [("4", FAILED)]),
+    "turns_overlong": contract_of(get_verifier("turns_overlong", expected=1, most=3), [("4", {})], [("4", CALLED)], -0.5),
     "think_format": contract_of("think_format", [("<think>a</think>b", {})], [("<think></think>b", {}), ("a</think>b", {})]),
 }  # fmt: skip
 COMPOSED = {

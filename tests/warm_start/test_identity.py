@@ -9,6 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from grpo_plus.warm_start.store import identity
+from grpo_verifiers.errors import ConfigError
 
 
 @pytest.fixture
@@ -68,6 +69,17 @@ def test_an_adapter_is_known_with_its_base(model, tmp_path, monkeypatch):
     assert adapter("third", "a/model") != first
     (model / "config.json").write_text("{}")
     assert identity("first") != first
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_adapters_whose_bases_lead_in_a_circle_are_an_error(tmp_path, length):
+    folders = [tmp_path / str(at) for at in range(length)]
+    for at, folder in enumerate(folders):
+        folder.mkdir()
+        base = str(folders[(at + 1) % length])
+        (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "base_model_name_or_path": base}))
+    with pytest.raises(ConfigError, match=r"0 has no model under it: its bases lead back to .*0 .*name a model"):
+        identity(str(folders[0]))
 
 
 def test_a_name_on_the_hub_is_itself():

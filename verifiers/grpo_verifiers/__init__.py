@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from grpo_verifiers.compose import any_of as any_of
     from grpo_verifiers.compose import gated as gated
     from grpo_verifiers.compose import weighted as weighted
+    from grpo_verifiers.tools.registry import environment as environment
+    from grpo_verifiers.tools.registry import get_environment as get_environment
+    from grpo_verifiers.tools.registry import get_tool as get_tool
+    from grpo_verifiers.tools.registry import tool as tool
     from grpo_verifiers.verdict import Status as Status
     from grpo_verifiers.verdict import Step as Step
     from grpo_verifiers.verdict import Verdict as Verdict
@@ -23,8 +27,12 @@ _NAMES = {
     "Verifier": "grpo_verifiers.verifying",
     "all_of": "grpo_verifiers.compose",
     "any_of": "grpo_verifiers.compose",
+    "environment": "grpo_verifiers.tools.registry",
     "gated": "grpo_verifiers.compose",
+    "get_environment": "grpo_verifiers.tools.registry",
+    "get_tool": "grpo_verifiers.tools.registry",
     "get_verifier": "grpo_verifiers.verifying",
+    "tool": "grpo_verifiers.tools.registry",
     "verifier": "grpo_verifiers.verifying",
     "weighted": "grpo_verifiers.compose",
 }

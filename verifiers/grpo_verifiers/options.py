@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 from grpo_verifiers.errors.messages import short, unknown
@@ -115,6 +116,15 @@ class IsPattern:
         if self.groups is None or groups == self.groups:
             return None
         return f"a pattern with {self.groups} group{'' if self.groups == 1 else 's'}, not {groups}"
+
+
+@dataclass(frozen=True)
+class FolderPath:
+    """The path of a folder that exists. Tools get it absolute, whatever folder they run in."""
+
+    def problem(self, value: Any) -> str | None:
+        """The words, for a path where no folder is."""
+        return "a folder that exists" if isinstance(value, str) and not Path(value).expanduser().is_dir() else None
 
 
 TagName = Annotated[

@@ -44,6 +44,10 @@ BUILTINS = {
     "repetition": "grpo_verifiers.text:repetition",
     "tag_count": "grpo_verifiers.text:tag_count",
     "think_format": "grpo_verifiers.text:think_format",
+    "tool_used": "grpo_verifiers.steps:tool_used",
+    "tool_valid": "grpo_verifiers.steps:tool_valid",
+    "turn_reward": "grpo_verifiers.steps:turn_reward",
+    "turns_overlong": "grpo_verifiers.steps:turns_overlong",
 }
 """The verifiers of this package, and where each is defined; imported on first use."""
 

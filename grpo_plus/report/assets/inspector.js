@@ -47,7 +47,7 @@ async function search() {
       const entry = candidates[at];
       const group = (await openBlock(view.run, entry.block))[entry.at];
       if (turn !== view.turn) return;  // something newer was asked for
-      group.haystack ??= [group.prompt, ...group.completions.map((one) => `${one.pieces.join("")}\n${one.verdicts.map((verdict) => verdict.reason).join("\n")}`)].join("\n").toLowerCase();
+      group.haystack ??= [group.prompt, ...group.completions.map((one) => `${one.pieces.join("")}\n${(one.turns || []).flatMap((turn) => [turn.text, ...(turn.calls || []).flatMap((call) => [call.name, call.arguments, call.result])]).join("\n")}\n${one.verdicts.map((verdict) => verdict.reason).join("\n")}`)].join("\n").toLowerCase();
       if (group.haystack.includes(query)) hits.push(entry);
       if (at % 64 === 63) { parts.count.textContent = `Searching, ${at + 1} of ${candidates.length} groups`; await new Promise((next) => setTimeout(next)); }
     }
@@ -275,6 +275,23 @@ function valueLine(group, at, tokens) {
   return make("div", { class: "values" }, svg, slider, said);
 }
 
+// What was said and called, turn by turn; calls are folded and opened by click or key.
+function turnList(one) {
+  if (!one.turns?.length) return null;
+  return make("ol", { class: "turns", "aria-label": "Turns" }, one.turns.map((turn, place) => make("li", {},
+    make("div", { class: "turn-head" }, make("b", {}, `Turn ${place + 1} · model`),
+      turn.score === null || turn.score === undefined ? null : make("span", {}, `score ${figure(turn.score)}`),
+      turn.reward === null || turn.reward === undefined ? null : make("span", {}, `reward ${figure(turn.reward)}`),
+      turn.state === null || turn.state === undefined ? null : make("span", { dir: "auto" }, `state ${turn.state}`),
+      make("span", { class: `adv ${shade(turn.shade)}` }, `A ${signed(turn.advantage)}`)),
+    turn.text ? make("div", { class: "said", dir: "auto" }, ...marked_(turn.text)) : null,
+    (turn.calls || []).map((call) => make("details", { class: "call" },
+      make("summary", {}, make("code", { dir: "auto" }, call.name), make("span", { class: call.status === "ok" ? "" : "failed" }, statusName(call.status || "ok")), make("span", {}, figure(call.seconds, "seconds"))),
+      make("div", { class: "label" }, "arguments"), make("pre", { dir: "auto", tabindex: "0" }, ...marked_(call.arguments || "")),
+      make("div", { class: "label" }, "tool's result"), make("pre", { dir: "auto", tabindex: "0" }, ...marked_(call.result || "")))),
+    turn.left_out ? make("div", { class: "label" }, `${turn.left_out.toLocaleString("en")} more calls are left out`) : null)));
+}
+
 function card(group, at) {
   const one = group.completions[at];
   const judged = new Set(one.verdicts.map((verdict) => verdict.verifier));  // the others are functions, which say nothing but a number
@@ -292,6 +309,7 @@ function card(group, at) {
         return make("li", {}, make("span", { class: "status", "data-icon": (STATUS[verdict.status] || ["·"])[0], vars: { "--c": statusColour(verdict.status) } }, statusName(verdict.status)),
           make("span", {}, verdict.verifier, k >= 0 ? make("b", {}, ` ${figure(one.rewards[k])}`) : null), verdict.reason ? make("span", { dir: "auto" }, ...marked_(verdict.reason)) : null);
       }), rewards ? make("li", {}, rewards) : null),
+    turnList(one),
     tokens,
     valueLine(group, at, tokens),
     make("div", { class: "small" }, one.tokens === null || one.tokens === undefined ? null : make("span", {}, `${one.tokens.toLocaleString("en")} tokens`), one.truncated ? make("span", {}, "cut off at the limit") : null,

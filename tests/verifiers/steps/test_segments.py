@@ -10,7 +10,7 @@ from grpo_verifiers.errors import UnknownNameError, VerifierError
 from grpo_verifiers.steps import SEGMENTERS, segment
 from grpo_verifiers.steps.segments import MAX_STEPS, without_specials
 
-NAMES = ["blank_line", "newline", "numbered", "sentence", "statements", "tags"]
+NAMES = ["blank_line", "newline", "numbered", "sentence", "statements", "tags", "turn"]
 PIECES = [
     "\n", "\n\n", " ", "\t", "\r\n", "Step 1:", "step 12.", "**Step 2:**", "a", "3.5", ". ", "! ", "?", "。", "e.g. ", "```",
     "```python\n", "<step>", "</step>", "<|im_end|>", "x = (", ")", "'", '"""', "#", "\\", "def f():", "  return", "@d\n", "else:",

@@ -1,5 +1,6 @@
 """A process that grades programs for a thread of the trainer, which reads nothing that a program wrote."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.code.box_set import BoxSet
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from socket import socket
 
 _PACKAGES = str(Path(__file__).resolve().parents[2])
+# After the standard library, and before another copy of this package that may be installed.
 _BOOT = (
-    "import sys; sys.path.append(sys.argv[1]); from grpo_verifiers.code._referee_process import main; "
+    "import sys; at = [path.endswith('-packages') for path in sys.path] + [True]; "
+    "sys.path.insert(at.index(True), sys.argv[1]); from grpo_verifiers.code._referee_process import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 _CLOSING = 5.0
@@ -104,6 +108,13 @@ class Referee:
         if self._process is not None:
             end_process(self._process, _CLOSING)
             self._process = None
+
+    def interrupt(self) -> None:
+        """From another thread: the job under way fails."""
+        connection = self._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(SHUT_RDWR)
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's referee without touching it."""

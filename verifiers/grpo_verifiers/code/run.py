@@ -72,6 +72,7 @@ class ProgramRun:
         self._looked = self._started
         self._watch = Watch(box, limits)
         self._fault = ""
+        self._until = float("inf")
         self._channel, channel = socket_pair()
         self._channel.setblocking(False)
         self._push()
@@ -143,8 +144,9 @@ class ProgramRun:
         self._asked.append(secrets.token_hex(8))
         return {**question, "id": self._asked[-1]}
 
-    def ask(self, question: dict[str, Any]) -> Any:
-        """The answer to one more question, as of ``answer``."""
+    def ask(self, question: dict[str, Any], seconds: float = float("inf")) -> Any:
+        """The answer to one more question, as of ``answer``; it is ended where that takes so many seconds."""
+        self._until = time.monotonic() + seconds
         self.send(self._numbered(question))
         self._may_send += _PER_QUESTION
         self._push()
@@ -205,7 +207,7 @@ class ProgramRun:
             self._looked = now
             if now - self._started > self._limits.wall + GRACE:
                 raise BoxError("the zygote did not end a program at its limit")
-            self._stop_for(self._watch.overuse())
+            self._stop_for("timeout" if now > self._until else self._watch.overuse())
 
     def _stop_for(self, fault: str) -> None:
         if fault and not self._fault:

@@ -73,8 +73,8 @@ def search_path() -> list[str]:
 class WorkerProcess:
     """A started worker; every method returns at once."""
 
-    def __init__(self, kind: WorkerKind) -> None:
-        """Start it; the first reply says that it is ready."""
+    def __init__(self, kind: WorkerKind, module: str = "grpo_verifiers.exec.worker") -> None:
+        """Start it, by the name of what it runs; the first reply says that it is ready."""
         if not sys.executable:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
         self.kind = kind
@@ -90,7 +90,7 @@ class WorkerProcess:
         try:
             self._boot_log = tempfile.TemporaryFile()  # noqa: SIM115 - lives until the worker is ready
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-P", "-m", "grpo_verifiers.exec.worker", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._boot_log,

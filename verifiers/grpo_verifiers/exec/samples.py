@@ -7,6 +7,8 @@ from typing import Any
 
 from grpo_verifiers.errors import ColumnError
 from grpo_verifiers.errors.messages import nearest
+from grpo_verifiers.reading.messages import content_text
+from grpo_verifiers.turns import Turn, turns_of_messages
 
 NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
 """Keywords that TRL passes beside the dataset's columns."""
@@ -114,11 +116,34 @@ class Samples:
             return self.messages(row)
         if name == "completion_ids":
             return None if self.completion_ids is None else self.completion_ids[row]
+        if name == "turns":
+            return self.turns(row)
+        if name == "turn_spans":
+            turns = self._sampled_turns(row)
+            return None if turns is None else [turn.span for turn in turns]
         given = self.columns.get("completion_text")  # decoded with special tokens by a trainer that has the tokenizer
         return given[row] if given is not None else self.text(row)
 
+    def turns(self, row: int) -> tuple[Turn, ...]:
+        """What the model did: as a trainer with tools says, or as the completion's messages show."""
+        sampled = self._sampled_turns(row)
+        if sampled is not None:
+            return sampled
+        found = turns_of_messages(self.completions[row])
+        if len(found) != 1 or "completion_text" not in self.columns:
+            return found
+        return (replace(found[0], start=0, end=len(self.columns["completion_text"][row])),)  # as sampled
 
-RESERVED = ("prompt", "messages", "completion_ids", "completion_text")
+    def _sampled_turns(self, row: int) -> tuple[Turn, ...] | None:
+        """Those that a trainer with tools tells of; None where nobody does: a column of that name may be anything."""
+        given = self.columns.get("turns")
+        turns = None if given is None else given[row]
+        if not isinstance(turns, list | tuple) or not all(isinstance(turn, Turn) for turn in turns):
+            return None
+        return tuple(turns)
+
+
+RESERVED = ("prompt", "messages", "completion_ids", "completion_text", "turns", "turn_spans")
 
 
 def rows_by_prompt(prompts: Sequence[Any]) -> list[list[int]]:
@@ -137,20 +162,6 @@ def completion_text(completion: Any) -> str:
         if message.get("role") == "assistant":
             return content_text(message.get("content"))
     return ""
-
-
-def content_text(content: Any) -> str:
-    """The text of a message's content: a string, or the text parts of a list."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, Sequence):
-        return "".join(part if isinstance(part, str) else _part_text(part) for part in content)
-    return ""
-
-
-def _part_text(part: Any) -> str:
-    text = part.get("text") if isinstance(part, Mapping) else None
-    return text if isinstance(text, str) else ""
 
 
 def _forget(*_: Any, **__: Any) -> None:

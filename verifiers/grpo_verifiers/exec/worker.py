@@ -31,7 +31,7 @@ def _silence() -> None:
         os.close(nowhere)
 
 
-def _silence_again() -> None:
+def silence_again() -> None:
     """A check that closed what it prints to must not fail the next one that prints."""
     try:
         for fd in (0, 1, 2):
@@ -76,12 +76,12 @@ def _serve(sock: socket.socket) -> None:
             helpers = proc.descendants(me)  # started while importing: they live as long as this worker
         elif proc.has_children():
             proc.end_descendants(me, keep=helpers)
-        _silence_again()
+        silence_again()
         reply["s"] = time.perf_counter() - started
         sock.sendall(pack_reply(reply))
 
 
-def _keep(worker: int, trainer: int) -> NoReturn:
+def keep(worker: int, trainer: int) -> NoReturn:
     """Wait for the end of the worker or of the trainer, then end everything below; end as the worker did.
 
     The arguments are a process id and a pidfd. No check runs here, so nothing that one does holds this process up.
@@ -118,12 +118,12 @@ def _fork_keeper(parent: int) -> int:
         os.closerange(3, trainer)
         os.closerange(trainer + 1, 1 << 16)
         _silence()
-        _keep(worker, trainer)
+        keep(worker, trainer)
     os.close(trainer)
     return keeper
 
 
-def main(fd: int, parent: int) -> None:
+def main(fd: int, parent: int, serve: Callable[[socket.socket], None] = _serve) -> None:
     """Set the stage as the first message says, then serve."""
     confine.die_with(_fork_keeper(parent))
     sock = socket.socket(fileno=fd)
@@ -141,7 +141,7 @@ def main(fd: int, parent: int) -> None:
     os.register_at_fork(after_in_child=lambda: os.close(sock.detach()) if sock.fileno() >= 0 else None)
     sock.sendall(pack_reply({"id": number, "s": 0.0, "ready": {**level, "orphans": "adopted" if adopted else "none"}}))
     with contextlib.suppress(ConnectionError):
-        _serve(sock)
+        serve(sock)
     proc.end_descendants(os.getpid())
 
 

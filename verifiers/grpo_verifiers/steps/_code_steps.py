@@ -29,7 +29,7 @@ from grpo_verifiers.reading.thinking import blanked
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
 from grpo_verifiers.sandbox.limits import Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
-from grpo_verifiers.steps.segments import Span, segment, without_specials
+from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
 from grpo_verifiers.steps.statements import PYTHON
 from grpo_verifiers.verdict import Status, Verdict, excused
 
@@ -102,6 +102,7 @@ async def code_steps(
     completion: str,
     completion_text: str,
     tests: Any,
+    turn_spans: Sequence[Span] | None = None,
     *,
     aggregate: Aggregate = "min",
     time_limit: Annotated[float, Range(0.01, 3600)] = 5.0,
@@ -122,6 +123,7 @@ async def code_steps(
         completion: the model's text; ``completion_text`` is looked at.
         completion_text: the completion as sampled.
         tests: as ``code`` takes them.
+        turn_spans: where the model's own turns are; what tools said is not read.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         time_limit: seconds that one run may take.
         memory: GiB for a run and all its processes.
@@ -135,6 +137,7 @@ async def code_steps(
         read = read_tests(tests)
     except BadTestsError as error:
         return excused(str(error))
+    completion_text = own_text(completion_text, turn_spans)
     program = _program(completion_text, think)
     if program is None:
         return Verdict(0.0, Status.UNPARSABLE, "no fenced block with a whole Python statement")

@@ -7,14 +7,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.exec.samples import content_text
 from grpo_verifiers.options import Range
 from grpo_verifiers.reading.budget import OverBudgetError, limited
+from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.equations import chains
 from grpo_verifiers.steps.links import Holds, links, shape
 from grpo_verifiers.steps.rounding import Drift
-from grpo_verifiers.steps.segments import Span, segment, segmenter_problems, without_specials
+from grpo_verifiers.steps.segments import Span, own_text, segment, segmenter_problems, without_specials
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -35,7 +35,13 @@ class _Policy:
     max_steps: int | None = None
 
 
-def quick_math_steps(completion: str, completion_text: str, prompt: Any = None, **options: Any) -> Verdict | None:
+def quick_math_steps(
+    completion: str,
+    completion_text: str,
+    prompt: Any = None,
+    turn_spans: Sequence[Span] | None = None,
+    **options: Any,
+) -> Verdict | None:
     """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker has to look."""
     del completion
     policy = _Policy(**options)
@@ -43,7 +49,7 @@ def quick_math_steps(completion: str, completion_text: str, prompt: Any = None, 
         return None
     try:
         with limited():
-            return _judged(completion_text, prompt, policy, full=False)
+            return _judged(completion_text, prompt, turn_spans, policy, full=False)
     except OverBudgetError:
         return None
 
@@ -57,6 +63,7 @@ def math_steps(
     completion: str,
     completion_text: str,
     prompt: Any = None,
+    turn_spans: Sequence[Span] | None = None,
     *,
     steps: str = "newline",
     aggregate: Aggregate = "min",
@@ -81,7 +88,8 @@ def math_steps(
         completion: the model's text; ``completion_text`` is looked at.
         completion_text: the completion as sampled.
         prompt: the question; equations quoted from it state nothing.
-        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, or a reference.
+        turn_spans: where the model's own turns are; what tools said states nothing.
+        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         rounding: a decimal may stand for what it is the rounding of, right to its digits: ``10/3 = 3.33``.
         distinct: an equation that holds and differs from an earlier one by its numbers only (``2 + 3 = 5`` and
@@ -89,13 +97,17 @@ def math_steps(
         max_steps: right steps that are scored; later ones are left out. None: all.
     """
     del completion
-    verdict = _judged(completion_text, prompt, _Policy(steps, aggregate, rounding, distinct, max_steps), full=True)
+    policy = _Policy(steps, aggregate, rounding, distinct, max_steps)
+    verdict = _judged(completion_text, prompt, turn_spans, policy, full=True)
     assert verdict is not None
     return verdict
 
 
-def _judged(text: str, prompt: Any, policy: _Policy, *, full: bool) -> Verdict | None:
-    spans = segment(text, policy.steps)
+def _judged(
+    text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _Policy, *, full: bool
+) -> Verdict | None:
+    text = own_text(text, turn_spans)
+    spans = segment(text, policy.steps, turn_spans)
     quoted = {
         link.key
         for chain in chains(_asked(prompt)[:_INLINE_CHARS])

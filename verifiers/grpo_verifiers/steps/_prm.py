@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
-from grpo_verifiers.exec.samples import content_text
 from grpo_verifiers.options import Range
+from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
-from grpo_verifiers.steps.segments import Span, segment, segmenter_problems
+from grpo_verifiers.steps.segments import Span, own_text, segment, segmenter_problems
 from grpo_verifiers.verdict import Status, Verdict
 
 Style = Literal["qwen", "shepherd", "concat"]
@@ -55,6 +55,7 @@ def prm(
     completions: Sequence[str],
     prompts: Sequence[Any],
     completion_text: Sequence[str],
+    turn_spans: Sequence[Sequence[Span] | None] | None = None,
     *,
     model: str,
     style: Style = "qwen",
@@ -84,12 +85,13 @@ def prm(
         completions: the models' texts; ``completion_text`` is looked at.
         prompts: the questions: texts, or chats, of which the last user message is the question.
         completion_text: the completions as sampled.
+        turn_spans: where the model's own turns are; what tools said is no step.
         model: a checkpoint: a name on the Hub or a folder. Only safetensors are loaded.
         style: ``"qwen"``: token classification at a separator token behind each step, in the model's chat template
             (Qwen2.5-Math-PRM). ``"shepherd"``: a language model whose next-token probabilities of ``good`` and ``bad``
             at the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
             put together as tokens, each step followed by the separator.
-        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, or a reference.
+        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         separator: the text behind each step; by style ``<extra_0>``, ``ки``, a line end.
         system: system message of the chat template (style qwen).
@@ -110,7 +112,9 @@ def prm(
         model, style, "cpu" if device == "auto" and MARK in os.environ else device, dtype, revision, trust_remote_code
     )
     reader = Reader(loaded, style, separator or SEPARATORS[style], system, good, bad, positive, max_length)
-    spans = [segment(text, steps) for text in completion_text]
+    own = turn_spans or [None] * len(completion_text)
+    completion_text = [own_text(text, turns) for text, turns in zip(completion_text, own, strict=True)]
+    spans = [segment(text, steps, turns) for text, turns in zip(completion_text, own, strict=True)]
     asked = [_question(prompt) for prompt in prompts]
     cleaned = [
         [reader.clean(_STEP_TAG.sub(" ", text[start:end])) for start, end in of_text]

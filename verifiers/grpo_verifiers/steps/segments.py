@@ -28,6 +28,7 @@ SEGMENTERS: Registry[Segmenter] = Registry(
         "sentence": f"{_HERE}.sentences:sentence",
         "statements": f"{_HERE}.statements:statements",
         "tags": f"{_HERE}.tags:tags",
+        "turn": f"{_HERE}.segments:whole",
     },
 )
 """Segmenters by name; a reference (``package.module:function``, ``./file.py:function``) is one, too."""
@@ -42,7 +43,32 @@ def without_specials(text: str) -> str:
     return _SPECIAL.sub(lambda match: " " * len(match.group()), text)
 
 
-def segment(text: str, by: str = "newline") -> list[Span]:
+def whole(text: str) -> list[Span]:
+    """One step: what a turn is where nobody says where the turns are."""
+    start = first_visible(text, 0, len(text))
+    return [(start, len(text))] if start < len(text) else []
+
+
+def own_text(text: str, turn_spans: Sequence[Span] | None) -> str:
+    """The text with all that stands outside of the model's turns blanked out: results of tools are nobody's steps.
+
+    >>> own_text("2+2?<tool>5", [(0, 4)])
+    '2+2?       '
+    """
+    if turn_spans is None:
+        return text
+    kept, at = [], 0
+    for start, end in turn_spans:
+        kept += [_blank(text[at:start]), text[start:end]]
+        at = end
+    return "".join([*kept, _blank(text[at:])])
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"\S", " ", text)
+
+
+def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = None) -> list[Span]:
     """The steps of a text.
 
     >>> segment("2 + 2 is 4. So it is 4.", "sentence")
@@ -52,6 +78,8 @@ def segment(text: str, by: str = "newline") -> list[Span]:
         text: a completion, with special tokens or without.
         by: the name of a segmenter or a reference to a function from a text to spans; such a function gets the text as
             it is, special tokens included.
+        turn_spans: where the model's own turns are, if there are tools. With ``turn`` they are the steps; with any
+            other the text is to be `own_text`, and its steps end where a turn ends.
 
     Raises:
         UnknownNameError: no segmenter has that name.
@@ -59,10 +87,20 @@ def segment(text: str, by: str = "newline") -> list[Span]:
     """
     found = SEGMENTERS.get(by)
     own = is_reference(by)
+    if turn_spans is not None and by == "turn":
+        return list(turn_spans)
     spans = _checked(by, found(text), len(text)) if own else list(found(without_specials(text)))
+    if turn_spans is not None:
+        spans = _within(spans, turn_spans)
     if len(spans) > MAX_STEPS:
         spans[MAX_STEPS - 1 :] = [(spans[MAX_STEPS - 1][0], spans[-1][1])]
     return spans
+
+
+def _within(spans: Sequence[Span], turns: Sequence[Span]) -> list[Span]:
+    """What of each span lies in turns: a span over two turns is one in each."""
+    cut = [(max(start, first), min(end, last)) for start, end in spans for first, last in turns]
+    return [(start, end) for start, end in cut if start < end]
 
 
 def segmenter_problems(by: Any) -> list[str]:

@@ -9,6 +9,7 @@ import atexit
 import builtins
 import contextlib
 import gc
+import io
 import json
 import os
 import socket
@@ -43,6 +44,8 @@ def serve(channel: socket.socket) -> None:
         _answer_calls(channel, _source(message), message.get("room", MAX_MESSAGE))
     elif mode == "tests":
         _run_tests(channel, message["tests"])
+    elif mode == "turns":
+        _take_turns(channel, message["output"])
     elif mode == "command":
         _run_command(channel, message)
 
@@ -107,6 +110,54 @@ def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
     while (message := _receive(channel)) is not None:
         reply = _checked(module, message["code"]) if "code" in message else _called(module, message)
         _send(channel, reply, room, message.get("id"))
+
+
+def _take_turns(channel: socket.socket, most: int) -> None:
+    """Run pieces of a program as an interpreter does: what they define stays, and what they print is the answer."""
+    space = _module("__main__").__dict__
+    while (message := _receive(channel)) is not None:
+        printed = _Printed(most)
+        sys.stdout = sys.stderr = printed  # again each time: the program may have put others there
+        try:
+            tree = ast.parse(message["code"], "<python>")
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, "<python>", "exec", dont_inherit=True), space)  # noqa: S102 - what the box is for
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), "<python>", "eval", dont_inherit=True), space)  # noqa: S307 - as above
+                if value is not None:
+                    printed.write(f"{value!r}\n")
+        except BaseException as error:  # noqa: BLE001 - the program's, SystemExit too: the model reads it
+            printed.write(_traced(error))
+        _send(channel, ["printed", printed.text, printed.cut], number=message.get("id"))
+
+
+class _Printed(io.TextIOBase):
+    """Takes what is printed up to a number of characters."""
+
+    def __init__(self, most: int) -> None:
+        self.text, self.cut, self._most = "", False, most
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        room = self._most - len(self.text)
+        self.text += text[:room]
+        self.cut = self.cut or len(text) > room
+        return len(text)
+
+
+def _traced(error: BaseException) -> str:
+    """The traceback without the frames above the program's."""
+    try:
+        import traceback
+
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != "<python>":
+            trace = trace.tb_next
+        return "".join(traceback.format_exception(type(error), error, trace, limit=-12))
+    except BaseException:  # noqa: BLE001 - the program's own class
+        return _told(error) + "\n"
 
 
 def _called(module: types.ModuleType, message: dict[str, Any]) -> list[Any]:

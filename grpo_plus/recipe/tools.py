@@ -1,0 +1,90 @@
+"""The ``tools`` and the ``environment`` of a config: names or mappings with closed keys, made into parts."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from grpo_plus.recipe.recipe import Recipe
+from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.tools.part import ToolPart
+from grpo_verifiers.tools.registry import duplicate_names, get_environment, get_tool
+
+KEYS = ("name", "label", "kwargs", "timeout")
+COLUMN = "environment"
+"""The dataset column that names the environment of each row, where there are several."""
+
+
+def choose_tools(config: Any) -> tuple[tuple[ToolPart, ...], dict[str | None, ToolPart], list[Problem]]:
+    """The tools of a config, its environments by the column's value (None: one for all rows), and their problems."""
+    problems: list[Problem] = []
+    tools = [
+        part
+        for at, item in enumerate(config.tools or [])
+        if (part := _made(get_tool, f"tools[{at}]", item, problems)) is not None
+    ]
+    environments: dict[str | None, ToolPart] = {}
+    for value, item in _environments(config.environment):
+        where = COLUMN if value is None else f"{COLUMN}[{value!r}]"
+        part = _made(get_environment, where, item, problems)
+        if part is not None:
+            environments[value] = part
+    if not problems:
+        problems += duplicate_names(tools, list(environments.values()))
+    return tuple(tools), environments, problems
+
+
+def tool_problems(config: Any) -> list[str]:
+    """Settings that leave tools nothing to do, or that nothing reads without tools."""
+    if not (config.tools or config.environment):
+        return []
+    problems = []
+    if config.max_tool_calling_iterations == 0:
+        problems.append(
+            "max_tool_calling_iterations is 0, so no call of a tool would ever run: raise it, or remove tools and "
+            "environment."
+        )
+    return problems
+
+
+def schemas_of(recipe: Recipe, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas that the model sees in a row's prompt."""
+    several = None not in recipe.environments
+    environment = recipe.environments.get(row.get(COLUMN) if several else None)
+    parts = [*recipe.tools, *([environment] if environment is not None else [])]
+    return [method.schema for part in parts for method in part.methods]
+
+
+def _environments(given: Any) -> Iterable[tuple[str | None, Any]]:
+    if given is None:
+        return []
+    if isinstance(given, Mapping) and "name" not in given:
+        return [(str(value), item) for value, item in given.items()] or [(None, given)]
+    return [(None, given)]
+
+
+def _made(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart | None:
+    values = {"name": item} if isinstance(item, str) else item
+    if not isinstance(values, Mapping):
+        problems.append(f"{where} is {item!r}, expected a name or a mapping with the keys {', '.join(KEYS)}.")
+        return None
+    wrong = [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
+    name: Any = values.get("name")
+    kwargs: Any = values.get("kwargs") or {}
+    if not isinstance(name, str) or not name:
+        wrong.append(f"{where} has no name: give a name or a reference, got {item!r}.")
+    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        wrong.append(f"{where}: kwargs is {kwargs!r}, expected a mapping.")
+    elif taken := [key for key in kwargs if key in (*KEYS, "base")]:
+        wrong.append(f"{where}: {taken[0]} stands in kwargs, but is a key of the entry itself: move it one level up.")
+    problems += wrong
+    if wrong:
+        return None
+    try:
+        part: ToolPart = get(name, label=values.get("label"), timeout=values.get("timeout"), **kwargs)
+    except PluginError as error:
+        problems.append(error)
+    except VerifierError as error:
+        problems += [f"{where}: {line}" for line in str(error).splitlines()]
+    else:
+        return part
+    return None

@@ -1,0 +1,467 @@
+"""Tools and environments of a config in the trainer: sessions apart, and the turns that a completion took.
+
+TRL's own loop parses calls, runs them one completion after another and goes on drawing. Here the calls of all
+completions begin as soon as a turn is drawn, each in the session of its completion, and TRL's loop finds them under
+way.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from grpo_plus import _trl
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.tools import COLUMN
+from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
+from grpo_plus.training.markers import Markers, markers_of
+from grpo_plus.training.stand_ins import environment_stand_in, tool_stand_in
+from grpo_plus.training.token_spans import decoder
+from grpo_plus.training.turn_spans import turns_of
+from grpo_verifiers.errors import Problem, VerifierFailedError
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.tools.arguments import argument_problem
+from grpo_verifiers.tools.part import Method, ToolPart
+from grpo_verifiers.tools.session import Reply, Session
+from grpo_verifiers.tools.sessions import Sessions, open_sessions
+from grpo_verifiers.turns import Call, CallStatus, Turn, calls_of
+
+
+class CallError(Exception):
+    """What a call came to that has no result; its text is what the model gets."""
+
+
+@dataclass
+class Asked:
+    """A call that was begun: under way, or wrong as it was written."""
+
+    name: str
+    arguments: Any
+    reply: "Future[Reply]"
+    given: bool = False
+
+    @property
+    def ended(self) -> Reply:
+        """What came of it, waited for."""
+        return self.reply.result()
+
+
+@dataclass
+class Row:
+    """One completion while it is drawn.
+
+    Attributes:
+        session: its tools; None where all are the caller's own, which run in the trainer.
+        reset: what its environment said at the start.
+        turns: the calls that were begun in each turn; None for a call of a caller's own tool.
+        states: the environment's state before each turn.
+        rewards: the environment's reward for each turn that called.
+    """
+
+    methods: Mapping[str, Method]
+    part: ToolPart | None = None
+    session: Session | None = None
+    reset: "Future[Reply] | None" = None
+    turns: list[list[Asked | None]] = field(default_factory=list)
+    states: "list[Future[Reply]]" = field(default_factory=list)
+    rewards: "list[Future[Reply]]" = field(default_factory=list)
+    reward: "Future[Reply] | None" = None
+
+    def look(self) -> None:
+        """Ask for the state before the turn that comes."""
+        if self.part is not None and self.part.states and self.session is not None:
+            self.states.append(self.session.state())
+
+    def begin(self, calls: Sequence[Mapping[str, Any]]) -> None:
+        """Begin the calls of a turn, in order; then ask what the turn was worth, and how things stand."""
+        self.turns.append([self._ask(call) for call in calls])
+        if self.part is not None and self.part.turn_rewards and self.session is not None:
+            self.rewards.append(self.session.turn_reward())
+        self.look()
+
+    def _ask(self, call: Mapping[str, Any]) -> Asked | None:
+        function = call.get("function") or {}
+        name, arguments = function.get("name") or call.get("name") or "", function.get("arguments")
+        method = self.methods.get(name)
+        if method is None or self.session is None:
+            return None
+        problem = argument_problem(method, arguments)
+        if problem is not None or not isinstance(arguments, Mapping):
+            return Asked(name, arguments, _ended(Reply("bad_arguments", problem or "")))
+        return Asked(name, arguments, self.session.call(name, arguments))
+
+    def find(self, name: str, arguments: Mapping[str, Any]) -> Asked | None:
+        """The first call of the last turn with these words that nobody has asked for."""
+        for asked in self.turns[-1] if self.turns else ():
+            if asked is not None and not asked.given and asked.name == name and asked.arguments == arguments:
+                asked.given = True
+                return asked
+        return None
+
+
+class _Told(NamedTuple):
+    """A call, as ranks tell each other of it."""
+
+    name: str
+    status: CallStatus
+    seconds: float
+
+
+@dataclass
+class _Loop:
+    """TRL's loop over a batch while it runs; the lists are its own, and grow."""
+
+    prompt_ids: Sequence[Sequence[int]]
+    completion_ids: Sequence[Sequence[int]]
+    completions: Sequence[list[dict[str, Any]]]
+    rounds: int = 0
+
+
+class Calling(Hook):
+    """The tools and environments of the recipe, and the turns of every drawing that has tools.
+
+    Attributes:
+        turns: what the model did in each completion of the last drawing; None where there are no tools.
+        turn_tokens: the tokens of each of these turns.
+    """
+
+    name = "calling"
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.turns: list[Sequence[Turn]] | None = None
+        self.turn_tokens: list[list[tuple[int, int]]] | None = None
+        self._tools, self._environments = recipe.tools, recipe.environments
+        self._parts = (*self._tools, *self._environments.values())
+        self._sessions: Sessions | None = None
+        self._markers: Markers | None = None
+        self._rows: list[Row] = []
+        self._places: dict[int, int] = {}  # id of an environment's stand-in to the row that it plays for
+        self._resets = 0
+        self._loop: _Loop | None = None
+
+    # -- the hook ---------------------------------------------------------------------------------------------------
+
+    def problems(self, setup: Setup) -> Sequence[Problem]:
+        """Names that the caller's own tools have, too; columns that an environment needs; prompts that are no chats."""
+        if not self._parts:
+            return []
+        own = {getattr(tool, "__name__", str(tool)) for tool in setup.further.get("tools") or ()}
+        problems: list[Problem] = [
+            f"tools: {method.name!r} is the name of a tool that the trainer was given, too: give one another name."
+            for part in self._parts
+            for method in part.methods
+            if method.name in own
+        ]
+        if self._environments and setup.further.get("environment_factory") is not None:
+            problems.append("environment is set, and the trainer was given an environment_factory: keep one of them.")
+        if setup.further.get("rollout_func") is not None:
+            problems.append("tools and environment cannot be called by a rollout_func: keep one of them.")
+        for name in ("train_dataset", "eval_dataset"):
+            data = getattr(setup, name)
+            sets = data if isinstance(data, Mapping) else {None: data}
+            for key, rows in sets.items():
+                problems += self._data_problems(name if key is None else f"{name}[{key!r}]", rows)
+        return problems
+
+    def _data_problems(self, name: str, data: Any) -> list[str]:
+        columns = getattr(data, "column_names", None)
+        if columns is None or isinstance(columns, Mapping):
+            return []
+        problems = []
+        several = None not in self._environments
+        if self._environments and several:
+            if COLUMN not in columns:
+                return [f"{name} has no column {COLUMN!r}, which names the environment of each row."]
+            known = [str(value) for value in self._environments]
+            values = data.unique(COLUMN) if hasattr(data, "unique") else ()
+            problems += [
+                f"{name}: the column {COLUMN!r} has {value!r}. {unknown('environment', value, known)}"
+                for value in values
+                if value not in self._environments
+            ]
+        for part in self._environments.values():
+            problems += [
+                f"{name} has no column {column!r}, which the environment {part.label!r} needs: its reset has the "
+                f"parameter {column}. Add the column, or give the parameter a default."
+                for column in part.columns
+                if column not in columns
+            ]
+        if "prompt" in columns and hasattr(data, "__len__") and len(data) and isinstance(data[0]["prompt"], str):
+            problems.append(
+                f"{name}: the prompts are texts, and tools are called in chats: make them lists of messages "
+                "(grpo-plus: prompt: {chat: true})."
+            )
+        return problems
+
+    def before_loading(self, setup: Setup) -> None:
+        """Start what runs the tools, and hand TRL their stand-ins."""
+        if not self._parts:
+            return
+        self._opened()
+        if self._tools:
+            own = list(setup.further.get("tools") or ())
+            stand_ins = [tool_stand_in(part, self._stray) for part in self._tools]
+            setup.further["tools"] = [*own, *stand_ins]
+        if self._environments:
+            asked: dict[str, Callable[..., Any]]
+            asked = {"reset": self._reset, "get_reward": self._reward, "call": self._method}
+            made: dict[Any, Any] = {
+                value: environment_stand_in(each, asked) for value, each in self._environments.items()
+            }
+            setup.further["environment_factory"] = made.get(None, made)
+
+    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Open a session for each row, and begin to reset the environments."""
+        self._leave()
+        if not self._parts:
+            return
+        sessions = self._opened()
+        methods = {method.name: method for part in self._tools for method in part.methods}
+        for row in rows:
+            part = self._environments.get(row.get(COLUMN) if None not in self._environments else None)
+            own = {} if part is None else {method.name: method for method in part.methods}
+            session = sessions.open(None if part is None else part.label)
+            made = Row({**methods, **own}, part, session)
+            if part is not None:
+                made.reset = session.reset(self._columns(part, row))
+            made.look()
+            self._rows.append(made)
+
+    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Leave no session open, whatever ends the drawing."""
+        try:
+            return draw(rows)
+        finally:
+            self._leave()
+            self.turns = self.turn_tokens = None
+
+    @contextmanager
+    def scoring(self, completions: Completions) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
+        """Ask all environments for their rewards at once."""
+        for row in self._rows:
+            if row.part is not None and row.part.rewards and row.session is not None:
+                row.reward = row.session.reward()
+        self._log()
+        yield
+
+    def close(self) -> None:
+        """End everything that runs tools."""
+        self._leave()
+        if self._sessions is not None:
+            self._sessions.close()
+            self._sessions = None
+
+    # -- around TRL's loop ------------------------------------------------------------------------------------------
+
+    def loop(
+        self,
+        run: Callable[[], Any],
+        prompt_ids: Sequence[Sequence[int]],
+        completion_ids: Sequence[Sequence[int]],
+        completions: Sequence[list[dict[str, Any]]],
+    ) -> Any:
+        """TRL's loop: its calls go to the session of their row, and what it leaves is read as turns."""
+        if not self._rows:
+            self._rows = [Row({}) for _ in completions]
+        for place, tools in enumerate(_trl.tool_tables(self.host)):
+            tools |= {name: partial(self._give, place, name) for name in self._rows[place].methods if name in tools}
+        self._loop = _Loop(prompt_ids, completion_ids, completions)
+        self._begin({place: messages[0] for place, messages in enumerate(completions)})
+        try:
+            result = run()
+        finally:
+            self._loop = None
+        mask, completions, completion_ids = result[:3]
+        decode = decoder(self.host.processing_class)
+        found = [
+            turns_of(
+                ids, own, messages, decode, calls=_calls(row, messages), states=_texts(row.states),
+                rewards=[reply.result().number for reply in row.rewards],
+            )
+            for row, ids, own, messages in zip(self._rows, completion_ids, mask, completions, strict=True)
+        ]  # fmt: skip
+        self.turns, self.turn_tokens = [turns for turns, _ in found], [spans for _, spans in found]
+        return result
+
+    def drawn(self, behind: Sequence[Sequence[int]], ids: Sequence[Sequence[int]]) -> None:
+        """A further turn of the rows that got results: begin its calls as TRL's loop will read them."""
+        loop = self._loop
+        if loop is None:
+            return
+        places = [at for at, messages in enumerate(loop.completions) if messages[-1].get("role") == "tool"]
+        messages = {}
+        for place, before, own in zip(places, behind, ids, strict=True):
+            room = self.host.max_completion_length
+            left = None if room is None else max(0, room - (len(before) - len(loop.prompt_ids[place])))
+            cut = list(own) if left is None else list(own[:left])
+            messages[place] = _trl.parsed_turn(self.host, place, cut, list(before))
+        loop.rounds += 1
+        self._begin(messages)
+
+    def _begin(self, messages: Mapping[int, Mapping[str, Any]]) -> None:
+        """The calls of a turn, if TRL's loop will run them."""
+        assert self._loop is not None
+        runs = self._loop.rounds < self.host.max_tool_calling_iterations
+        for place, message in messages.items():
+            calls = message.get("tool_calls")
+            if calls and runs:
+                self._rows[place].begin(calls)
+
+    def _give(self, place: int, name: str, **arguments: Any) -> str:
+        """The result of a call that TRL's loop asks for."""
+        asked = self._rows[place].find(name, arguments)
+        if asked is None:
+            raise CallError(f"the tool {name} was not called by this completion")
+        reply = asked.ended
+        text = self._marks().without(reply.text)
+        if reply.status != "ok":
+            raise CallError(text)
+        return text
+
+    def _stray(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        raise CallError(f"the tool {name} is called outside of a completion, with {dict(arguments)!r:.200}")
+
+    # -- environments -----------------------------------------------------------------------------------------------
+
+    def _reset(self, stand_in: Any, columns: Mapping[str, Any]) -> str | None:
+        """TRL resets row by row, in order."""
+        del columns  # they went out with all rows
+        place = self._resets
+        self._resets += 1
+        self._places[id(stand_in)] = place
+        row = self._rows[place]
+        assert row.reset is not None
+        if place == 0:
+            self._refuse_broken()
+        reply = row.reset.result()
+        text = self._marks().without(reply.text)
+        if reply.status != "ok":
+            return str({"error": text})
+        return text or None
+
+    def _refuse_broken(self) -> None:
+        """An environment that no row could be reset with would train on nothing."""
+        replies = [row.reset.result() for row in self._rows if row.reset is not None]
+        if replies and all(reply.status != "ok" for reply in replies):
+            part = self._rows[0].part
+            name = part.label if part is not None else "environment"
+            raise VerifierFailedError(
+                f"the environment {name!r} failed in reset for all {len(replies)} rows of a batch; the first: "
+                f"{replies[0].text}"
+            )
+
+    def _method(self, stand_in: Any, name: str, arguments: Mapping[str, Any]) -> str:
+        return self._give(self._places[id(stand_in)], name, **arguments)
+
+    def _reward(self, stand_in: Any) -> float | None:
+        """None, which leaves the completion out, where the environment broke."""
+        row = self._rows[self._places[id(stand_in)]]
+        broke = row.reset is None or row.reset.result().status != "ok" or row.reward is None
+        if broke or row.reward is None:
+            return None
+        reply = row.reward.result()
+        return reply.number if reply.status == "ok" else None
+
+    def _columns(self, part: ToolPart, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a row that reset is given: as TRL gives them, without what it does not take."""
+        columns = {name: value for name, value in row.items() if name != COLUMN or None in self._environments}
+        return columns if part.takes is None else {name: columns[name] for name in part.takes if name in columns}
+
+    # -- its parts --------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Sessions:
+        if self._sessions is None:
+            self._sessions = open_sessions(self._parts)
+        return self._sessions
+
+    def _marks(self) -> Markers:
+        if self._markers is None:
+            host = self.host
+            self._markers = markers_of(host.processing_class, host.chat_template, **host.chat_template_kwargs)
+        return self._markers
+
+    def _leave(self) -> None:
+        for row in self._rows:
+            if row.session is not None:
+                row.session.close()
+        self._rows, self._places, self._resets = [], {}, 0
+
+    def _log(self) -> None:
+        """Calls of a generation batch, those that failed, turns of a completion, seconds of a call."""
+        if self.turns is None:
+            return
+        here = [call for turns in self.turns for turn in turns for call in turn.calls]
+        told = (len(self.turns), sum(map(len, self.turns)), [(call.name, call.status, call.seconds) for call in here])
+        everywhere = _trl.gather_objects([told])
+        calls = [_Told(*each) for _, _, made in everywhere for each in made]
+        statuses = Counter(call.status for call in calls)
+        count, turns = (sum(each[at] for each in everywhere) for at in (0, 1))
+        values = {"tools/calls": float(len(calls)), "tools/turns": turns / max(1, count)}
+        values |= {name: float(statuses[status]) for name, status in _COUNTED.items()}
+        if calls:
+            values["tools/seconds"] = sum(call.seconds for call in calls) / len(calls)
+        known = {method.name for part in self._parts for method in part.methods}
+        for name in sorted(known):
+            own = [call.seconds for call in calls if call.name == name]
+            values[f"tools/{name}/calls"] = float(len(own))
+            if own:
+                values[f"tools/{name}/seconds"] = sum(own) / len(own)
+        _trl.log(self.host, values)
+
+
+_COUNTED: dict[str, CallStatus] = {
+    "tools/errors": "error",
+    "tools/late": "late",
+    "tools/died": "died",
+    "tools/unknown": "unknown",
+    "tools/bad_arguments": "bad_arguments",
+}
+
+
+def _calls(row: Row, messages: Sequence[Mapping[str, Any]]) -> list[tuple[Call, ...]]:
+    """The calls of each of the assistant's messages with what the model got for them."""
+    found: list[tuple[Call, ...]] = []
+    begun = iter(row.turns)
+    for place, message in enumerate(messages):
+        if message.get("role") != "assistant":
+            continue
+        written = message.get("tool_calls") or ()
+        results = []
+        for later in messages[place + 1 :]:
+            if later.get("role") != "tool":
+                break
+            results.append(str(later.get("content")))
+        calls = calls_of(written, results)
+        asked = next(begun, None) if written else None
+        found.append(tuple(_ended_as(call, *each) for call, each in zip(calls, _replies(asked, calls), strict=True)))
+    return found
+
+
+def _replies(asked: Sequence[Asked | None] | None, calls: Sequence[Call]) -> list[tuple[CallStatus | None, float]]:
+    """Status and seconds of each call; None where a caller's own tool ran, or nothing did."""
+    if asked is None:
+        return [(None, 0.0)] * len(calls)
+    return [(None, 0.0) if each is None else (each.ended.status, each.ended.seconds) for each in asked]
+
+
+def _ended_as(call: Call, status: CallStatus | None, seconds: float) -> Call:
+    if call.status == "cut":
+        status = "cut"
+    elif status is None:
+        missing = call.result == str({"error": f"Tool {call.name} not found."})
+        status = "unknown" if missing else call.status
+    return Call(call.name, call.arguments, call.result, status, seconds)
+
+
+def _texts(replies: "Sequence[Future[Reply]]") -> list[str | None]:
+    ended = [reply.result() for reply in replies]
+    return [reply.text if reply.status == "ok" else None for reply in ended]
+
+
+def _ended(reply: Reply) -> "Future[Reply]":
+    future: Future[Reply] = Future()
+    future.set_result(reply)
+    return future

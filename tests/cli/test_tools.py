@@ -1,0 +1,85 @@
+"""Tools and an environment from a YAML file: what the commands show of them, and a run."""
+
+import json
+from pathlib import Path
+
+import pytest
+import trl
+import yaml
+
+GAME = '''
+class Game:
+    """A number to guess."""
+
+    def reset(self, secret: int) -> str:
+        self.secret = secret
+        return "Guess."
+
+    def guess(self, number: int) -> str:
+        """Guess the number.
+
+        Args:
+            number: the guess.
+        """
+        return "right" if number == self.secret else "wrong"
+
+    def get_reward(self) -> float:
+        return 0.5
+'''
+
+
+@pytest.fixture
+def playing(tmp_path, tiny_model):
+    """A YAML file with a tool and an environment, its model's template knowing tools, beside its data."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    tokenizer.save_pretrained(tmp_path / "model")
+    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
+    (tmp_path / "game.py").write_text(GAME)
+    rows = [json.dumps({"prompt": f"round {number}", "secret": number}) for number in range(8)]
+    (tmp_path / "data.jsonl").write_text("\n".join(rows))
+
+    def write(**settings):
+        given = {
+            "model_name_or_path": str(tmp_path / "model"), "dataset_name": str(tmp_path / "data.jsonl"), "prompt": {"chat": True},
+            "tools": [{"name": "calculator", "timeout": 5}], "environment": "./game.py:Game", "output_dir": str(tmp_path / "out"),
+            "use_cpu": True, "bf16": False, "max_steps": 1, "num_generations": 2, "per_device_train_batch_size": 2,
+            "max_completion_length": 8, "report_to": "none", **settings,
+        }  # fmt: skip
+        file = tmp_path / "run.yaml"
+        file.write_text(yaml.safe_dump(given))
+        return str(file)
+
+    return write
+
+
+def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
+    code, out, err = cli("explain", playing())
+    assert code == 0, err
+    assert "tool: calculator (grpo_verifiers.tools.calculator:calculator), 5 s a call" in out
+    assert "for all rows; gives a reward" in out
+    schemas = [json.loads(line) for line in out.splitlines() if line.startswith('  {"type": "function"')]
+    assert [schema["function"]["name"] for schema in schemas] == ["calculator", "guess"]
+
+
+def test_a_wrong_tool_is_named_before_anything_loads(cli, playing):
+    code, _, err = cli("train", playing(tools=["calculater"], environment="./game.py:Gme"))
+    assert code == 2
+    assert "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?" in err
+    assert "Gme" in err
+
+
+@pytest.mark.slow
+def test_a_run_is_rewarded_by_its_environment_and_shows_the_tools_in_its_prompt(cli, playing, tmp_path):
+    code, out, err = cli("train", playing())
+    assert code == 0, err
+    shown = out[out.index("A prompt, as the model reads it:") :]
+    assert '"name": "guess"' in shown
+    config = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())["config"]
+    assert config["environment"].endswith("game.py:Game")
+    lines = (tmp_path / "out" / "grpo_plus" / "metrics.jsonl").read_text().splitlines()
+    logged = {name: value for line in lines for name, value in json.loads(line).get("values", {}).items()}
+    assert logged["rewards/Game/mean"] == 0.5
+    assert logged["tools/turns"] == 1.0

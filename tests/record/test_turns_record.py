@@ -1,0 +1,121 @@
+"""Turns in a record: spans, calls, scores and advantages as given, bounded, without secrets, and absent in old ones."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from grpo_plus.record import rows as record_rows
+from grpo_plus.record import schema
+from grpo_plus.record.card import section
+from grpo_plus.record.sample import completion_record
+from grpo_plus.record.turns import ALL_KEPT, CALLS_KEPT, TEXT_KEPT, TURNS_KEPT, turn_rows
+from grpo_plus.training.hooks import Completions
+from grpo_plus.training.token_spans import Decode
+from grpo_verifiers.turns import Call, Turn
+
+DECODE: Decode = lambda ids: "".join("abcdefghij"[one] for one in ids)  # noqa: E731 - one letter a token
+TURNS = [
+    Turn(0, 3, "let me see", (Call("add", {"a": 1}, "2", "ok", 0.25), Call("gone", "{", "no such tool", "unknown"))),
+    Turn(5, 9, "it is 2", (), "s1", 0.5),
+]
+SPANS = [(0, 3), (5, 9)]
+
+
+def row(**changes):
+    given = {"ids": list(range(9)), "advantage": 0.5, "advantages": None, "values": None, "untrained": [[3, 5]]}
+    return given | {"truncated": False, "verdicts": [], "turns": turn_rows(TURNS, SPANS)} | changes
+
+
+def read(record):
+    return schema.reader(schema.Completion)(record)
+
+
+def test_a_turn_has_what_was_said_called_and_returned():
+    first, second = read(completion_record(row(), [1.0], DECODE))["turns"]
+    assert (first["tokens"], first["text"], second["tokens"], second["text"]) == (
+        [0, 3],
+        "let me see",
+        [5, 9],
+        "it is 2",
+    )
+    assert first["calls"] == [
+        {"name": "add", "arguments": '{"a": 1}', "result": "2", "status": "ok", "seconds": 0.25},
+        {"name": "gone", "arguments": "{", "result": "no such tool", "status": "unknown", "seconds": 0.0},
+    ]
+    assert (second["state"], second["reward"], first["state"], first["reward"]) == ("s1", 0.5, None, None)
+
+
+def test_a_turns_advantage_is_the_mean_over_its_own_tokens_and_its_score_that_of_the_steps_on_it():
+    each = [1.0, 2.0, 3.0, 9.0, 9.0, -1.0, -1.0, -2.0, -4.0]
+    steps = [[0, 1, 1.0], [1, 3, 0.0], [5, 9, None]]
+    first, second = completion_record(row(advantages=each), [1.0], DECODE, steps)["turns"]
+    assert (first["advantage"], second["advantage"]) == (2.0, -2.0)
+    assert (first["score"], second["score"]) == (0.5, None)
+    one, other = completion_record(row(), [1.0], DECODE)["turns"]
+    assert one["advantage"] == other["advantage"] == 0.5
+
+
+def test_scores_of_a_verifier_fall_on_the_turns_where_the_estimator_read_none():
+    verdict = {"verifier": "v", "status": "partial", "reason": "", "steps": [(0, 3, 0.25), (5, 9, 1.0)]}
+    turns = completion_record(row(verdicts=[verdict]), [1.0], DECODE)["turns"]
+    assert [turn["score"] for turn in turns] == [0.25, 1.0]
+
+
+def test_a_run_without_tools_and_an_old_record_have_no_turns():
+    assert "turns" not in read(completion_record(row(turns=None), [1.0], DECODE))
+    assert "turns" not in read({"pieces": ["a"]})
+
+
+def test_turns_are_bounded_whatever_tools_return():
+    call = Call("x" * 10**5, {"a": "y" * 10**5}, "z" * 10**6)
+    rows = turn_rows([Turn(0, 1, "t" * 10**6, (call,) * 40)] * 100, [(0, 1)] * 100)
+    assert len(rows) == TURNS_KEPT
+    assert len(rows[0]["calls"]) == CALLS_KEPT
+    assert rows[0]["left_out"] == 40 - CALLS_KEPT
+    assert len(rows[0]["text"]) == TEXT_KEPT
+    assert rows[0]["text"].endswith("t…")
+    texts = [one["text"] for one in rows]
+    texts += [call[key] for one in rows for call in one["calls"] for key in ("name", "arguments", "result")]
+    assert sum(map(len, texts)) <= ALL_KEPT + 2 * len(texts)
+
+
+@pytest.mark.parametrize("place", ["text", "arguments", "named", "result"])
+def test_secrets_do_not_reach_the_record(place):
+    key = "hf_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
+    call = Call(
+        "f",
+        {"token": "plain-words-9"} if place == "named" else {"q": key} if place == "arguments" else {},
+        key if place == "result" else "",
+    )
+    said = str(turn_rows([Turn(0, 1, key if place == "text" else "", (call,))], [(0, 1)]))
+    assert key not in said
+    assert "plain-words-9" not in said
+
+
+@pytest.mark.parametrize("tools", [True, False])
+def test_a_rank_sends_the_turns_of_the_rows_that_are_kept(tools, monkeypatch):
+    monkeypatch.setattr(record_rows._trl, "stop_ids", lambda _: {0})
+    verification = SimpleNamespace(at_work=lambda **_: [])
+    run = SimpleNamespace(
+        accelerator=SimpleNamespace(process_index=0), model=SimpleNamespace(training=True), verification=verification
+    )
+    completions = Completions([{}] * 2, ["p"] * 2, ["t"] * 2, [[1] * 9] * 2)
+    if tools:
+        completions = Completions(
+            [{}] * 2, ["p"] * 2, ["t"] * 2, [[1] * 9] * 2, turns=[[], TURNS], turn_tokens=[[], SPANS]
+        )
+    output = {"advantages": torch.ones(2), "completion_mask": torch.ones(2, 9, dtype=torch.long)}
+    [one] = record_rows.rank_rows(run, completions, output, groups=[1], size=1)["rows"]
+    assert one["turns"] == (turn_rows(TURNS, SPANS) if tools else None)
+
+
+def test_the_card_names_the_tools_of_a_run_that_has_some(build):
+    def add_numbers(a: int, b: int) -> int:
+        """Adds."""
+        return a + b
+
+    trainer = build(advantage="sign")
+    assert "| Tools |" not in section(trainer)
+    trainer.tools = [add_numbers]
+    assert "| Tools | `add_numbers` |" in section(trainer)

@@ -1,0 +1,316 @@
+"""Tools and environments run apart: what one does costs its own completion, and nothing of it stays."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.tools.part import Method, ToolPart
+from grpo_verifiers.tools.sessions import open_sessions
+from tests.waiting import comes
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
+
+FILE = Path(__file__).with_name("hostile_tools.py")
+NAMES = [
+    "add",
+    "echo",
+    "later",
+    "raises",
+    "leaves",
+    "hangs",
+    "exits",
+    "crashes",
+    "forks",
+    "comes_back",
+    "prints",
+    "returns_much",
+    "eats",
+    "closes",
+    "kills_parent",
+    "kills_grandparent",
+    "leaves_thread",
+    "writes_protocol",
+    "spiteful",
+    "blocks",
+    "half",
+    "who",
+]
+SECONDS = 60
+
+
+def methods(*names):
+    return tuple(Method(name, {}) for name in names)
+
+
+def function(name, timeout=30.0):
+    return ToolPart(name, f"{FILE}:{name}", methods=methods(name), timeout=timeout)
+
+
+PARTS = [
+    *(function(name, 1.0 if name in {"hangs", "forks"} else 30.0) for name in NAMES),
+    ToolPart("counter", f"{FILE}:Counter", {"start": 5}, methods("counter"), "class", 30.0),
+    ToolPart(
+        "Game",
+        f"{FILE}:Game",
+        {},
+        methods("step", "end"),
+        "environment",
+        30.0,
+        rewards=True,
+        turn_rewards=True,
+        states=True,
+    ),
+]
+PYTHON = ToolPart("python", "grpo_verifiers.tools.python:python", {"output": 1000}, methods("python"), timeout=5.0)
+
+
+@pytest.fixture(scope="module")
+def sessions():
+    with open_sessions(PARTS, memory=1 << 30, workers=3) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(sessions):
+    opened = sessions.open()
+    yield opened
+    opened.close()
+
+
+def told(future):
+    reply = future.result(SECONDS)
+    return reply.status, reply.text
+
+
+def test_results_are_their_text_and_errors_their_message(session):
+    assert told(session.call("add", {"a": 1, "b": 2})) == ("ok", "3")
+    assert told(session.call("later", {"a": None})) == ("ok", "None")
+    assert told(session.call("half", {})) == ("ok", "a?b")
+    assert told(session.call("raises", {})) == ("error", "seven is no colour")
+    assert told(session.call("add", {"a": 1})) == ("error", "add() missing 1 required positional argument: 'b'")
+    assert told(session.call("leaves", {})) == ("error", "3")
+    assert told(session.call("spiteful", {})) == ("error", "no text")
+    status, text = told(session.call("blocks", {}))
+    assert status == "error"
+    assert "only text can be returned" in text
+    assert told(session.call("absent", {}))[0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("hangs", "late", "longer than 1 s"),
+        ("forks", "late", "longer than 1 s"),
+        ("exits", "died", "its process ended"),
+        ("crashes", "died", "its process ended"),
+        ("eats", "died", "out of memory"),
+        ("closes", "died", "its process ended"),
+        ("kills_parent", "died", "its process ended"),
+        ("kills_grandparent", "died", "its process ended"),
+        ("writes_protocol", "died", "broke the protocol"),
+        ("comes_back", "ok", "one answer"),
+        ("leaves_thread", "ok", "left"),
+        ("returns_much", "ok", "[cut: 268435456 characters, at most 65536 are shown]"),
+    ],
+)
+def test_a_tool_that_misbehaves_costs_its_own_call_alone(sessions, name, status, words):
+    bad, good = sessions.open(), sessions.open()
+    try:
+        answers = [bad.call(name, {})] + [good.call("add", {"a": i, "b": 1}) for i in range(5)]
+        got = told(answers[0])
+        assert got[0] == status
+        assert words in got[1]
+        assert len(got[1]) < 70_000
+        if name != "kills_grandparent":  # it takes along what the others run at that moment
+            assert [told(each) for each in answers[1:]] == [("ok", str(i + 1)) for i in range(5)]
+        assert told(bad.call("add", {"a": 1, "b": 1})) == ("ok", "2")
+        assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "4321"]]
+    finally:
+        bad.close()
+        good.close()
+
+
+def test_what_is_printed_goes_nowhere(session, capfd):
+    assert told(session.call("prints", {})) == ("ok", "printed")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_class_is_made_once_a_completion(sessions):
+    one, other = sessions.open(), sessions.open()
+    assert [told(one.call("counter", {"by": 2})) for _ in range(2)] == [("ok", "7"), ("ok", "9")]
+    assert told(other.call("counter", {"by": 1})) == ("ok", "6")
+    one.close()
+    other.close()
+
+
+def test_an_environment_keeps_its_state_and_ends_for_good(session):
+    assert told(session.reset({"x": 3})) == ("ok", "x is 3")
+    assert told(session.call("step", {"by": 4})) == ("ok", "7")
+    assert told(session.state()) == ("ok", "(7,)")
+    assert session.reward().result(SECONDS).number == 3.5
+    assert session.turn_reward().result(SECONDS).number is None
+    assert told(session.call("step", {"by": 4})) == ("ok", "11")
+    assert told(session.turn_reward())[0] == "error"
+    assert told(session.call("end", {})) == ("died", "its process ended. The environment has ended.")
+    assert told(session.call("step", {"by": 1})) == ("error", "The environment has ended: its process ended.")
+    lost = session.reward().result(SECONDS)
+    assert (lost.status, lost.number) == ("error", None)
+    assert told(session.call("counter", {"by": 1})) == ("ok", "6")
+
+
+def test_reset_takes_what_json_holds_and_names_what_it_does_not(session):
+    assert told(session.reset({"x": None, "more": [1, {"a": 0.5}]})) == ("ok", "")
+    assert told(session.reset({"x": "bad"})) == ("error", "no such board")
+    status, text = told(session.reset({"x": 1, "picture": [b"png"]}))
+    assert status == "error"
+    assert "'picture'" in text
+    assert "bytes" in text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=JSON)
+def test_arguments_arrive_as_they_were(session, value):
+    expected = repr(value).encode("utf-8", "replace").decode()
+    assert told(session.call("echo", {"value": value})) == ("ok", expected)
+
+
+def test_sixty_four_at_once_answer_as_one_by_one(sessions):
+    def play(session, x):
+        return [session.reset({"x": x}), session.call("step", {"by": 2}), session.call("counter", {"by": x})]
+
+    alone = []
+    for x in range(64):
+        one = sessions.open()
+        alone.append([told(each) for each in play(one, x)])
+        one.close()
+    opened = [sessions.open() for _ in range(64)]
+    together = [play(session, x) for x, session in enumerate(opened)]
+    assert [[told(each) for each in row] for row in together] == alone
+    for session in opened:
+        session.close()
+
+
+def test_close_ends_calls_under_way():
+    opened = open_sessions([function("hangs"), PARTS[-1], PYTHON])
+    one, other, third = opened.open(), opened.open(), opened.open()
+    under_way = [one.call("hangs", {}), one.call("hangs", {})]
+    box = third.call("python", {"code": "while True: pass"})
+    assert told(other.call("step", {"by": 1})) == ("ok", "1")
+    time.sleep(0.5)
+    top = psutil.Process(opened.pid())
+    below = [top, *top.children(recursive=True)]
+    started = time.monotonic()
+    opened.close()
+    assert [told(each)[0] for each in [*under_way, box]] == ["died"] * 3
+    assert time.monotonic() - started < 20
+    assert told(one.call("hangs", {}))[0] == "died"
+    assert not psutil.wait_procs(below, 10)[1]
+
+
+def test_a_tool_that_cannot_be_imported_is_an_error_at_the_start(tmp_path):
+    (tmp_path / "bad.py").write_text("raise RuntimeError('not here')")
+    with pytest.raises(VerifierFailedError, match="not here"):
+        open_sessions([ToolPart("bad", f"{tmp_path}/bad.py:f", methods=methods("f"))])
+
+
+def test_python_remembers_and_shows_what_an_interpreter_shows():
+    with open_sessions([PYTHON]) as opened:
+        one, other = opened.open(), opened.open()
+
+        def run(code, session=one):
+            return told(session.call("python", {"code": code}))
+
+        assert run("import math\nx = 3\nprint('hi')\nx") == ("ok", "hi\n3\n")
+        assert run("x + math.floor(2.5)") == ("ok", "5\n")
+        assert run("x", other)[1].endswith("NameError: name 'x' is not defined\n")
+        status, text = run("def f():\n    return 1 / 0\nf()")
+        assert status == "ok"
+        assert text == (
+            'Traceback (most recent call last):\n  File "<python>", line 3, in <module>\n'
+            '  File "<python>", line 2, in f\nZeroDivisionError: division by zero\n'
+        )
+        assert "SyntaxError" in run("def f(:")[1]
+        assert run("print('a' * 10**6)") == ("ok", "a" * 1000 + "\n[cut: at most 1000 characters are shown]")
+        assert run("print('a\\ud800')")[0] == "ok"
+        assert "Error" in run("open('/etc/passwd').read()")[1]
+        assert "Error" in run("import socket; socket.create_connection(('127.0.0.1', 22))")[1]
+        assert run("import sys; sys.exit(2)")[1].endswith("SystemExit: 2\n")
+        assert run("x") == ("ok", "3\n")
+        assert run("import os; os._exit(0)")[0] == "died"
+        assert "NameError" in run("x")[1]
+        assert run("while True: pass") == (
+            "late",
+            "it took longer than 5 s and was ended. Its variables are lost.",
+        )
+        assert run("1 + 1") == ("ok", "2\n")
+
+
+TRAINER = """
+import sys, time
+sys.path.insert(0, {root!r})
+from tests.verifiers.tools.test_sessions import PARTS, PYTHON, open_sessions
+if __name__ == "__main__":
+    opened = open_sessions([*PARTS, PYTHON])
+    one, other = opened.open(), opened.open()
+    other.call("step", {{"by": 1}}).result(60)
+    other.call("python", {{"code": "x = 1"}}).result(60)
+    one.call("forks", {{}})
+    other.call("python", {{"code": "while True: pass"}})
+    time.sleep(0.5)
+    {end}
+"""
+
+
+@pytest.mark.parametrize("end", ["time.sleep(1000)", "sys.exit(0)", "raise KeyboardInterrupt"])
+def test_nothing_stays_of_a_trainer_that_ends_or_is_killed(tmp_path, end):
+    script = tmp_path / "trainer.py"
+    script.write_text(TRAINER.format(root=str(Path(__file__).parents[3]), end=end))
+    mark = f"GRPO_TEST={tmp_path}"
+    trainer = subprocess.Popen(
+        [sys.executable, str(script)], env={**os.environ, "GRPO_TEST": str(tmp_path)}, stderr=subprocess.DEVNULL
+    )
+
+    def left():
+        found = []
+        for each in psutil.process_iter():
+            try:
+                if mark.encode() in Path(f"/proc/{each.pid}/environ").read_bytes() and each.status() != "zombie":
+                    found.append(each)
+            except (OSError, psutil.NoSuchProcess):
+                continue
+        return found
+
+    if end.startswith("time"):
+        assert comes(lambda: any(each.name() == "sleep" for each in left()), SECONDS)
+        os.kill(trainer.pid, signal.SIGKILL)
+    trainer.wait(SECONDS)
+    assert comes(lambda: not left(), SECONDS)
+
+
+def test_a_forked_trainer_leaves_its_parents_tools_alone(sessions):
+    session = sessions.open()
+    assert told(session.call("counter", {"by": 1})) == ("ok", "6")
+    child = os.fork()
+    if child == 0:
+        dead = session.call("counter", {"by": 1}).result(5).status
+        sessions.close()
+        os._exit(0 if dead == "died" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert told(session.call("counter", {"by": 1})) == ("ok", "7")
+    session.close()

@@ -1,0 +1,161 @@
+"""Arguments that a model wrote, against the schema: the words of each refusal, and jsonschema as the judge of the rest."""
+
+import copy
+from enum import Enum
+from typing import Any, Literal
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.utils import get_json_schema
+
+from grpo_verifiers.tools.arguments import MAX_DEPTH, argument_problem
+from grpo_verifiers.tools.part import Method
+
+
+class Colour(Enum):
+    RED = "red"
+    TWO = 2
+
+
+def everything(  # noqa: PLR0917 - the model gives them by name
+    whole: int,
+    number: float = 0.0,
+    text: str = "",
+    yes: bool = True,
+    maybe: int | None = None,
+    word: Literal["a", "b", 1] = "a",
+    colour: Colour = Colour.RED,
+    many: list[int] | None = None,
+    deep: dict[str, list[float]] | None = None,
+    pair: tuple[int, str] = (0, ""),
+    either: int | str = 0,
+    mixed: list[int] | str = "",
+    free: Any = None,
+):
+    """All kinds.
+
+    Args:
+        whole: w
+        number: n
+        text: t
+        yes: y
+        maybe: m
+        word: w
+        colour: c
+        many: m
+        deep: d
+        pair: p
+        either: e
+        mixed: m
+        free: f
+    """
+
+
+SCHEMA = get_json_schema(everything)
+METHOD = Method("everything", SCHEMA)
+NAMES = list(SCHEMA["function"]["parameters"]["properties"])
+
+
+def strict(schema):
+    """The same for jsonschema, which knows no ``nullable``, and lets pairs have any length."""
+    schema = {key: strict(value) if isinstance(value, dict) else value for key, value in schema.items()}
+    if "anyOf" in schema:
+        schema["anyOf"] = [strict(each) for each in schema["anyOf"]]
+    if "prefixItems" in schema:
+        schema |= {"minItems": len(schema["prefixItems"]), "maxItems": len(schema["prefixItems"])}
+        schema["prefixItems"] = [strict(each) for each in schema["prefixItems"]]
+    return {"anyOf": [schema, {"type": "null"}]} if schema.get("nullable") else schema
+
+
+ORACLE = jsonschema.Draft202012Validator(
+    {**SCHEMA["function"]["parameters"], "additionalProperties": False}
+    | {
+        "properties": {
+            name: strict(copy.deepcopy(each)) for name, each in SCHEMA["function"]["parameters"]["properties"].items()
+        }
+    }
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([0.5, -1.25])
+    | st.sampled_from(["", "a", "b", "red", "1"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xy"), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from([*NAMES, "nosuch"]), values, max_size=3), values)
+def test_arguments_are_judged_as_jsonschema_does(arguments, whole):
+    for given_ in (arguments, {"whole": whole, **arguments}, {"whole": 1, **arguments}):
+        problem = argument_problem(METHOD, given_)
+        assert (problem is None) == ORACLE.is_valid(given_), problem
+        assert problem is None or (problem.startswith("everything: ") and len(problem) < 600)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name in NAMES for value in (
+    None, True, 1, 2, 0.5, "a", "red", [], [1], [1, "a"], ["a"], {}, {"x": [0.5]}, {"x": [1]}, {"x": "a"}, {"x": [None]},
+)])  # fmt: skip
+def test_every_kind_of_value_for_every_kind_of_argument(name, value):
+    arguments = {"whole": 1, name: value}
+    assert (argument_problem(METHOD, arguments) is None) == ORACLE.is_valid(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("{broken", "everything: arguments are '{broken', expected an object: a name and a value for each."),
+        ([1], "everything: arguments are a list ('[1]'), expected an object: a name and a value for each."),
+        (None, "everything: arguments are null, expected an object: a name and a value for each."),
+        ({"whole": "3"}, "everything: whole is '3', expected an integer."),
+        ({"whole": True}, "everything: whole is true, expected an integer."),
+        ({"whole": 3.0}, "everything: whole is 3.0, expected an integer."),
+        ({"whole": 1, "number": False}, "everything: number is false, expected a number."),
+        ({"whole": 1, "word": "c"}, "everything: word is 'c', expected one of 'a', 'b', 1."),
+        ({"whole": 1, "word": True}, "everything: word is true, expected one of 'a', 'b', 1."),
+        ({"whole": 1, "many": [1, "2"]}, "everything: many[1] is '2', expected an integer."),
+        ({"whole": 1, "deep": {"k": [1, "x"]}}, "everything: deep['k'][1] is 'x', expected a number."),
+        ({"whole": 1, "pair": [1]}, "everything: pair has 1 items, expected 2."),
+        ({"whole": 1, "maybe": "x"}, "everything: maybe is 'x', expected an integer or null."),
+        ({"whole": 1, "either": 0.5}, "everything: either is 0.5, expected an integer or a string."),
+        ({"whole": 1, "mixed": ["x"]}, "everything: mixed[0] is 'x', expected an integer."),
+        ({"whole": 1, "number": float("inf")}, "everything: the arguments hold inf, which is no number of JSON."),
+        ({"whole": 1, "free": {1, 2}}, "everything: the arguments hold '{1, 2}' (set), which is no value of JSON."),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_what_is_expected(arguments, words):
+    assert argument_problem(METHOD, arguments) == words
+
+
+def test_missing_and_unknown_arguments_are_named():
+    assert argument_problem(METHOD, {}).startswith(
+        "everything: the argument 'whole' is missing. It takes: whole, number"
+    )
+    assert "unknown argument 'numbr'. Did you mean 'number'?" in argument_problem(METHOD, {"whole": 1, "numbr": 1})
+    assert len(argument_problem(METHOD, {"whole": 1, "x" * 10**6: 1})) < 600
+
+
+def test_deep_and_huge_arguments_are_refused_at_once_and_shortly():
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert (
+        argument_problem(METHOD, {"whole": 1, "free": deep})
+        == f"everything: the arguments are nested more than {MAX_DEPTH} deep."
+    )
+    for huge in ("x" * 2_000_000, [0] * 2_000_000, {"x" * 2_000_000: 1}, 1 << 10**6):
+        problem = argument_problem(METHOD, {"whole": 1, "free": huge})
+        assert problem is not None
+        assert len(problem) < 200
+    assert argument_problem(METHOD, {"whole": 10**400}) is None
+    assert (
+        argument_problem(METHOD, {"whole": 1, "number": 10**400})
+        == "everything: number is a very large integer, expected a number."
+    )

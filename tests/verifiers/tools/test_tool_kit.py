@@ -1,0 +1,182 @@
+"""The contract kit takes the built-in tools, and finds each broken promise of others."""
+
+import re
+
+import pytest
+
+from grpo_verifiers.testing.tools import CHECKS, check_environment, check_tool
+
+FILE = '''
+import itertools
+
+count = itertools.count()
+
+
+def drawn(n: int) -> int:
+    """Draw.
+
+    Args:
+        n: Of how many.
+    """
+    return next(count)
+
+
+def silent(n: int) -> None:
+    """Say nothing.
+
+    Args:
+        n: A number.
+    """
+
+
+def thing(n: int):
+    """Give a thing.
+
+    Args:
+        n: A number.
+    """
+    return object()
+
+
+class Sum:
+    """A class made anew for each completion."""
+
+    def __init__(self, start: int = 0):
+        self.total = start
+
+    def __call__(self, n: int) -> int:
+        """Add.
+
+        Args:
+            n: A number.
+        """
+        self.total += n
+        return self.total
+
+
+class Game:
+    def __init__(self, step: int = 1):
+        self.step = step
+
+    def reset(self, goal):
+        self.goal, self.at = goal, 0
+        return f"reach {goal}"
+
+    def move(self, by: int) -> str:
+        """Move.
+
+        Args:
+            by: How far.
+        """
+        self.at += by * self.step
+        return f"at {self.at}"
+
+    def get_reward(self):
+        return float(self.at == self.goal)
+
+    def get_turn_reward(self):
+        return None
+
+    def state_key(self):
+        return (self.at, self.goal)
+
+
+class Leftover(Game):
+    def reset(self, goal):
+        self.goal, self.at = goal, getattr(self, "at", 0)
+
+
+class Wordy(Game):
+    def get_reward(self):
+        return "much"
+
+
+class Endless(Game):
+    def get_turn_reward(self):
+        return float("inf")
+
+
+class ListKey(Game):
+    def state_key(self):
+        return [self.at]
+
+
+class Stepping(Game):
+    def state_key(self):
+        self.at += 1
+        return self.at
+
+
+class Greeting(Game):
+    def reset(self, goal):
+        super().reset(goal)
+        return [goal]
+'''
+MOVES = [("move", {"by": 1}), ("move", {"by": 2})]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "kit_tools.py").write_text(FILE)
+    return tmp_path
+
+
+def broken(call):
+    with pytest.raises(AssertionError) as caught:
+        call()
+    return re.findall(r"^(check_\w+):", str(caught.value), re.MULTILINE)
+
+
+def test_built_in_tools_keep_their_promises(tmp_path):
+    (tmp_path / "a.txt").write_text("a pear")
+    check_tool("calculator", [{"expression": "1/3"}, {"expression": "2**10"}], digits=5)
+    check_tool("search_documents", [{"query": "pear"}, {"query": "fig", "top_k": 2}], folder=str(tmp_path))
+
+
+def test_a_class_and_an_environment_pass(folder):
+    check_tool("./kit_tools.py:Sum", [{"n": 1}, {"n": 2}], base=folder, start=3)
+    check_environment("./kit_tools.py:Game", [{"goal": 3, "prompt": "p"}, {"goal": 4}], MOVES, base=folder, step=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "checks"),
+    [
+        ("drawn", ["check_determinism"]),
+        ("silent", ["check_results"]),
+        ("thing", ["check_results", "check_determinism"]),
+    ],
+)
+def test_a_broken_tool_is_found(folder, name, checks):
+    assert broken(lambda: check_tool(f"./kit_tools.py:{name}", [{"n": 1}], base=folder)) == checks
+    check_tool(f"./kit_tools.py:{name}", [{"n": 1}], base=folder, skip=checks)
+
+
+@pytest.mark.parametrize(
+    ("name", "checks"),
+    [
+        ("Leftover", ["check_reset"]),
+        ("Wordy", ["check_reward"]),
+        ("Endless", ["check_reward"]),
+        ("ListKey", ["check_state_key"]),
+        ("Stepping", ["check_state_key"]),
+        ("Greeting", ["check_results"]),
+    ],
+)
+def test_a_broken_environment_is_found(folder, name, checks):
+    assert broken(lambda: check_environment(f"./kit_tools.py:{name}", [{"goal": 3}], MOVES, base=folder)) == checks
+
+
+def test_calls_that_do_not_fit_and_methods_without_a_call_are_found(folder):
+    assert "check_calls_fit" in broken(lambda: check_tool("./kit_tools.py:Sum", [{"n": "1"}], base=folder))
+    with pytest.raises(ValueError, match="a row lacks goal"):
+        check_environment("./kit_tools.py:Game", [{"prompt": "p"}], MOVES, base=folder)
+    with pytest.raises(ValueError, match="at least one row"):
+        check_environment("./kit_tools.py:Game", [], MOVES, base=folder)
+    with pytest.raises(ValueError, match="at least one call"):
+        check_tool("calculator", [])
+    with pytest.raises(ValueError, match="no check"):
+        check_tool("calculator", [{"expression": "1"}], skip=["check_nothing"])
+
+
+def test_every_check_has_its_words():
+    assert all(check.about.endswith(".") and len(check.about) > 20 for check in CHECKS)

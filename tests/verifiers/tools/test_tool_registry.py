@@ -1,0 +1,318 @@
+"""Tools and environments by name and by reference, as the model sees them, and every way in which one is none."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from transformers.utils import get_json_schema
+
+from grpo_verifiers import environment, get_environment, get_tool, tool
+from grpo_verifiers.errors import DuplicateNameError, KeywordError, UnknownNameError
+from grpo_verifiers.registry import import_reference
+from grpo_verifiers.tools.registry import ENVIRONMENTS, TOOLS, duplicate_names
+
+FILE = '''
+from typing import Annotated, Literal
+from grpo_verifiers.options import Range
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first.
+        b: The second.
+
+    Returns:
+        Their sum.
+    """
+    return a + b
+
+
+def scaled(
+    unit: Literal["m", "km"], value: float, places: int = 2, *, factor: Annotated[float, Range(0)] = 1.0, folder: str
+) -> str:
+    """Scale a value.
+
+    Args:
+        unit: Its unit.
+        value: The value.
+        places: How many.
+    """
+
+
+class Counter:
+    def __init__(self, start: int = 0):
+        self.count = start
+
+    def __call__(self, by: int) -> int:
+        """Count on.
+
+        Args:
+            by: How far.
+        """
+        self.count += by
+        return self.count
+
+
+class Base:
+    def look(self) -> str:
+        """Look around."""
+
+
+class Game(Base):
+    def __init__(self, *, size: Annotated[int, Range(1)] = 3):
+        self.size = size
+
+    def reset(self, goal, seed=0, **columns):
+        return None
+
+    def move(self, to: Literal["left", "right"]) -> str:
+        """Move on.
+
+        Args:
+            to: Where.
+        """
+
+    def look(self) -> str:
+        return "a wall"
+
+    @staticmethod
+    def helper(x):
+        pass
+
+    def _hidden(self, x):
+        pass
+
+    def get_reward(self):
+        return 1.0
+
+    def state_key(self):
+        return 0
+
+
+class Other:
+    def reset(self, **columns):
+        return None
+
+    def add(self, a: int) -> int:
+        """Add.
+
+        Args:
+            a: A number.
+        """
+
+
+class NoReset:
+    def __init__(self, size: int = 1): ...
+
+    def move(self, to): ...
+
+
+class EmptyReset:
+    def reset(self): ...
+
+
+class ByPlace:
+    def reset(self, *columns): ...
+
+
+class NotCalled:
+    pass
+
+
+def bad(a, c: int, *more) -> str:
+    """Nothing.
+
+    Args:
+        a: A thing.
+    """
+
+
+def silent(a: int):
+    return a
+
+
+def odd(a: object):
+    """Odd.
+
+    Args:
+        a: A thing.
+    """
+
+
+async def waits():
+    """Wait."""
+
+
+value = 3
+'''
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "my_tools.py").write_text(FILE)
+    return lambda name, find=get_tool, **given: find(f"./my_tools.py:{name}", base=tmp_path, **given)
+
+
+def loaded(part):
+    return import_reference(part.reference)
+
+
+def error_of(call):
+    with pytest.raises(KeywordError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_a_function_has_the_schema_that_transformers_makes_of_it(file, tmp_path):
+    part = file("add")
+    assert part.reference == f"{(tmp_path / 'my_tools.py').resolve()}:add"
+    assert (part.label, part.kind, part.timeout, part.kwargs) == ("add", "function", 10.0, {})
+    assert [method.name for method in part.methods] == ["add"]
+    assert part.methods[0].schema == get_json_schema(loaded(part))
+
+
+def test_options_are_not_the_models_to_fill(file):
+    schema = file("scaled", folder="a", value=2.5, timeout=3).methods[0].schema["function"]
+    assert list(schema["parameters"]["properties"]) == ["unit", "places"]
+    assert schema["parameters"]["required"] == ["unit"]
+    assert schema["parameters"]["properties"]["unit"] == {
+        "type": "string",
+        "enum": ["m", "km"],
+        "description": "Its unit.",
+    }
+    assert schema["description"] == "Scale a value."
+    part = file("scaled", folder="a", label="rescale", timeout=3)
+    assert part.methods[0].schema["function"]["name"] == part.methods[0].name == part.label == "rescale"
+    assert part.timeout == 3.0
+
+
+def test_a_class_is_called_under_its_name_and_takes_options(file):
+    part = file("Counter", start=2)
+    assert (part.kind, part.kwargs, part.methods[0].name) == ("class", {"start": 2}, "Counter")
+    assert part.methods[0].schema["function"]["parameters"]["properties"] == {
+        "by": {"type": "integer", "description": "How far."}
+    }
+
+
+def test_an_environment_shows_what_trl_shows_of_an_instance(file):
+    part = file("Game", get_environment, size=5)
+    game = loaded(part)()
+    assert [method.name for method in part.methods] == ["look", "move"]
+    assert [method.schema for method in part.methods] == [get_json_schema(game.look), get_json_schema(game.move)]
+    assert part.methods[0].schema["function"]["description"] == "Look around."
+    assert (part.kind, part.columns, part.label) == ("environment", ("goal",), "Game")
+    assert (part.rewards, part.turn_rewards, part.states) == (True, False, True)
+
+
+def test_all_problems_of_options_come_together(file):
+    said = error_of(lambda: file("scaled", factor=-1, fold="x", timeout=0, label="no name"))
+    assert "keyword 'folder' is required and missing" in said
+    assert "factor" in said
+    assert "unknown keyword 'fold'. Did you mean 'folder'?" in said
+    assert "timeout is 0" in said
+    assert "label is 'no name'" in said
+    assert "size" in error_of(lambda: file("Game", get_environment, size=0))
+    assert "unknown keyword 'start'" in error_of(lambda: file("Other", get_environment, start=0))
+
+
+def test_all_problems_of_a_function_come_together(file):
+    said = error_of(lambda: file("bad")).splitlines()
+    assert len(said) == 3
+    assert "'a' has no type hint" in said[0]
+    assert "takes *more" in said[1]
+    assert "does not describe the argument 'c'" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "find", "words"),
+    [
+        ("silent", get_tool, "no docstring"),
+        ("odd", get_tool, "Couldn't convert the type hint"),
+        ("waits", get_tool, "async"),
+        ("value", get_tool, "is 3 (int), expected a function"),
+        ("NotCalled", get_tool, "no method __call__"),
+        ("add", get_environment, "expected a class"),
+        ("NoReset", get_environment, "no method reset"),
+        ("NoReset", get_environment, "'to' has no type hint"),
+        ("EmptyReset", get_environment, "reset takes no columns"),
+        ("ByPlace", get_environment, "reset takes columns by place"),
+    ],
+)
+def test_what_is_no_tool_says_why(file, name, find, words):
+    assert words in error_of(lambda: file(name, find))
+
+
+def test_an_unknown_name_gets_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean 'calculator'"):
+        get_tool("calculater")
+
+
+def test_decorators_leave_what_they_register_and_references_find_it(tmp_path):
+    (tmp_path / "plug.py").write_text(
+        "from grpo_verifiers import environment, tool\n"
+        "@tool('plugged', timeout=2)\ndef shout(text: str) -> str:\n"
+        "    '''Shout.\n\n    Args:\n        text: What.\n    '''\n    return text.upper()\n"
+        "@environment('den', timeout=4)\nclass Den:\n    def reset(self, **columns): ...\n"
+    )
+    try:
+        by_path = get_tool("./plug.py:shout", base=tmp_path)
+        assert get_tool("plugged") == by_path
+        assert (by_path.timeout, by_path.methods[0].name, loaded(by_path)("a")) == (2.0, "shout", "A")
+        assert get_environment("den").timeout == 4.0
+        assert get_environment("den").methods == ()
+        assert TOOLS.way("plugged") == "registered"
+        with pytest.raises(DuplicateNameError, match="calculator"):
+            tool("calculator")(loaded(by_path))
+        with pytest.raises(KeywordError, match="expected a class"):
+            environment("f")(loaded(by_path))
+        with pytest.raises(KeywordError, match="timeout is -1"):
+            tool("f", timeout=-1)
+        with pytest.raises(TypeError, match="needs a name"):
+            tool(loaded(by_path))
+    finally:
+        TOOLS.unregister("plugged")
+        ENVIRONMENTS.unregister("den")
+
+
+def test_what_no_process_can_import_is_refused():
+    def local() -> str:
+        """Local."""
+        return ""
+
+    assert "put it at the top level of a file" in error_of(lambda: get_tool(local))
+
+
+def test_names_that_a_run_has_twice(file):
+    add, again, game, other = (
+        file("add"),
+        file("add", label="plus"),
+        file("Game", get_environment),
+        file("Other", get_environment),
+    )
+    assert duplicate_names([add, again, file("Counter")], [game]) == []
+    assert "two tools are called 'add'" in duplicate_names([add, add])[0]
+    assert "its method 'add' has the name of a tool" in duplicate_names([add], [game, other])[0]
+    assert duplicate_names([again], [game, other]) == []
+    assert "both called 'Game' in metrics" in duplicate_names([], [game, file("Game", get_environment, size=4)])[0]
+
+
+def test_a_tools_registry_imports_no_transformers(clean_environment):
+    code = (
+        "import sys\nfor name in ('torch', 'trl', 'transformers'): sys.modules[name] = None\n"
+        "from grpo_verifiers import get_tool\nfrom grpo_verifiers.tools.registry import TOOLS\n"
+        "print(TOOLS.get('calculator').fn('1/4'))\n"
+        "try: get_tool('calculator')\nexcept TypeError as error: print(error)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=clean_environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("0.25\n")
+    assert "is made by transformers, which is not installed" in done.stdout
+
+
+def test_schemas_are_json(file):
+    for part in (file("add"), file("Game", get_environment), get_tool("calculator")):
+        for method in part.methods:
+            assert json.loads(json.dumps(method.schema)) == method.schema

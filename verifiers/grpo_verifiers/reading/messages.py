@@ -1,0 +1,18 @@
+"""The text of a chat message."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def content_text(content: Any) -> str:
+    """The text of a message's content: a string, or the text parts of a list."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        return "".join(part if isinstance(part, str) else _part_text(part) for part in content)
+    return ""
+
+
+def _part_text(part: Any) -> str:
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return text if isinstance(text, str) else ""

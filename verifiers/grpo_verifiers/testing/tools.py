@@ -1,0 +1,236 @@
+"""The contract kit of tools and environments: what each must hold, checked on yours with calls that you know.
+
+::
+
+    from grpo_verifiers.testing.tools import check_environment, check_tool
+
+    def test_mine():
+        check_tool("./tools.py:shout", [{"text": "hello"}])
+
+    def test_my_game():
+        check_environment("./env.py:Game", rows=[{"goal": 3}], calls=[("move", {"to": "left"})])
+
+The calls run in the process of the test, without a deadline.
+"""
+
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_verifiers.registry import import_reference
+from grpo_verifiers.testing.contract import Check, failures, in_words
+from grpo_verifiers.tools.arguments import argument_problem
+from grpo_verifiers.tools.part import Method, ToolPart
+from grpo_verifiers.tools.registry import get_environment, get_tool
+
+Call = tuple[str, Mapping[str, Any]]
+MAX_RESULT = 100_000
+"""Characters of a result: one that fills the context ends the completion."""
+
+
+@dataclass(frozen=True)
+class ToolContract:
+    """A tool or an environment, rows of data, and calls that its author vouches for."""
+
+    part: ToolPart
+    calls: tuple[Call, ...]
+    rows: tuple[Mapping[str, Any], ...] = ()
+
+    def made(self) -> Any:
+        """What a completion starts with: the function, or a new object of the class."""
+        value = import_reference(self.part.reference)
+        return value if self.part.kind == "function" else value(**self.part.kwargs)
+
+    def play(self, made: Any, row: Mapping[str, Any] | None) -> list[Any]:
+        """The result of ``reset``, where there is one, and of each call, in order."""
+        results = [] if row is None else [made.reset(**self.row_for(row))]
+        for name, arguments in self.calls:
+            if self.part.kind == "environment":
+                results.append(getattr(made, name)(**json.loads(json.dumps(arguments))))
+            else:
+                kwargs = self.part.kwargs if self.part.kind == "function" else {}
+                results.append(made(**json.loads(json.dumps(arguments)), **kwargs))
+        return results
+
+    def row_for(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns of a row that ``reset`` takes."""
+        parameters = list(inspect.signature(import_reference(self.part.reference).reset).parameters.values())[1:]
+        named = {each.name for each in parameters}
+        everything = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        return {name: value for name, value in row.items() if everything or name in named}
+
+    def first_row(self) -> Mapping[str, Any] | None:
+        """Of an environment the first row, else None."""
+        return self.rows[0] if self.part.kind == "environment" else None
+
+
+def check_calls_fit(contract: ToolContract) -> None:
+    """The calls fit the schemas and survive JSON, and every method that the model may call is among them."""
+    methods: dict[str, Method] = {method.name: method for method in contract.part.methods}
+    for name, arguments in contract.calls:
+        assert name in methods, f"{name!r} is no method that the model may call; there is: {', '.join(methods)}"
+        problem = argument_problem(methods[name], arguments)
+        assert problem is None, f"the call does not fit the schema: {problem}"
+        assert json.loads(json.dumps(arguments)) == arguments, f"{arguments!r:.200} does not survive JSON"
+    lacking = methods.keys() - {name for name, _ in contract.calls}
+    assert not lacking, f"no call of {', '.join(sorted(lacking))}: give one of each"
+
+
+def check_schema(contract: ToolContract) -> None:
+    """Its schemas are JSON, with the names that the model calls, and a description each."""
+    for method in contract.part.methods:
+        assert json.loads(json.dumps(method.schema)) == method.schema, f"the schema of {method.name} is no JSON"
+        function = method.schema["function"]
+        assert function["name"] == method.name, f"the schema of {method.name} names {function['name']!r}"
+        assert function["description"], f"{method.name} has no description"
+
+
+def check_results(contract: ToolContract) -> None:
+    """Results are texts, or become short ones by ``str`` that say more than a type and an address."""
+    results = contract.play(contract.made(), contract.first_row())
+    names = (["reset"] if contract.part.kind == "environment" else []) + [name for name, _ in contract.calls]
+    for name, result in zip(names, results, strict=True):
+        if name == "reset":
+            assert result is None or isinstance(result, str), f"reset returns {result!r:.80}, expected a text or None"
+            continue
+        text = str(result)
+        assert result is not None, f"{name} returns None: the model would read 'None'"
+        assert len(text) <= MAX_RESULT, f"{name} returns {len(text):,} characters"
+        shown = re.search(r" object at 0x[0-9a-f]+>", text) is None
+        assert shown, f"{name} returns a {type(result).__name__}, which is no text: {text:.80}"
+
+
+def check_determinism(contract: ToolContract) -> None:
+    """Equal calls, each from a fresh start, have equal results."""
+    first, second = ([str(each) for each in contract.play(contract.made(), contract.first_row())] for _ in range(2))
+    assert first == second, f"results differ from run to run: {first!r:.200} and {second!r:.200}"
+
+
+def check_reset(contract: ToolContract) -> None:
+    """After another reset it is as new: nothing of the last completion is left."""
+    for row in contract.rows:
+        fresh = [str(each) for each in contract.play(contract.made(), row)]
+        used = contract.made()
+        contract.play(used, contract.rows[-1])
+        again = [str(each) for each in contract.play(used, row)]
+        assert fresh == again, f"after a reset it answers {again!r:.200}, a new one {fresh!r:.200}"
+
+
+def check_reward(contract: ToolContract) -> None:
+    """Rewards are finite numbers, before any call and after all; a turn's may be None."""
+    made = contract.made()
+    for row in contract.rows:
+        for played in (lambda row=row: made.reset(**contract.row_for(row)), lambda row=row: contract.play(made, row)):
+            played()
+            for name in ("get_reward", "get_turn_reward"):
+                if not hasattr(made, name):
+                    continue
+                value = getattr(made, name)()
+                if name == "get_turn_reward" and value is None:
+                    continue
+                number = isinstance(value, int | float) and math.isfinite(value)
+                assert number, f"{name} returns {value!r:.80}, expected a finite number"
+
+
+def check_state_key(contract: ToolContract) -> None:
+    """Its state key is a text, an integer or a tuple of such; equal states have equal keys; asking changes none."""
+    if not contract.part.states:
+        return
+    keys = []
+    for _ in range(2):
+        made = contract.made()
+        made.reset(**contract.row_for(contract.rows[0]))
+        keys += [made.state_key(), made.state_key()]
+        contract.play(made, contract.rows[0])
+        _check_key(made.state_key())
+    _check_key(keys[0])
+    assert len(set(keys)) == 1, f"the state after reset has the keys {keys!r:.200}"
+
+
+def _check_key(key: Any) -> None:
+    sound = isinstance(key, str | int) or (
+        isinstance(key, tuple) and all(isinstance(e, str | int | tuple) for e in key)
+    )
+    assert sound, f"state_key returns {key!r:.80}, expected a text, an integer or a tuple of such"
+    hash(key)
+
+
+def _is_environment(contract: ToolContract) -> bool:
+    return contract.part.kind == "environment"
+
+
+CHECKS: tuple[Check[ToolContract], ...] = (
+    Check("check_schema", check_schema),
+    Check("check_calls_fit", check_calls_fit),
+    Check("check_results", check_results),
+    Check("check_determinism", check_determinism),
+    Check("check_reset", check_reset, _is_environment),
+    Check("check_reward", check_reward, _is_environment),
+    Check("check_state_key", check_state_key, _is_environment),
+)
+
+
+def check_tool(
+    tool: str | Callable[..., Any],
+    calls: Sequence[Mapping[str, Any]],
+    *,
+    base: Path | str | None = None,
+    skip: Sequence[str] = (),
+    **kwargs: Any,
+) -> None:
+    """Run every check on a tool, and raise one ``AssertionError`` with all that it does not hold.
+
+    Args:
+        tool: its name, a reference to it, a function or a class.
+        calls: arguments that it must answer without raising, in this order.
+        base: folder that a relative ``./file.py`` starts from.
+        skip: names of checks that do not hold on purpose ("check_determinism" for one that draws).
+        **kwargs: its options.
+    """
+    part = get_tool(tool, base=base, **kwargs)
+    _run(ToolContract(part, tuple((part.methods[0].name, arguments) for arguments in calls)), skip)
+
+
+def check_environment(
+    environment: str | Callable[..., Any],
+    rows: Sequence[Mapping[str, Any]],
+    calls: Sequence[Call],
+    *,
+    base: Path | str | None = None,
+    skip: Sequence[str] = (),
+    **kwargs: Any,
+) -> None:
+    """Run every check on an environment, and raise one ``AssertionError`` with all that it does not hold.
+
+    Args:
+        environment: its name, a reference to it, or a class.
+        rows: rows of data that it is reset with.
+        calls: a method and its arguments each, which it must answer without raising after each reset, in this order.
+        base: folder that a relative ``./file.py`` starts from.
+        skip: names of checks that do not hold on purpose.
+        **kwargs: its options.
+    """
+    if not rows:
+        raise ValueError("check_environment needs at least one row to reset with.")
+    part = get_environment(environment, base=base, **kwargs)
+    lacking = [name for name in part.columns if any(name not in row for row in rows)]
+    if lacking:
+        raise ValueError(f"check_environment: a row lacks {', '.join(lacking)}, which reset needs.")
+    _run(ToolContract(part, tuple(calls), tuple(rows)), skip)
+
+
+def _run(contract: ToolContract, skip: Sequence[str]) -> None:
+    if not contract.calls and contract.part.methods:
+        raise ValueError("the check needs at least one call.")
+    for name in skip:
+        if name not in (known := [check.name for check in CHECKS]):
+            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(known)}.")
+    broken = [f"{c.name}: {c.about}\n    {in_words(error)}" for c, error in failures(contract, CHECKS, skip)]
+    if broken:
+        what = f"{'environment' if _is_environment(contract) else 'tool'} {contract.part.label!r}"
+        raise AssertionError(f"{what} breaks {len(broken)} of its promises:\n" + "\n".join(broken))

@@ -1,0 +1,181 @@
+"""Whether the arguments that a model wrote fit a method's schema, in words that help it to write others.
+
+Values are JSON values as read. True and false are no numbers; 3.0 is no integer, since the function would get a float.
+An integer is a number where a float can hold it. A parameter whose hint admits None (``nullable``) takes null. What a
+schema says in ways that ``get_json_schema`` never uses is left to the function.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from grpo_verifiers.errors.messages import show, unknown
+from grpo_verifiers.tools.part import Method
+
+MAX_DEPTH = 64
+"""Lists and mappings within each other: functions that walk through a value do so by recursion."""
+MAX_SIZE = 1_000_000
+"""Characters and items of all arguments together."""
+MAX_BITS = 16_384
+"""Bits of an integer: 4,932 digits."""
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "string": (lambda value: isinstance(value, str), "a string"),
+    "integer": (lambda value: isinstance(value, int) and not isinstance(value, bool), "an integer"),
+    "number": (_is_number, "a number"),
+    "boolean": (lambda value: isinstance(value, bool), "true or false"),
+    "null": (lambda value: value is None, "null"),
+    "array": (lambda value: isinstance(value, list | tuple), "a list"),
+    "object": (lambda value: isinstance(value, Mapping), "an object"),
+}
+
+
+def argument_problem(method: Method, arguments: Any) -> str | None:
+    """The first reason why a method cannot be called with these arguments; None: it can.
+
+    >>> add = Method("add", {"function": {"parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}})
+    >>> argument_problem(add, {"a": 1}), argument_problem(add, {"a": "1"})
+    (None, "add: a is '1', expected an integer.")
+    >>> argument_problem(add, {"aa": 1})
+    "add: unknown argument 'aa'. Did you mean 'a'? There is: a."
+    """
+    if not isinstance(arguments, Mapping):
+        return f"{method.name}: arguments are {_shown(arguments)}, expected an object: a name and a value for each."
+    if (problem := _size_problem(arguments)) is not None:
+        return f"{method.name}: {problem}"
+    parameters = method.schema["function"]["parameters"]
+    known = parameters.get("properties", {})
+    required = parameters.get("required", ())
+    for name in arguments:
+        if not isinstance(name, str) or name not in known:
+            return f"{method.name}: {unknown('argument', _cut(name), known)}"
+    missing = [name for name in required if name not in arguments]
+    if missing:
+        has = f" It takes: {', '.join(known)}." if len(known) > 1 else ""
+        return f"{method.name}: the argument {missing[0]!r} is missing.{has}"
+    for name, value in arguments.items():
+        if (problem := _value_problem(name, value, known[name])) is not None:
+            return f"{method.name}: {problem}"
+    return None
+
+
+def _value_problem(where: str, value: Any, schema: Any) -> str | None:
+    if not isinstance(schema, Mapping) or (value is None and schema.get("nullable")):
+        return None
+    if "enum" in schema and not any(_equal(value, each) for each in schema["enum"]):
+        return f"{where} is {_shown(value)}, expected {_expected(schema)}."
+    if not _has_type(value, schema):
+        return f"{where} is {_shown(value)}, expected {_expected(schema)}."
+    if "anyOf" in schema:
+        found = [_value_problem(where, value, each) for each in schema["anyOf"]]
+        if all(found):
+            like = [
+                problem
+                for problem, each in zip(found, schema["anyOf"], strict=True)
+                if _has_type(value, each) and problem
+            ]
+            return like[0] if len(like) == 1 else f"{where} is {_shown(value)}, expected {_expected(schema)}."
+        return None
+    return _inner_problem(where, value, schema)
+
+
+def _inner_problem(where: str, value: Any, schema: Mapping[str, Any]) -> str | None:
+    """The problem with an item of a list or a value of an object."""
+    if isinstance(value, list | tuple):
+        first = schema.get("prefixItems", ())
+        if first and len(value) != len(first):
+            return f"{where} has {len(value)} items, expected {len(first)}."
+        kinds = [*first] or [schema.get("items", {})] * len(value)
+        pairs = ((f"{where}[{at}]", item, kind) for at, (item, kind) in enumerate(zip(value, kinds, strict=True)))
+    elif isinstance(value, Mapping):
+        kind = schema.get("additionalProperties", {})
+        pairs = ((f"{where}[{_cut(key)!r}]", item, kind) for key, item in value.items())
+    else:
+        return None
+    return next(filter(None, (_value_problem(*pair) for pair in pairs)), None)
+
+
+def _has_type(value: Any, schema: Mapping[str, Any]) -> bool:
+    named = schema.get("type")
+    names = [named] if isinstance(named, str) else list(named or ())
+    known = [_KINDS[name] for name in names if name in _KINDS]
+    return len(known) < len(names) or not names or any(fits(value) for fits, _ in known)
+
+
+def _expected(schema: Mapping[str, Any]) -> str:
+    null = " or null" if schema.get("nullable") else ""
+    if "enum" in schema:
+        return "one of " + ", ".join(_shown(each) for each in schema["enum"][:60]) + null
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_expected(each) for each in schema["anyOf"])) + null
+    named = schema.get("type", ())
+    names = [named] if isinstance(named, str) else list(named)
+    return (" or ".join(_KINDS[name][1] if name in _KINDS else name for name in names) or "another value") + null
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Equal as JSON: true is not 1, and 1 is not 1.0, which the function would take for another type."""
+    return type(value) is type(other) and bool(value == other)
+
+
+def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
+    """What makes a value too deep, too large, or no JSON at all; walks no further than the caps."""
+    left = MAX_SIZE
+    stack: list[tuple[Any, int]] = [(arguments, 1)]
+    while stack:
+        value, depth = stack.pop()
+        left -= 1
+        if isinstance(value, str):
+            left -= len(value)
+        elif isinstance(value, Mapping | list | tuple):
+            if depth > MAX_DEPTH:
+                return f"the arguments are nested more than {MAX_DEPTH} deep."
+            left -= len(value)
+            if left >= 0:
+                inner: Sequence[Any] = [] if isinstance(value, Mapping) else value
+                if isinstance(value, Mapping):
+                    left -= sum(len(key) for key in value if isinstance(key, str))
+                    inner = [*value.values()]
+                stack += [(item, depth + 1) for item in inner]
+        elif isinstance(value, int):
+            if value.bit_length() > MAX_BITS:
+                return f"the arguments hold an integer of {value.bit_length()} bits, at most {MAX_BITS} are taken."
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                return f"the arguments hold {value}, which is no number of JSON."
+        elif value is not None:
+            return f"the arguments hold {_shown(value)} ({type(value).__name__}), which is no value of JSON."
+        if left < 0:
+            return f"the arguments are too large: more than {MAX_SIZE:,} characters and items."
+    return None
+
+
+def _shown(value: Any) -> str:
+    """A value as the model may have written it, cut."""
+    if isinstance(value, str):
+        return show(value)
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}" if len(value) > 4 else f"a list ({show(repr(value))})"[:120]
+    if isinstance(value, Mapping):
+        return "an object"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return repr(value) if isinstance(value, float) or value.bit_length() < 200 else "a very large integer"
+    return show(value)
+
+
+def _cut(name: Any) -> str:
+    text = name if isinstance(name, str) else type(name).__name__
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,120 @@
+"""The work of a completion's own process: it runs tools on what a model wrote, and answers in JSON of bounded size."""
+
+import asyncio
+import json
+import math
+import os
+import socket
+import threading
+import time
+from typing import Any
+
+from grpo_verifiers.exec.wire import pack_reply, read_exactly
+from grpo_verifiers.exec.worker import silence_again
+from grpo_verifiers.sandbox.inside import proc
+from grpo_verifiers.tools.part import ToolPart
+
+MAX_TEXT = 64 << 10
+"""Characters of a result."""
+
+
+def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
+    """Answer until the trainer goes away."""
+    made: dict[int, Any] = {}
+    loop = asyncio.new_event_loop()
+    me = os.getpid()
+    threads = threading.active_count()
+    while (head := read_exactly(sock, 4)) is not None:
+        body = read_exactly(sock, int.from_bytes(head, "big"))
+        if body is None:
+            return
+        asked = json.loads(body)
+        reply: dict[str, Any] = {"id": asked["id"]}
+        started = time.perf_counter()
+        try:
+            reply |= _answer(asked, loaded, made, loop)
+        except MemoryError:
+            reply["m"] = True
+        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a tool are its failure
+            reply["e"] = shown(error)
+        if os.getpid() != me:  # a tool forked, and its child came back here
+            os._exit(0)
+        if not made:  # a function: nothing of this call goes into the next
+            if proc.has_children():
+                proc.end_descendants(me)
+            reply["again"] = threading.active_count() == threads
+        silence_again()
+        reply["s"] = time.perf_counter() - started
+        sock.sendall(pack_reply(reply))
+
+
+def _answer(
+    asked: dict[str, Any], loaded: list[tuple[ToolPart, Any]], made: dict[int, Any], loop: asyncio.AbstractEventLoop
+) -> dict[str, Any]:
+    at, kind = asked["part"], asked["kind"]
+    part, target = loaded[at]
+    if part.kind == "function":
+        value = _run(loop, target, {**part.kwargs, **asked["arguments"]})
+        return {"text": text_of(value)}
+    if at not in made:
+        made[at] = target(**part.kwargs)
+    thing = made[at]
+    if kind == "call":
+        method = thing if part.kind == "class" else getattr(thing, asked["method"])
+        return {"text": text_of(_run(loop, method, asked["arguments"]))}
+    value = _run(loop, getattr(thing, kind), asked["arguments"])
+    if kind == "reset":
+        return {"text": "" if value is None else text_of(value)}
+    if kind == "state_key":
+        return {"text": "" if value is None else text_of(value)}
+    if value is None:
+        return {"text": "", "number": None}
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{kind} returned {number}, expected a finite number or None")
+    return {"text": "", "number": number}
+
+
+def _run(loop: asyncio.AbstractEventLoop, fn: Any, arguments: dict[str, Any]) -> Any:
+    value = fn(**arguments)
+    return loop.run_until_complete(_awaited(value)) if hasattr(value, "__await__") else value
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def text_of(value: Any) -> str:
+    """What the model reads of a result.
+
+    >>> text_of(4), text_of(None)
+    ('4', 'None')
+    >>> text_of([{"type": "text", "text": "a"}])
+    Traceback (most recent call last):
+    ...
+    TypeError: a tool returned a list of content blocks, and only text can be returned
+
+    Raises:
+        TypeError: it is no text and stands for none.
+    """
+    if isinstance(value, list) and value and all(isinstance(each, dict) and "type" in each for each in value):
+        raise TypeError("a tool returned a list of content blocks, and only text can be returned")
+    if any(kind.__module__.partition(".")[0] == "PIL" for kind in type(value).__mro__):
+        raise TypeError("a tool returned an image, and only text can be returned")
+    return cut(str(value))
+
+
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    """The text without half characters, up to a size, with a note where something is missing."""
+    if type(text) is not str:
+        text = str.__str__(text)
+    note = f"\n[cut: {len(text)} characters, at most {most} are shown]" if len(text) > most else ""
+    return text[:most].encode("utf-8", "replace").decode("utf-8") + note
+
+
+def shown(error: BaseException) -> str:
+    """An exception as TRL shows it to a model: its message alone."""
+    try:
+        return cut(str(error))
+    except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        return f"{type(error).__name__} (its message cannot be shown)"

@@ -1,0 +1,50 @@
+"""A tool or an environment of a config, as everybody but its own process sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Method:
+    """A function that the model may call.
+
+    Attributes:
+        name: as the model calls it.
+        schema: as ``transformers.utils.get_json_schema`` makes it of the function, and as chat templates take it.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolPart:
+    """A tool or an environment, and how a process makes it.
+
+    Attributes:
+        label: its name in messages and metrics.
+        reference: what a process loads: a name of the registry, ``package.module:attr`` or ``/a/file.py:attr``.
+        kwargs: its keywords.
+        methods: what the model may call: one of a tool, the public methods of an environment.
+        kind: a ``function`` keeps nothing between calls; a ``class`` is made once a completion and called; an
+            ``environment`` is made, reset with the columns of the row, and its methods are called.
+        timeout: seconds that a call may take.
+        columns: columns of the data that ``reset`` cannot do without.
+        takes: all columns that ``reset`` takes; None: any.
+        rewards: it has ``get_reward``, its reward for the whole completion.
+        turn_rewards: it has ``get_turn_reward``, asked after each turn.
+        states: it has ``state_key``, asked before each turn; equal keys are equal states.
+    """
+
+    label: str
+    reference: str
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    methods: tuple[Method, ...] = ()
+    kind: str = "function"
+    timeout: float = 10.0
+    columns: tuple[str, ...] = ()
+    takes: tuple[str, ...] | None = ()
+    rewards: bool = False
+    turn_rewards: bool = False
+    states: bool = False

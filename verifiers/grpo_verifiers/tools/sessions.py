@@ -1,0 +1,606 @@
+"""Where tools and environments run: apart from the trainer, which holds the clock and kills.
+
+Functions share workers, which any completion may use. Tools that are classes, and the environment, live in a process of
+their completion. All of them are forks of one process that has imported the tools (`tools.nursery`). The tool `python`
+runs in boxes (`tools.python`). What these processes say is JSON, and checked: they have seen what a model wrote.
+"""
+
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import pickle
+import queue
+import secrets
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Self
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
+from grpo_verifiers.exec.runner import default_memory, worker_count
+from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.sandbox.children import socket_pair
+from grpo_verifiers.tools.guest import MAX_TEXT, cut
+from grpo_verifiers.tools.part import ToolPart
+from grpo_verifiers.tools.python import REFERENCE as PYTHON
+from grpo_verifiers.tools.python import PythonBox
+from grpo_verifiers.tools.session import Reply
+
+_OWN: dict[str, tuple[str, str]] = {
+    "reset": ("reset", ""),
+    "state": ("state_key", "states"),
+    "turn_reward": ("get_turn_reward", "turn_rewards"),
+    "reward": ("get_reward", "rewards"),
+}
+"""What the trainer asks of an environment: its method, and the field of the part that says whether there is one."""
+_PAUSE = 0.1
+
+
+class _LostError(Exception):
+    """A process did not answer; the text says why."""
+
+    def __init__(self, status: Any, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class _Nursery:
+    """The process that has imported the tools, started anew where one of them has ended it."""
+
+    def __init__(self, parts: Sequence[ToolPart], memory: int | None, env: tuple[str, ...]) -> None:
+        self._parts, self._memory, self._env = parts, memory, env
+        self._lock = threading.Lock()
+        self._process: WorkerProcess | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Start it now; VerifierFailedError where a tool cannot be imported."""
+        with self._lock:
+            self._started()
+
+    def fork(self) -> "_Child":
+        """A process that has imported the tools."""
+        with self._lock:
+            for attempt in range(BOOT_ATTEMPTS):
+                process = self._started()
+                ours, theirs = socket_pair()
+                try:
+                    reply = self._ask(process, "fork", self._memory, fd=theirs.fileno(), seconds=SEND_SECONDS)
+                    return _Child(ours, self, process, int(reply["pid"]))
+                except (WorkerGone, KeyError, TypeError, ValueError) as gone:
+                    ours.close()
+                    self._drop()
+                    if attempt == BOOT_ATTEMPTS - 1:
+                        raise _LostError("died", f"no process could be started for it: {gone}") from gone
+                finally:
+                    theirs.close()
+        raise AssertionError
+
+    def end(self, process: WorkerProcess, pid: int) -> None:
+        """End a fork with everything below it."""
+        with self._lock:
+            if process is self._process:  # the forks of one that has ended have ended with it
+                try:
+                    self._ask(process, "end", pid, seconds=SEND_SECONDS)
+                except WorkerGone:
+                    self._drop()
+
+    def close(self) -> None:
+        """End it with all its forks."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def pid(self) -> int | None:
+        """The process id of its keeper, while it lives."""
+        return self._process.pid if self._process is not None else None
+
+    def forget(self) -> None:
+        """In a forked child of the trainer."""
+        self._lock, self._closed = threading.Lock(), True
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _drop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _started(self) -> WorkerProcess:
+        if self._closed:
+            raise _LostError("died", "the run is ending")
+        if self._process is not None and self._process.dead():
+            self._drop()
+        if self._process is None:
+            try:
+                process = WorkerProcess(WorkerKind(False, None, self._env), "grpo_verifiers.tools.nursery")
+            except Exception as error:
+                raise VerifierFailedError(f"no process for tools could be started: {error}") from error
+            try:
+                self._wait(process, BOOT_SECONDS)
+                payload = pickle.dumps(self._parts)
+                reply = self._ask(process, "load", search_path(), payload, seconds=LOAD_SECONDS)
+            except WorkerGone as gone:
+                log = process.boot_log()
+                how = process.kill(0.5) or str(gone)
+                raise VerifierFailedError(f"the process for tools did not start: {how}. {log}".strip()) from gone
+            if "e" in reply:
+                process.kill()
+                failure = reply["e"]
+                raise VerifierFailedError(
+                    f"a tool cannot be loaded in its process: {failure.get('type')}: {failure.get('message')}\n"
+                    f"{failure.get('trace', '')}".rstrip()
+                )
+            process.booted()
+            self._process = process
+        return self._process
+
+    def _ask(
+        self, process: WorkerProcess, kind: str, extra: Any, payload: bytes = b"", *, seconds: float, fd: int = -1
+    ) -> Mapping[str, Any]:
+        number = secrets.randbits(62)
+        process.sock.settimeout(SEND_SECONDS)
+        try:
+            process.sock.sendall(pack_call((kind, number, "", extra), payload))
+            if fd >= 0:
+                socket.send_fds(process.sock, [b"F"], [fd])
+        except OSError as error:
+            raise WorkerGone(str(error)) from error
+        reply = self._wait(process, seconds)
+        if reply.get("id") != number:
+            raise WorkerGone("it answered what nobody asked")
+        return reply
+
+    @staticmethod
+    def _wait(process: WorkerProcess, seconds: float) -> Mapping[str, Any]:
+        process.sock.settimeout(seconds)
+        while not (replies := process.receive()):
+            pass
+        if len(replies) != 1:
+            raise WorkerGone("it answered what nobody asked")
+        return replies[0]
+
+
+class _Child:
+    """A fork of the nursery; used by one thread at a time."""
+
+    def __init__(self, sock: socket.socket, nursery: _Nursery, process: WorkerProcess, pid: int) -> None:
+        self._sock, self._nursery, self._process, self._pid = sock, nursery, process, pid
+        self._replies = ReplyBuffer()
+
+    def ask(self, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """Its answer; `_LostError` where there is none, and then it has to be ended."""
+        number = secrets.randbits(62)
+        body = json.dumps({**question, "id": number}).encode("ascii")
+        try:
+            self._sock.settimeout(SEND_SECONDS)
+            self._sock.sendall(len(body).to_bytes(4, "big") + body)
+            until = time.monotonic() + timeout
+            while True:
+                self._sock.settimeout(max(0.001, until - time.monotonic()))
+                data = self._sock.recv(1 << 18)
+                if not data:
+                    raise _LostError("died", "its process ended")
+                replies = list(self._replies.feed(data))
+                if replies:
+                    break
+        except TimeoutError:
+            raise _LostError("late", f"it took longer than {timeout:g} s and was ended") from None
+        except (OSError, WireError):
+            raise _LostError("died", "its process ended") from None
+        if len(replies) != 1 or replies[0].get("id") != number:
+            raise _LostError("died", "its process broke the protocol and was ended")
+        if replies[0].get("m"):
+            raise _LostError("died", "it ran out of memory")
+        return replies[0]
+
+    def interrupt(self) -> None:
+        """From another thread: the answer that is waited for does not come."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """End it with everything below it."""
+        self._sock.close()
+        self._nursery.end(self._process, self._pid)
+
+    def forget(self) -> None:
+        """In a forked child of the trainer."""
+        self._sock.close()
+
+
+class Sessions:
+    """The processes of a run's tools; made by `open_sessions`."""
+
+    def __init__(self, parts: Sequence[ToolPart], memory: int | None, env: Sequence[str], workers: int) -> None:
+        """See `open_sessions`."""
+        self.parts = tuple(parts)
+        apart = [part for part in self.parts if part.reference != PYTHON]
+        self._nursery = _Nursery(apart, memory, tuple(env)) if apart else None
+        self._at = {id(part): at for at, part in enumerate(apart)}
+        self._room = threading.Semaphore(workers)
+        self._free: list[_Child] = []
+        self._open: set[_Session] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        if self._nursery is not None:
+            self._nursery.start()
+        for part in self.parts:
+            if part.reference == PYTHON:
+                PythonBox(part.kwargs).close()  # raises where this machine has no box of that level
+        _all.add(self)
+
+    def open(self, environment: str | None = None) -> "_Session":
+        """The session of one completion, with the environment of that label where there are several."""
+        environments = [part for part in self.parts if part.kind == "environment"]
+        if environment is not None:
+            environments = [part for part in environments if part.label == environment]
+            if not environments:
+                raise ValueError(f"there is no environment {environment!r}")
+        elif len(environments) > 1:
+            names = ", ".join(repr(part.label) for part in environments)
+            raise ValueError(f"there are several environments ({names}): say which")
+        with self._lock:
+            if self._closed:
+                raise ValueError("the sessions are closed")
+            session = _Session(self, environments[0] if environments else None)
+            self._open.add(session)
+        return session
+
+    def close(self) -> None:
+        """End every process, with the sessions that are open. Safe to repeat."""
+        with self._lock:
+            self._closed = True
+            still = list(self._open)
+        for session in still:
+            session.close()
+        if self._nursery is not None:
+            self._nursery.close()
+        for session in still:
+            session.join(30)
+        for child in self._free:
+            child.forget()
+        self._free.clear()
+        _all.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fork(self) -> _Child:
+        """A process for a completion."""
+        assert self._nursery is not None
+        return self._nursery.fork()
+
+    def index(self, part: ToolPart) -> int:
+        """The number of a part in its processes."""
+        return self._at[id(part)]
+
+    def borrow(self, wanted: Callable[[], bool]) -> _Child | None:
+        """A worker for functions, waited for; None once it is not ``wanted`` any more."""
+        while not self._room.acquire(timeout=_PAUSE):
+            if not wanted():
+                return None
+        try:
+            with self._lock:
+                if self._free:
+                    return self._free.pop()
+            return self.fork()
+        except BaseException:
+            self._room.release()
+            raise
+
+    def give_back(self, child: _Child, *, fit: bool) -> None:
+        """Return a worker; one that is not ``fit`` for others is ended."""
+        try:
+            if fit:
+                with self._lock:
+                    self._free.append(child)
+            else:
+                child.end()
+        finally:
+            self._room.release()
+
+    def left(self, session: "_Session") -> None:
+        """A session has ended."""
+        with self._lock:
+            self._open.discard(session)
+
+    def forget(self) -> None:
+        """In a forked child of the trainer: let go of what is the parent's."""
+        self._lock, self._closed = threading.Lock(), True
+        for child in self._free:
+            child.forget()
+        for session in self._open:
+            session.forget()
+        self._open = set()
+        if self._nursery is not None:
+            self._nursery.forget()
+
+    def pid(self) -> int | None:
+        """The process above all those of tools, where there is one."""
+        return self._nursery.pid() if self._nursery is not None else None
+
+
+class _Session:
+    """One completion's; see `Session`."""
+
+    def __init__(self, sessions: Sessions, environment: ToolPart | None) -> None:
+        self._sessions, self._environment = sessions, environment
+        parts = [part for part in sessions.parts if part.kind != "environment" or part is environment]
+        self._methods = {method.name: part for part in parts for method in part.methods}
+        self._jobs: queue.SimpleQueue[tuple[Future[Reply], Callable[[], Reply]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._child: _Child | None = None
+        self._busy: _Child | None = None
+        self._boxes: dict[str, PythonBox] = {}
+        self._lost = ""
+
+    # -- called from any thread
+
+    def reset(self, row: Mapping[str, Any]) -> "Future[Reply]":
+        """See `Session`."""
+        if problem := _row_problem(row):
+            return _done(Reply("error", problem))
+        return self._own("reset", dict(row))
+
+    def call(self, method: str, arguments: Mapping[str, Any]) -> "Future[Reply]":
+        """See `Session`."""
+        part = self._methods.get(method)
+        if part is None:
+            return _done(Reply("unknown", f"Tool {method} not found."))
+        if part.reference == PYTHON:
+            return self._queue(lambda: self._python(part, method, arguments))
+        question = {"kind": "call", "method": method, "arguments": dict(arguments)}
+        if part.kind == "function":
+            return self._queue(lambda: self._function(part, question))
+        return self._queue(lambda: self._stateful(part, question))
+
+    def state(self) -> "Future[Reply]":
+        """See `Session`."""
+        return self._own("state", {})
+
+    def turn_reward(self) -> "Future[Reply]":
+        """See `Session`."""
+        return self._own("turn_reward", {})
+
+    def reward(self) -> "Future[Reply]":
+        """See `Session`."""
+        return self._own("reward", {})
+
+    def close(self) -> None:
+        """See `Session`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            under_way, boxes, started = [self._child, self._busy], list(self._boxes.values()), self._thread is not None
+        for child in filter(None, under_way):
+            child.interrupt()
+        for box in boxes:
+            box.interrupt()
+        if started:
+            self._jobs.put(None)
+        else:
+            self._sessions.left(self)
+
+    def join(self, seconds: float) -> None:
+        """Wait until nothing of it is left, once it was closed."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+    def forget(self) -> None:
+        """In a forked child of the trainer."""
+        self._closed, self._lock = True, threading.Lock()
+        for child in filter(None, (self._child, self._busy)):
+            child.forget()
+        for box in self._boxes.values():
+            box.forget()
+
+    # -- the thread
+
+    def _queue(self, job: Callable[[], Reply]) -> "Future[Reply]":
+        future: Future[Reply] = Future()
+        with self._lock:
+            if self._closed:
+                return _done(_ENDED)
+            self._jobs.put((future, job))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="grpo-tools", daemon=True)
+                self._thread.start()
+        return future
+
+    def _work(self) -> None:
+        try:
+            while (taken := self._jobs.get()) is not None:
+                future, job = taken
+                if future.set_running_or_notify_cancel():
+                    future.set_result(_ENDED if self._closed else _safely(job))
+        finally:
+            for box in self._boxes.values():
+                box.close()
+            self._end_child()
+            with contextlib.suppress(queue.Empty):
+                while (left := self._jobs.get_nowait()) is not None:
+                    left[0].set_result(_ENDED)
+            self._sessions.left(self)
+
+    def _own(self, what: str, arguments: dict[str, Any]) -> "Future[Reply]":
+        part, (method, has) = self._environment, _OWN[what]
+        if part is None or (has and not getattr(part, has)):
+            return _done(Reply("ok", ""))
+        return self._queue(lambda: self._stateful(part, {"kind": method, "arguments": arguments}))
+
+    def _stateful(self, part: ToolPart, question: dict[str, Any]) -> Reply:
+        environment = part.kind == "environment"
+        if environment and self._lost:
+            return Reply("error", f"The environment has ended: {self._lost}.")
+        if self._child is None:
+            child = self._sessions.fork()
+            with self._lock:
+                self._child = child
+        started = time.monotonic()
+        if self._closed:
+            return _ENDED
+        try:
+            return self._asked(self._child, part, question)
+        except _LostError as lost:
+            self._end_child()
+            self._lost = str(lost)
+            more = "The environment has ended." if environment else "Its state is lost; the next call starts anew."
+            return Reply(lost.status, f"{lost}. {more}", time.monotonic() - started)
+
+    def _end_child(self) -> None:
+        with self._lock:
+            child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def _function(self, part: ToolPart, question: dict[str, Any]) -> Reply:
+        child = self._sessions.borrow(lambda: not self._closed)
+        if child is None:
+            return _ENDED
+        with self._lock:
+            self._busy = child
+        fit, started = False, time.monotonic()
+        try:
+            if self._closed:
+                return _ENDED
+            reply = self._asked(child, part, question)
+            fit = self._fit and not self._closed
+        except _LostError as lost:
+            return Reply(lost.status, f"{lost}.", time.monotonic() - started)
+        else:
+            return reply
+        finally:
+            with self._lock:
+                self._busy = None
+            self._sessions.give_back(child, fit=fit)
+
+    def _asked(self, child: _Child, part: ToolPart, question: dict[str, Any]) -> Reply:
+        started = time.monotonic()
+        answer = child.ask({**question, "part": self._sessions.index(part)}, part.timeout)
+        seconds = time.monotonic() - started
+        self._fit = answer.get("again") is True
+        failure, text, number = answer.get("e"), answer.get("text"), answer.get("number")
+        if isinstance(failure, str):
+            return Reply("error", cut(failure, 2 * MAX_TEXT), seconds)
+        if not isinstance(text, str) or isinstance(number, bool) or not isinstance(number, float | int | None):
+            raise _LostError("died", "its process broke the protocol and was ended")
+        if number is not None and not abs(number) <= sys.float_info.max:
+            raise _LostError("died", "its process broke the protocol and was ended")
+        return Reply("ok", cut(text, 2 * MAX_TEXT), seconds, None if number is None else float(number))
+
+    def _python(self, part: ToolPart, method: str, arguments: Mapping[str, Any]) -> Reply:
+        code = arguments.get("code")
+        if not isinstance(code, str):
+            return Reply("error", f"{method} takes code, a text")
+        if method not in self._boxes:
+            box = PythonBox(part.kwargs)
+            with self._lock:
+                self._boxes[method] = box
+        if self._closed:
+            return _ENDED
+        started = time.monotonic()
+        status, text = self._boxes[method].run(code, part.timeout)
+        return Reply("died" if self._closed else status, text, time.monotonic() - started)  # type: ignore[arg-type]
+
+
+def open_sessions(
+    parts: Sequence[ToolPart],
+    *,
+    memory: int | None = -1,
+    env: Sequence[str] = (),
+    workers: int | None = None,
+) -> Sessions:
+    """Start what runs these tools; close it in the end.
+
+    Args:
+        parts: the tools and environments of a run.
+        memory: bytes of address space that a process of tools may take beside what its imports took; None: no cap;
+            unless given, that of workers of checks.
+        env: environment variables that reach the tools although they look like secrets.
+        workers: calls of functions at a time.
+
+    Raises:
+        VerifierFailedError: a tool cannot be imported in a process of its own, or no box can be had for ``python``.
+    """
+    return Sessions(parts, default_memory() if memory == -1 else memory, env, workers or worker_count())
+
+
+_ENDED = Reply("died", "the completion was ended")
+_all: "weakref.WeakSet[Sessions]" = weakref.WeakSet()
+
+
+def _safely(job: Callable[[], Reply]) -> Reply:
+    try:
+        return job()
+    except _LostError as lost:
+        return Reply(lost.status, str(lost))
+    except Exception as error:  # noqa: BLE001 - a future of these never raises
+        return Reply("died", f"it cannot run: {error}"[:2000])
+
+
+def _done(reply: Reply) -> "Future[Reply]":
+    future: Future[Reply] = Future()
+    future.set_result(reply)
+    return future
+
+
+def _row_problem(row: Mapping[str, Any]) -> str:
+    for column, value in row.items():
+        if (found := _strange(value)) is not None:
+            return (
+                f"the column {column!r} holds {found}: reset is given None, numbers, texts, lists and mappings of "
+                "these; turn it into one of them in the data, or leave the column out"
+            )
+    return ""
+
+
+def _strange(value: Any) -> str | None:
+    """The type in a value that JSON has no form for."""
+    left = [value]
+    for count in itertools.count():
+        if not left:
+            return None
+        if count > 1_000_000:
+            return "more than a million values"
+        each = left.pop()
+        if isinstance(each, Mapping):
+            if bad := next((key for key in each if not isinstance(key, str)), None):
+                return f"a mapping with a key of type {type(bad).__name__}"
+            left += each.values()
+        elif isinstance(each, list | tuple):
+            left += each
+        elif not (each is None or isinstance(each, bool | int | float | str)):
+            return f"a value of type {type(each).__name__}"
+    return None
+
+
+def _close_all() -> None:
+    for sessions in list(_all):
+        sessions.close()
+
+
+def _after_fork() -> None:
+    for sessions in list(_all):
+        sessions.forget()
+    _all.clear()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

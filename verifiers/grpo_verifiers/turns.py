@@ -1,0 +1,112 @@
+"""What a model did between a prompt and its end: turns of its own, and the calls of each with their results.
+
+A turn is what the model writes in one go: up to its end, or up to calls of tools, whose results stand behind it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grpo_verifiers.reading.messages import content_text
+
+CallStatus = Literal["ok", "error", "late", "died", "unknown", "bad_arguments", "cut"]
+"""How a call ended: ``error`` the tool raised, ``late`` it was ended at its deadline, ``died`` its process ended,
+``cut`` the completion ended before its result."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a tool.
+
+    Attributes:
+        name: the tool's, as the model wrote it.
+        arguments: by name; the text itself where it is no JSON object.
+        result: the text that the model got; an error's text where there was one.
+        status: how the call ended.
+        seconds: how long it took.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] | str
+    result: str
+    status: CallStatus = "ok"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a completion.
+
+    >>> Turn(0, 9, "2 + 2 = ?").span
+    (0, 9)
+
+    Attributes:
+        start: offset of its first character in the completion as sampled, as a ``Step`` counts.
+        end: one past its last character.
+        text: what the model said, without the calls.
+        calls: those at its end, in order.
+        state: the key of the environment's state before the turn; None where it gives none.
+        reward: the environment's own for this turn; None where it gives none.
+    """
+
+    start: int
+    end: int
+    text: str
+    calls: tuple[Call, ...] = ()
+    state: str | None = None
+    reward: float | None = None
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where it stands: ``Step(*turn.span, score)`` is its score."""
+        return self.start, self.end
+
+
+_TRL_ERROR = "{'error': "
+"""How TRL begins the result of a call that failed."""
+
+
+def turns_of_messages(completion: Any) -> tuple[Turn, ...]:
+    """The turns of a text or of a chat's messages; offsets count in the contents of all messages, put together.
+
+    >>> chat = [{"role": "assistant", "content": "2+2?"}, {"role": "tool", "content": "4"}]
+    >>> turns_of_messages([*chat, {"role": "assistant", "content": "4"}])[1]
+    Turn(start=5, end=6, text='4', calls=(), state=None, reward=None)
+    """
+    if isinstance(completion, str):
+        return (Turn(0, len(completion), completion),) if completion else ()
+    found: list[Turn] = []
+    at = 0
+    for place, message in enumerate(completion):
+        text = content_text(message.get("content"))
+        if message.get("role") == "assistant":
+            calls = message.get("tool_calls") or ()
+            found.append(Turn(at, at + len(text), text, calls_of(calls, _results(completion[place + 1 :]))))
+        at += len(text)
+    return tuple(found)
+
+
+def calls_of(calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> tuple[Call, ...]:
+    """The calls of a message with their results, in order; one without a result was cut off."""
+    made = []
+    for place, call in enumerate(calls):
+        function = call.get("function") or {}
+        arguments = function.get("arguments", {})
+        text = results[place] if place < len(results) else None
+        fits = isinstance(arguments, Mapping)
+        status = "bad_arguments" if not fits else "cut" if text is None else "ok"
+        if status == "ok" and text is not None and text.startswith(_TRL_ERROR):
+            status = "error"
+        name = function.get("name") or call.get("name") or "unknown"
+        made.append(Call(str(name), arguments if fits else str(arguments), text or "", status))  # type: ignore[arg-type]  # literals above
+    return tuple(made)
+
+
+def _results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tools said right behind a message."""
+    found = []
+    for message in messages:
+        if message.get("role") != "tool":
+            break
+        found.append(content_text(message.get("content")))
+    return found
