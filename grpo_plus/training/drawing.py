@@ -272,7 +272,7 @@ class Drawing(Hook):
         else:
             rows = drawn.local_rows(rounds, sources, rank=rank, ranks=ranks)
             output, verdicts = self._joined(first, rows), [row.verdicts for row in rows]
-            completions = Completions(*map(list, zip(*(row.completion for row in rows), strict=True)))
+            completions = Completions.of(row.completion for row in rows)
             scored, table = drawn.everywhere(rounds, sources, completions), drawn.table(rounds, sources)
         if any(weight != 1 for weight in weights):
             share_N = torch.tensor([weight for weight in weights for _ in range(size)], device=host.accelerator.device)

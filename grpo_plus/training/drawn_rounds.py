@@ -11,7 +11,7 @@ from grpo_plus import _trl
 from grpo_plus.advantages import StepScores
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
 from grpo_plus.training.advantages import Scored
-from grpo_plus.training.hooks import Completions
+from grpo_plus.training.hooks import Completion, Completions
 from grpo_verifiers.verdict import Status, Verdict
 
 NOT_DRAWN = Verdict(None, Status.NOT_APPLICABLE, "not drawn: its group stopped")
@@ -54,13 +54,12 @@ class Drawn(NamedTuple):
     """One row of this rank, from whatever round and rank: its part of the batch, and what hooks know of it."""
 
     values: Row
-    completion: tuple[Any, Any, Any, Sequence[int]]
+    completion: Completion
     verdicts: Sequence[Verdict]
 
     def without_completion(self) -> "Drawn":
         """The same prompt, with nothing drawn."""
-        row, prompt, text, _ = self.completion
-        return Drawn(emptied(self.values), (row, prompt, type(text)(), []), [NOT_DRAWN for _ in self.verdicts])
+        return Drawn(emptied(self.values), self.completion.emptied(), [NOT_DRAWN for _ in self.verdicts])
 
     def on_cpu(self) -> "Drawn":
         """The same, to be sent."""
@@ -72,8 +71,7 @@ def rows_of(one: Round) -> list[Drawn]:
     """This rank's rows of a round."""
     found = one.scored.completions
     values = cut(one.output, [len(ids) for ids in found.ids])
-    completions = zip(found.rows, found.prompts, found.texts, found.ids, strict=True)
-    return [Drawn(*parts) for parts in zip(values, completions, one.verdicts, strict=True)]
+    return [Drawn(*parts) for parts in zip(values, found.each(), one.verdicts, strict=True)]
 
 
 def local_rows(rounds: Sequence[Round], sources: Sequence[Source], *, rank: int, ranks: int) -> list[Drawn]:

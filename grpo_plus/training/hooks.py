@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers import TrainerCallback
@@ -58,6 +58,27 @@ class Misfit(ValueError):  # noqa: N818 - a state is no error of anybody's
         self.reasons = tuple(reasons)
 
 
+_KNOWN = 4
+"""Columns that every completion has."""
+
+
+class Completion(NamedTuple):
+    """One row of `Completions`."""
+
+    row: Mapping[str, Any]
+    prompt: Any
+    text: Any
+    ids: Sequence[int]
+    prompt_ids: Sequence[int] | None = None
+    turns: Sequence[Turn] | None = None
+    turn_tokens: Sequence[tuple[int, int]] | None = None
+
+    def emptied(self) -> "Completion":
+        """The same prompt, with nothing drawn."""
+        found = self._replace(text=type(self.text)(), ids=[])
+        return found if self.turns is None else found._replace(turns=[], turn_tokens=[])
+
+
 @dataclass(frozen=True)
 class Completions:
     """One rank's part of a generation batch: texts as reward functions see them, ids as sampled.
@@ -76,6 +97,21 @@ class Completions:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def each(self) -> list[Completion]:
+        """Its rows."""
+        columns = [[None] * len(self) if column is None else column for column in self._columns()]
+        return [Completion(*values) for values in zip(*columns, strict=True)]
+
+    @classmethod
+    def of(cls, completions: Iterable[Completion]) -> "Completions":
+        """Of rows from wherever; a column that is not known of all of them is None."""
+        columns: list[list[Any]] = [list(column) for column in zip(*completions, strict=True)]
+        known, further = columns[:_KNOWN], columns[_KNOWN:]
+        return cls(*known, *(None if any(value is None for value in column) else column for column in further))
+
+    def _columns(self) -> tuple[Any, ...]:
+        return self.rows, self.prompts, self.texts, self.ids, self.prompt_ids, self.turns, self.turn_tokens
 
 
 class Hook(TrainerCallback):

@@ -1,7 +1,7 @@
 """Replay in a trainer: whole groups in main memory on every rank, which come back as a round of their own."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,10 +14,11 @@ from grpo_plus.selection.dead_groups.assemble import join
 from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
-from grpo_plus.training.hooks import Completions
+from grpo_plus.training.hooks import Completion, Completions
 from grpo_plus.training.resuming.generation_batch import UnstorableError, packed, unpacked
 from grpo_plus.training.reward_table import step_scores
 from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict
 
 logger = get_logger(__name__)
@@ -65,7 +66,7 @@ def kept(one: Round, groups: Sequence[int], size: int, *, rank: int) -> list[lis
             rewards[place].clone(),
             bool(truncated[place]),
             None if steps is None else steps.get(place, []),
-            trainable[place, : max(1, len(drawn[place].completion[3]))].clone(),
+            trainable[place, : max(1, len(drawn[place].completion.ids))].clone(),
             _row_of(one.table, place),
         )
         for place in places
@@ -108,9 +109,9 @@ def round_of(rows: Sequence[Kept], *, rank: int, ranks: int, pad: int, multiple:
         trainable[place, : len(row.trainable)] = row.trainable
     steps = [row.steps for row in rows if row.steps is not None]
     scored = Scored(
-        Completions(*map(list, zip(*(row.completion for row in mine), strict=True))),
+        Completions.of(row.completion for row in mine),
         torch.stack([row.rewards for row in rows]).to(device),
-        torch.tensor([len(row.drawn.completion[3]) for row in rows], device=device),
+        torch.tensor([len(row.drawn.completion.ids) for row in rows], device=device),
         torch.tensor([row.truncated for row in rows], device=device),
         step_scores(steps, device=device, dtype=torch.float32) if steps else None,
     )
@@ -131,25 +132,37 @@ def _joined(rows: Sequence[_trl.Table]) -> _trl.Table:
 
 def plain(row: Kept) -> dict[str, Any]:
     """A row as JSON values and tensors. The ids are those of its part of the batch."""
-    values, (source, prompt, text, ids), verdicts = row.drawn
+    values, completion, verdicts = row.drawn
     said = [
         [one.score, one.status.value, one.detail, [[s.start, s.end, s.score] for s in one.steps]] for one in verdicts
     ]
-    found = {"values": values, "source": dict(source), "prompt": prompt, "text": text, "length": len(ids)}
+    found = {"values": values, "source": dict(completion.row), "prompt": completion.prompt, "text": completion.text}
+    turns = None if completion.turns is None else [asdict(turn) for turn in completion.turns]
+    found |= {"length": len(completion.ids), "turns": turns, "turn_tokens": completion.turn_tokens}
     found |= {"verdicts": said, "rewards": row.rewards, "truncated": row.truncated, "steps": row.steps}
     return found | {"trainable": row.trainable, "table": row.table}
 
 
 def from_plain(row: Mapping[str, Any]) -> Kept:
     """What `plain` made a description of."""
-    ids = row["values"]["completion_ids"][: row["length"]].tolist()
+    values, tokens = row["values"], row.get("turn_tokens")
+    ids, prompt_ids = values["completion_ids"][: row["length"]].tolist(), values["prompt_ids"].tolist()
+    turn_tokens = None if tokens is None else [(first, last) for first, last in tokens]
+    turns = _turns(row.get("turns"))
+    completion = Completion(row["source"], row["prompt"], row["text"], ids, prompt_ids, turns, turn_tokens)
     verdicts = [
         Verdict(score, status, detail, tuple(Step(*step) for step in steps))
         for score, status, detail, steps in row["verdicts"]
     ]
-    drawn = Drawn(row["values"], (row["source"], row["prompt"], row["text"], ids), verdicts)
+    drawn = Drawn(values, completion, verdicts)
     steps = None if row["steps"] is None else [tuple(step) for step in row["steps"]]
     return Kept(drawn, row["rewards"], row["truncated"], steps, row["trainable"], row["table"])
+
+
+def _turns(rows: Sequence[Mapping[str, Any]] | None) -> list[Turn] | None:
+    if rows is None:
+        return None
+    return [Turn(**{**row, "calls": tuple(Call(**call) for call in row["calls"])}) for row in rows]
 
 
 class Memory:

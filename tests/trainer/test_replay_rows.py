@@ -7,6 +7,7 @@ from grpo_plus.training.advantages import Scored
 from grpo_plus.training.drawn_rounds import Round, rows_of
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.replaying import Memory, kept, round_of
+from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict
 
 LENGTHS = [3, 1, 2, 0]
@@ -32,7 +33,12 @@ def drawn():
     }
     ids = [[11, 12, 13], [14], [15, 16], []]
     rows = [{"prompt": f"p{row // 2}", "answer": None, "level": row // 2} for row in range(4)]
-    completions = Completions(rows, [row["prompt"] for row in rows], ["abc", "d", "ef", ""], ids)
+    behind = [[5], [5], [6, 7], [6, 7]]
+    call = Call("add", {"number": 1}, "2", "late", 0.5)
+    turns = [[Turn(0, 1, "a", (call,), "s", 0.25), Turn(2, 3, "c")], [Turn(0, 1, "d")], [Turn(0, 2, "ef")], []]
+    tokens = [[(0, 1), (2, 3)], [(0, 1)], [(0, 2)], []]
+    texts = ["abc", "d", "ef", ""]
+    completions = Completions(rows, [row["prompt"] for row in rows], texts, ids, behind, turns, tokens)
     steps = StepScores(
         torch.tensor([0, 0, 2]), torch.tensor([1.0, float("nan"), 0.5]), torch.tensor([[0, 1], [1, 3], [0, 2]])
     )
