@@ -17,8 +17,8 @@ from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from . import tools_of_tests as own
 
 FILE = Path(own.__file__)
-DOUBLE, NASTY, COUNTING, COUNTER, OTHER = (
-    f"{FILE}:{name}" for name in ("double", "nasty", "Counting", "Counter", "Other")
+DOUBLE, NASTY, FINE, COUNTING, COUNTER, OTHER = (
+    f"{FILE}:{name}" for name in ("double", "nasty", "fine", "Counting", "Counter", "Other")
 )
 LONG = {"max_completion_length": 600, "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 8}
 
@@ -173,11 +173,16 @@ def test_turns_hold_calls_states_and_rewards_and_reach_verifiers(build, say, giv
 @pytest.mark.slow
 def test_what_a_tool_does_costs_its_own_completion_only(build, say, given):
     ways = ["fine", "hang", "exit", "crash", "big", "fork", "marks", "fine"]
-    say(lambda prompt, row: "done<|im_end|>" if turn_of(prompt) else called("nasty", way=ways[row]) + "<|im_end|>")
+
+    def answer(prompt, row):
+        tool = "fine" if ways[row] == "fine" else "nasty"
+        return ("done" if turn_of(prompt) else called(tool, way=ways[row])) + "<|im_end|>"
+
+    say(answer)
     texts = []
     trainer = build(
         trainer=given(reward_funcs=[lambda completions, **_: texts.append(completions) or [1.0] * len(completions)]),
-        tools=[{"name": NASTY, "timeout": 3}],
+        tools=[{"name": NASTY, "timeout": 3}, {"name": FINE, "timeout": 60}],
         **{**LONG, "max_completion_length": 2**17},
     )
     kept = seen_turns(trainer)

@@ -38,6 +38,15 @@ def nasty(way: str) -> str:
     return f"fine: {way}"
 
 
+def fine(way: str) -> str:
+    """Behave.
+
+    Args:
+        way: how.
+    """
+    return f"fine: {way}"
+
+
 class Counting:
     """Counts up to a goal."""
 

@@ -15,6 +15,7 @@ import pytest
 
 from grpo_verifiers.exec.runner import Runner, default_memory, worker_count
 from grpo_verifiers.exec.spec import make_spec
+from tests.waiting import comes
 
 WAIT = 60.0
 
@@ -346,6 +347,22 @@ def test_what_a_check_started_does_not_outlive_its_item(runner, end, kind):
     found = ask(runner, spawn_and, ways, timeout=1.5 if end == "hangs" else 20.0, marker=marker)
     assert kinds(found) == [kind] * 3
     assert gone(marker)
+
+
+def bomb(completion):
+    """Fork without end, where a completion wants that."""
+    while completion == "bomb":
+        os.fork()
+    return 1.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
+def test_a_fork_bomb_is_ended_long_before_its_deadline_and_costs_its_own_completion(runner):
+    before = len(psutil.pids())
+    found = ask(runner, bomb, ["a", "bomb", "b"], timeout=60.0)
+    assert scores(found) == [1.0, "died", 1.0]
+    assert "more than 128 processes" in found[1].message
+    assert comes(lambda: len(psutil.pids()) < before + 64)
 
 
 def fork_slowly(completion, marker):

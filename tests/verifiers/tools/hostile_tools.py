@@ -51,9 +51,27 @@ def crashes():
 
 def forks():
     """Start processes until stopped."""
-    for _ in range(300):
+    for _ in range(100):
         subprocess.Popen(["sleep", "4321"], start_new_session=True)
     time.sleep(100)
+
+
+def bombs():
+    """Fork without end."""
+    while True:
+        os.fork()
+
+
+def bombs_apart():
+    """Fork without end, every process in a session of its own."""
+    while True:
+        if os.fork() == 0:
+            os.setsid()
+
+
+def bombs_by_shell():
+    """Have another program do it."""
+    subprocess.run(["bash", "-c", "f() { f | f & f | f; }; f"], check=False)
 
 
 def comes_back():

@@ -17,6 +17,7 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.crowd import MAX_PROCESSES, TOO_MANY
 from grpo_verifiers.sandbox.inside import proc
 
 try:
@@ -104,7 +105,7 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-        self.pid = self._process.pid
+        self.pid = self._group = self._process.pid
         self.death_fd = _pidfd(self.pid)
         stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
         with contextlib.suppress(WorkerGone):  # dead already: the scheduler hears of it as of any death
@@ -152,8 +153,10 @@ class WorkerProcess:
             if len(data) < 1 << 18:
                 return found
 
-    def booted(self) -> None:
-        """Drop the log of the start."""
+    def booted(self, first: Mapping[str, Any]) -> None:
+        """Drop the log of the start; ``first``, the first reply, tells the group of the worker."""
+        group = first.get("group")
+        self._group = group if isinstance(group, int) and group > 1 else self.pid
         if self._boot_log is not None:
             self._boot_log.close()
             self._boot_log = None
@@ -186,12 +189,14 @@ class WorkerProcess:
         else:
             left = proc.end_marked(self.mark)
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, 9)  # what has cleared its environment, but stayed in the group
+                os.killpg(self._group, 9)  # what has cleared its environment, but stayed in the group
         proc.reap(left)
         self.close()
         self._close_files()
         if alone is None:
             return ""
+        if alone == TOO_MANY:
+            return f"it had started more than {MAX_PROCESSES} processes and was ended"
         return f"killed by signal {-alone}" if alone < 0 else f"exited with code {alone}"
 
     def close(self) -> None:

@@ -294,7 +294,7 @@ class Scheduler:
                 self._answered(worker, reply)
 
     def _booted(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
-        worker.process.booted()
+        worker.process.booted(reply)
         worker.pool.boot_failures = 0
         level = reply.get("ready")
         if worker.pool.kind.confined and isinstance(level, dict):

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 from grpo_verifiers.exec.failure import error_fields, result
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.crowd import LOOK, MAX_PROCESSES, TOO_MANY, YIELD, Crowd
 from grpo_verifiers.sandbox.inside import proc
-
 
 def _silence() -> None:
     """Send whatever checks print to nowhere; the protocol has its own socket."""
@@ -81,17 +81,32 @@ def _serve(sock: socket.socket) -> None:
         sock.sendall(pack_reply(reply))
 
 
-def keep(worker: int, trainer: int) -> NoReturn:
+def keep(
+    worker: int, trainer: int, *, most: int | None = MAX_PROCESSES, overrun: Callable[[], None] | None = None
+) -> NoReturn:
     """Wait for the end of the worker or of the trainer, then end everything below; end as the worker did.
 
-    The arguments are a process id and a pidfd. No check runs here, so nothing that one does holds this process up.
+    No check runs here, so nothing that one does holds this process up.
+
+    Args:
+        worker: the process id of the worker.
+        trainer: a pidfd.
+        most: processes at a time below this one; more are ended at once; None: no bound.
+        overrun: called once that has happened.
     """
     confine.adopt_orphans()
     watch = select.poll()
     ended = os.pidfd_open(worker)
     for fd in (ended, trainer):
         watch.register(fd, select.POLLIN)
-    status = os.waitpid(worker, 0)[1] if ended in {fd for fd, _ in watch.poll()} else 0
+    crowd = None if most is None else Crowd(most)
+    while not (seen := {fd for fd, _ in watch.poll(None if crowd is None else LOOK)}):
+        if crowd is not None and crowd.too_large():
+            proc.end_descendants(os.getpid())
+            if overrun is not None:
+                overrun()
+            os._exit(TOO_MANY)
+    status = os.waitpid(worker, 0)[1] if ended in seen else 0
     proc.end_descendants(os.getpid(), last=proc.is_tracker)
     if os.WIFSIGNALED(status):
         with contextlib.suppress(OSError):  # SIGKILL
@@ -100,7 +115,7 @@ def keep(worker: int, trainer: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _fork_keeper(parent: int) -> int:
+def _fork_keeper(parent: int, most: int | None) -> int:
     """Go on in a child, with this process as its keeper; returns the process id of the worker's parent.
 
     Where the system tells nobody of a process's end, there is no keeper.
@@ -118,14 +133,17 @@ def _fork_keeper(parent: int) -> int:
         os.closerange(3, trainer)
         os.closerange(trainer + 1, 1 << 16)
         _silence()
-        keep(worker, trainer)
+        keep(worker, trainer, most=most)
+    os.setpgid(0, 0)  # without its keeper, so that all of a group can be stopped at once
     os.close(trainer)
     return keeper
 
 
-def main(fd: int, parent: int, serve: Callable[[socket.socket], None] = _serve) -> None:
-    """Set the stage as the first message says, then serve."""
-    confine.die_with(_fork_keeper(parent))
+def main(
+    fd: int, parent: int, serve: Callable[[socket.socket], None] = _serve, *, most: int | None = MAX_PROCESSES
+) -> None:
+    """Set the stage as the first message says, then serve; ``most`` as of `keep`."""
+    confine.die_with(_fork_keeper(parent, most))
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     boot = read_call(sock)
@@ -134,12 +152,15 @@ def main(fd: int, parent: int, serve: Callable[[socket.socket], None] = _serve) 
     _, number, _, stage = boot[0]
     confine.limit(stage["memory"])
     adopted = confine.adopt_orphans()
+    if serve is _serve and not stage["folder"]:
+        os.nice(YIELD)
     level = confine.confine(stage["folder"]) if stage["folder"] else {}
     sys.path[:] = stage["path"]
     sys.argv = [""]
     _silence()
     os.register_at_fork(after_in_child=lambda: os.close(sock.detach()) if sock.fileno() >= 0 else None)
-    sock.sendall(pack_reply({"id": number, "s": 0.0, "ready": {**level, "orphans": "adopted" if adopted else "none"}}))
+    level["orphans"] = "adopted" if adopted else "none"
+    sock.sendall(pack_reply({"id": number, "s": 0.0, "ready": level, "group": os.getpgrp()}))
     with contextlib.suppress(ConnectionError):
         serve(sock)
     proc.end_descendants(os.getpid())

@@ -5,6 +5,7 @@ one that runs the tools, and its keeper, which ends what that leaves behind.
 """
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
@@ -19,6 +20,7 @@ from grpo_verifiers.exec.wire import pack_reply, read_call
 from grpo_verifiers.exec.worker import keep, main
 from grpo_verifiers.registry import import_reference, is_reference
 from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.crowd import MAX_PROCESSES, YIELD
 from grpo_verifiers.sandbox.inside import kernel, proc
 from grpo_verifiers.tools.guest import converse
 from grpo_verifiers.tools.part import ToolPart
@@ -81,12 +83,15 @@ def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> in
         me = os.getpid()
         child = os.fork()
         if child:
-            os.closerange(3, nursery)
-            os.closerange(nursery + 1, 1 << 16)
-            keep(child, nursery)
+            low, high = sorted((fd, nursery))
+            os.closerange(3, low)
+            os.closerange(low + 1, high)
+            os.closerange(high + 1, 1 << 16)
+            keep(child, nursery, overrun=functools.partial(_tell_overrun, socket.socket(fileno=fd)))
         os.close(nursery)
         confine.die_with(me)
         os.setsid()
+        os.nice(YIELD)
         confine.adopt_orphans()
         if memory is not None:
             with contextlib.suppress(ValueError, OSError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123
@@ -97,5 +102,11 @@ def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> in
         os._exit(0)
 
 
+def _tell_overrun(trainer: socket.socket) -> None:
+    """In a keeper: tell the trainer why there is no answer, if it still listens."""
+    with contextlib.suppress(OSError):
+        trainer.send(pack_reply({"over": MAX_PROCESSES}), socket.MSG_DONTWAIT)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), serve)
+    main(int(sys.argv[1]), int(sys.argv[2]), serve, most=None)

@@ -28,6 +28,7 @@ from grpo_verifiers.exec.runner import default_memory, worker_count
 from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.sandbox.children import socket_pair
+from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
 from grpo_verifiers.tools.guest import MAX_TEXT, cut
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.python import REFERENCE as PYTHON
@@ -126,7 +127,7 @@ class _Nursery:
             except Exception as error:
                 raise VerifierFailedError(f"no process for tools could be started: {error}") from error
             try:
-                self._wait(process, BOOT_SECONDS)
+                first = self._wait(process, BOOT_SECONDS)
                 payload = pickle.dumps(self._parts)
                 reply = self._ask(process, "load", search_path(), payload, seconds=LOAD_SECONDS)
             except WorkerGone as gone:
@@ -140,7 +141,7 @@ class _Nursery:
                     f"a tool cannot be loaded in its process: {failure.get('type')}: {failure.get('message')}\n"
                     f"{failure.get('trace', '')}".rstrip()
                 )
-            process.booted()
+            process.booted(first)
             self._process = process
         return self._process
 
@@ -197,6 +198,8 @@ class _Child:
             raise _LostError("late", f"it took longer than {timeout:g} s and was ended") from None
         except (OSError, WireError):
             raise _LostError("died", "its process ended") from None
+        if replies[-1].get("over"):  # its keeper's last word
+            raise _LostError("died", f"it started more than {MAX_PROCESSES} processes and was ended")
         if len(replies) != 1 or replies[0].get("id") != number:
             raise _LostError("died", "its process broke the protocol and was ended")
         if replies[0].get("m"):

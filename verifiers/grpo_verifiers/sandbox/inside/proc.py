@@ -1,12 +1,13 @@
 """Find and end processes that checks have started: on Linux by ``/proc``, elsewhere by the process group."""
 
 import contextlib
+import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-_GONE = (b"X", 0)
+_GONE = (b"X", 0, 0)
 _STILL = frozenset({b"T", b"t", b"Z", b"X"})
 _LOOKS = 50
 _WAITS = 50
@@ -33,26 +34,32 @@ def _pids() -> list[int]:
     return []
 
 
-def _state_and_parent(pid: int | str) -> tuple[bytes, int]:
+def _stat(pid: int | str) -> tuple[bytes, int, int]:
+    """State, parent and process group."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the fast one
             # The command in parentheses may hold anything, parentheses too.
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-            return state, int(parent)
+            state, parent, group = file.read().rpartition(b")")[2].split()[:3]
+            return state, int(parent), int(group)
     except (OSError, ValueError):
         return _GONE
 
 
 def descendants(root: int, keep: Collection[int] = ()) -> set[int]:
     """Every process below ``root``, without itself, and without ``keep`` and what is below those."""
-    return set(_in_order(root, keep))
+    return set(_in_order(root, keep, _everybody()))
 
 
-def _in_order(root: int, keep: Collection[int]) -> list[int]:
-    """The same, parents before their children."""
+def _everybody() -> dict[int, tuple[int, int]]:
+    """Parent and process group of every process that can be seen."""
+    return {pid: _stat(pid)[1:] for pid in _pids()}
+
+
+def _in_order(root: int, keep: Collection[int], everybody: Mapping[int, tuple[int, int]]) -> list[int]:
+    """The same as `descendants`, parents before their children."""
     children: dict[int, list[int]] = {}
-    for pid in _pids():
-        children.setdefault(_state_and_parent(pid)[1], []).append(pid)
+    for pid, (parent, _) in everybody.items():
+        children.setdefault(parent, []).append(pid)
     seen = {root, *keep}
     found = [root]
     for parent in found:
@@ -62,11 +69,14 @@ def _in_order(root: int, keep: Collection[int]) -> list[int]:
     return found[1:]
 
 
-def below(root: int) -> set[int]:
-    """The same as `descendants`, by the kernel's lists of children: no look at all of ``/proc``."""
+def below(root: int, most: float = math.inf) -> set[int]:
+    """The same as `descendants`, by the kernel's lists of children: no look at all of ``/proc``.
+
+    The search ends once it has found more than ``most``.
+    """
     found: set[int] = set()
     left = [root]
-    while left:
+    while left and len(found) <= most:
         try:
             children = _children(left.pop())
         except FileNotFoundError:  # a kernel without these lists
@@ -102,13 +112,20 @@ def send(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def yield_to_others(pids: Iterable[int]) -> None:
+    """Give processes, and what they fork from now on, the lowest priority."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpriority(os.PRIO_PROCESS, pid, 19)
+
+
 def _still(pid: int) -> bool:
     """True if no thread of a process can fork any more: all are stopped, traced or ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - the fast one
     except OSError:
         return True
-    return all(_state_and_parent(f"{pid}/task/{thread}")[0] in _STILL for thread in threads)
+    return all(_stat(f"{pid}/task/{thread}")[0] in _STILL for thread in threads)
 
 
 def _stop(pids: Collection[int]) -> None:
@@ -125,15 +142,38 @@ def _stop(pids: Collection[int]) -> None:
 
 
 def _freeze(root: int, keep: Collection[int] = (), known: Collection[int] = ()) -> list[int]:
-    """Stop everything below ``root`` until nothing appears that is not ``known``, and return that."""
-    stopped = dict.fromkeys(known)
+    """Stop everything below ``root`` until nothing appears that is not ``known``, and return that.
+
+    All that is seen is stopped before any of it is waited for: meanwhile others would go on forking.
+    """
+    stopped, moving = dict.fromkeys(known), list[int]()
     for _ in range(_LOOKS):
-        fresh = [pid for pid in _in_order(root, keep) if pid not in stopped]
-        if not fresh:
+        everybody = _everybody()
+        found = _in_order(root, keep, everybody)
+        fresh = [pid for pid in found if pid not in stopped]
+        if fresh:
+            _stop_groups(fresh, everybody.keys() - found, everybody)
+            send(fresh, signal.SIGSTOP)
+            stopped.update(dict.fromkeys(fresh))
+            moving += fresh
+        elif moving:
+            _stop(moving)
+            moving = []
+        else:
             break
-        _stop(fresh)
-        stopped.update(dict.fromkeys(fresh))
     return list(stopped)[len(known) :]
+
+
+def _stop_groups(pids: Iterable[int], others: Iterable[int], everybody: Mapping[int, tuple[int, int]]) -> None:
+    """Stop the groups of processes that no other is in: at once, with what is being forked at that moment.
+
+    One by one, processes that fork without end are stopped slower than they grow.
+    """
+    groups = {everybody[pid][1] for pid in pids} - {everybody[pid][1] for pid in others}
+    for group in groups:
+        if group > 1:  # 0: one that has ended, or of another namespace
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGSTOP)
 
 
 def end_descendants(root: int, keep: Collection[int] = (), last: Callable[[int], bool] | None = None) -> None:
