@@ -96,6 +96,9 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
         text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
         return [text] if scorer else []
     named, aggregates = recipe.step_source, recipe.step_aggregates
+    if recipe.own_turns:
+        text = "step_scorer is given, but the advantage estimator takes the turns as the environment rewards them"
+        return [f"{text}: remove it."] if scorer else []
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
     if scorer and aggregates:
@@ -104,8 +107,16 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
     if named is not None and named not in givers:
-        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, list(givers))}"]
+        return [f"advantage_kwargs steps_from: {_unknown_source(recipe, named)}"]
     return [] if scorer else _giver_problems(named, givers)
+
+
+def _unknown_source(recipe: Recipe, named: str) -> str:
+    """No verifier has that label; an environment's rewards of turns have a verifier of their own."""
+    if named in {part.label for part in recipe.environments.values()}:
+        text = f"{named!r} is the environment, whose get_turn_reward the verifier turn_reward reads"
+        return f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."
+    return unknown("verifier label", named, list(recipe.step_givers))
 
 
 def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> list[str]:
@@ -131,6 +142,7 @@ def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) ->
         *_single_generation_problems(config, recipe),
         *_group_size_problems(config, recipe),
         *_step_source_problems(recipe, entries),
+        *_state_problems(recipe),
         *_outcome_problems(config, recipe),
     ]
 
@@ -188,6 +200,20 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
+
+
+def _state_problems(recipe: Recipe) -> list[str]:
+    """States that nobody tells."""
+    reading = [part.name for part, _ in recipe.estimator_parts if part.reads_states]
+    environments = list(recipe.environments.values())
+    if not reading or any(part.states for part in environments):
+        return []
+    text = f"the advantage estimator {reading[0]!r} compares turns that begin in the same state"
+    if not environments:
+        return [f"{text}, but there is no environment that tells states: set environment, with a method state_key."]
+    names = ", ".join(dict.fromkeys(part.label for part in environments))
+    text = f"{text}, but the environment {names} has no state_key: add it (equal keys are equal states)"
+    return [f"{text}, or take advantage: process with credit: turn."]
 
 
 def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:

@@ -174,6 +174,6 @@ def _record_problems(config: Any) -> list[str]:
 def _weight_problems(config: Any, recipe: Recipe) -> list[str]:
     """Weights of 0 for every reward. Those in the entries are for the trainer, which knows the reward functions too."""
     weights = config.reward_weights
-    if not weights or any(weights) or recipe.advantage_per == "step":
+    if not weights or any(weights) or recipe.step_sources is not None:
         return []
     return [f"reward_weights is {weights}: nothing is left to learn from. Give at least one reward a weight."]

@@ -25,6 +25,7 @@ from grpo_plus.training.reward_table import (
 )
 from grpo_plus.training.step_source import StepSource
 from grpo_plus.training.token_spans import scorer_steps
+from grpo_plus.training.turn_spans import turn_scores, with_states
 from grpo_plus.training.unusable import Unusable
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem, raise_all
@@ -142,22 +143,27 @@ class Advantages(Hook):
         )
 
     def _gather_steps(self, completions: Completions) -> Any:
-        """Step scores of all ranks' completions."""
+        """Step scores of all ranks' completions, with the states of those that are turns."""
         host, rows, ids = self.host, completions.rows, completions.ids
+        nothing: Sequence[Any] = [()] * len(rows)
+        told = list(zip(completions.turns or nothing, completions.turn_tokens or nothing, strict=True))
         if self._step_scorer is not None:
             columns = {key: [row[key] for row in rows] for key in rows[0] if key != "prompt"}
             steps = self._step_scorer(
                 prompts=completions.prompts, completions=completions.texts, completion_ids=ids, **columns
             )
             first = host.accelerator.process_index * len(rows)
-            local, wrong = scorer_steps(steps, len(rows), first=first)
+            found, wrong = scorer_steps(steps, len(rows), first=first)
             if wrong := _trl.gather_objects(wrong):  # on any rank
                 raise ValueError(wrong[0])
+        elif self._recipe.own_turns:
+            found = [turn_scores(turns, spans) for turns, spans in told]
         else:
             seen = _trl.gather_objects([self._verification.steps_seen(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
-            local = self._verification.steps(labels, completions, host.processing_class)
+            found = self._verification.steps(labels, completions, host.processing_class)
+        local = [with_states(steps, *of_row) for steps, of_row in zip(found, told, strict=True)]
         everywhere = _trl.gather_objects(local)
         if self._step_scorer is not None:
             everywhere = self._logged(self._unusable.steps(everywhere))

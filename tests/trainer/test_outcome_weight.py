@@ -55,7 +55,6 @@ def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewar
         ([Reward("math_steps", 1, True)], {}, 0.0),
         ([MATH, Reward("math_steps", 1, True)], {}, 1.0),
         ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
-        ([QUIET, STEPS], {"outcome_weight": 0.3}, 0.3),
         ([QUIET, STEPS], {"outcome_weight": 0}, 0),
     ],
 )
@@ -133,6 +132,15 @@ def test_a_config_says_so_before_anything_loads():
     (_, keywords), problems = running_advantage(config.recipe, config.recipe.step_givers)
     assert keywords == {"outcome_weight": 1.0}
     assert problems == []
+
+
+def test_a_weight_of_an_outcome_that_is_not_there_is_named():
+    for keywords in ({"outcome_weight": 0.3}, {"credit": "turn", "outcome_weight": -1.0}):
+        (problem,) = outcome_problems((get_advantage("process"), keywords), [QUIET, STEPS], "math_steps")
+        assert f"is {keywords['outcome_weight']!r}, but no reward has a weight (length, math_steps)" in problem
+        for known in ({"complete": False}, {}):
+            rewards = [QUIET, STEPS] if known else [QUIET, STEPS, Reward("Game", 1.0, owned=True)]
+            assert outcome_problems((get_advantage("process"), keywords), rewards, "math_steps", **known) == []
 
 
 def test_the_reward_of_an_environment_is_an_outcome_and_only_outcome_weight_leaves_it_out():
