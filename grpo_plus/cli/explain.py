@@ -98,7 +98,9 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     problems = weight_problems(parsed.training.recipe, functions)
     if problems:
         raise UserError(" ".join(problems))
-    return named_weights(parsed.training.recipe, functions)
+    recipe = parsed.training.recipe
+    own = {part.label: 1.0 for part in recipe.environments.values() if part.rewards}
+    return [*named_weights(recipe, functions), *own.items()]
 
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
@@ -128,6 +130,8 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
         raise UserError("--values are given, but this advantage estimator reads no critic: advantage: gae does.")
     if reads_steps and sample.steps is None:
         lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
+        if reads_states:
+            lines.append("  and the states before them: --states 'a,b;a,a,c', a word for each")
         return lines
     if reads_states and sample.states is None:
         lines.append("  its numbers need the states before the steps: --states 'a,b;a,c', a word for each of --steps")
@@ -421,7 +425,7 @@ def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
 
 def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> list[str]:
     parts, watching = config.recipe.verifiers, config.recipe.eval_verifiers
-    lines = ["verifiers:" if parts else "verifiers: none (reward_funcs or a reward model must score)"]
+    lines = ["verifiers:" if parts else "verifiers: none (reward_funcs, a reward model or an environment must score)"]
     lines += [_verifier_line(part, weights[part.label]) for part in parts]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")

@@ -35,15 +35,15 @@ RUNS = {
         "verifiers": [TURNS],
         "advantage_kwargs": {"steps_from": "turn_reward"},
     },
-    "cut": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9}, "max_completion_length": 190},
-    "cut, gigpo": {"advantage": "gigpo", "max_completion_length": 190},
+    "cut": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9}, "max_completion_length": 140},
+    "cut, gigpo": {"advantage": "gigpo", "max_completion_length": 140},
     "cut and masked": {
         **PROCESS,
         "advantage_kwargs": {"credit": "return", "gamma": 0.9},
-        "max_completion_length": 190,
+        "max_completion_length": 140,
         "mask_truncated_completions": True,
     },
-    "cut and masked, gigpo": {"advantage": "gigpo", "max_completion_length": 190, "mask_truncated_completions": True},
+    "cut and masked, gigpo": {"advantage": "gigpo", "max_completion_length": 140, "mask_truncated_completions": True},
 }
 
 
@@ -161,6 +161,21 @@ def test_the_cases_are_there(worlds):
     assert 0 < len(gone) < len(lengths)
     again = [each for each in whole["told"] if len({turn[3] for turn in each["turns"]}) < len(each["turns"])]
     assert again  # one completion meets a state twice
+
+
+@pytest.mark.slow
+def test_completions_of_several_rounds_keep_the_states_of_their_turns(tmp_path, tiny_model, monkeypatch):
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", turn_ranks.say)
+    roulette = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}}
+    run = turn_ranks.run(str(tmp_path), tiny_model, 12, advantage="gigpo", **roulette)
+    assert run["log"]["dead_groups/rounds"] == 2
+    rows, ordinals, states = run["steps"]
+    keys = {state_number(str(at)) for at in range(9)}
+    assert set(states) <= keys
+    assert len(set(states)) > 2
+    for row, ordinal, state in zip(rows, ordinals, states, strict=True):
+        assert (ordinal > 0) or state == state_number("0"), row
+    assert sum(abs(value) for row in run["advantages"] for value in row) > 1
 
 
 STATES = st.sampled_from(["a", "b", "", None, "汉", "\ud800"])

@@ -15,7 +15,7 @@ from trl import GRPOTrainer
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 
 rank = int(os.environ.get("RANK", "0"))
-PLANS = [(1, 1, 1), (3,), (2, 2), (1,), (1, 2), (), (2, 1), (1, 1, 1, 1), (1, 0, 2), (0, 3), (2, 0, 0, 1), (1, 1)]
+PLANS = [(1, 1, 1), (3,), (4,), (1,), (1, 2), (), (4, 1), (1, 1, 1, 1), (1, 0, 2), (5,), (2, 0, 0, 1), (1, 1)]
 TEMPLATE = "qwen3.jinja"
 COUNTER = f"{Path(__file__).with_name('tools_of_tests.py')}:Counter"
 TURNS = {"name": "turn_reward", "weight": 0}
@@ -80,6 +80,7 @@ def run(folder, model, per_device, **settings):
     values = held["advantages"]
     values = values if values.dim() == 2 else values[:, None].expand_as(trained)
     everywhere = gather_object(told)
+    steps = trainer._advantages.table.steps
     rewards = next(each.pop("rewards") for each in everywhere if "rewards" in each)
     for each in everywhere:
         each.pop("rewards", None)
@@ -90,6 +91,7 @@ def run(folder, model, per_device, **settings):
         "told": everywhere,
         "rewards": rewards,
         "keywords": trainer.estimator[1],
+        "steps": [steps.rows.tolist(), steps.ordinals().tolist(), steps.states.tolist()],
         "log": {k: v for k, v in trainer.state.log_history[0].items() if isinstance(v, float | int)},
     }
 
