@@ -103,20 +103,17 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
     if scorer and aggregates:
         return [f"advantage_kwargs aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
+    if named in {part.label for part in recipe.environments.values()} - set(givers):
+        text = (
+            f"advantage_kwargs steps_from: {named!r} is the environment, whose get_turn_reward is read by turn_reward"
+        )
+        return [f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."]
     if not scorer and not givers:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
     if named is not None and named not in givers:
-        return [f"advantage_kwargs steps_from: {_unknown_source(recipe, named)}"]
+        return [f"advantage_kwargs steps_from: {unknown('verifier label', named, list(givers))}"]
     return [] if scorer else _giver_problems(named, givers)
-
-
-def _unknown_source(recipe: Recipe, named: str) -> str:
-    """No verifier has that label; an environment's rewards of turns have a verifier of their own."""
-    if named in {part.label for part in recipe.environments.values()}:
-        text = f"{named!r} is the environment, whose get_turn_reward the verifier turn_reward reads"
-        return f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."
-    return unknown("verifier label", named, list(recipe.step_givers))
 
 
 def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> list[str]:

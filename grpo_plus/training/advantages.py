@@ -1,5 +1,6 @@
 """The advantage estimator in a trainer: from the rewards of a generation batch to its advantages."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.reward_model.options import NAME
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reward_table import (
@@ -81,17 +81,16 @@ class Advantages(Hook):
     def problems(self, setup: Setup) -> list[Problem]:
         """Steps that come from nowhere, and weights that nothing reads."""
         self._functions = self._verification.function_names(setup.reward_funcs)
+        self._owned = _rewarding(setup.further.get("environment_factory"))
         givers, scorer = self._verification.step_givers, self._step_scorer is not None
-        self.estimator, ignored = running_advantage(self._recipe, givers, self._functions, scorer=scorer)
+        self.estimator, ignored = running_advantage(
+            self._recipe, givers, self._functions, scorer=scorer, owned=self._owned
+        )
         return [*step_problems(self._recipe, scorer=scorer), *ignored]
 
     def after_loading(self, host: Host) -> None:
         """One process warns of unusable rewards."""
         super().after_loading(host)
-        known = {*self._functions, *self._verification.labels, NAME}
-        self._owned = [name for name in host.reward_func_names if name not in known]
-        givers, scorer = self._verification.step_givers, self._step_scorer is not None
-        self.estimator, _ = running_advantage(self._recipe, givers, self._functions, scorer=scorer, owned=self._owned)
         self._unusable = Unusable(main=host.accelerator.is_main_process)
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
@@ -227,3 +226,13 @@ class Advantages(Hook):
         accelerator = self.host.accelerator
         everywhere: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(local_BT, dim=1))
         return everywhere
+
+
+def _rewarding(factory: Any) -> list[str]:
+    """Names of a trainer's own environments that reward, or may: what a function makes is not known before."""
+    made = factory.values() if isinstance(factory, Mapping) else [] if factory is None else [factory]
+    return [
+        getattr(each, "__name__", str(each))
+        for each in made
+        if not inspect.isclass(each) or hasattr(each, "get_reward")
+    ]

@@ -1,7 +1,9 @@
 """Credit to turns through the trainer: the advantages of a batch are those of a float64 loop over its turns."""
 
+import copy
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Turn
 
 from . import turn_ranks
+from .tools_of_tests import Counting, Other
 from .turn_ranks import COUNTER, TURNS
 
 EPS, SIZE = 1e-4, 4
@@ -244,6 +247,11 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
             r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}",
         ),
         (
+            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}},
+            {},
+            r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}",
+        ),
+        (
             {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"steps_from": "turn_reward"}},
             {},
             "advantage_kwargs steps_from|nothing gives any",
@@ -263,6 +271,20 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
 def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):
     with pytest.raises(ConfigError, match=said):
         build(trainer={"reward_funcs": None, "train_dataset": chats, **trainer}, **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("factory", "weight"), [(Counting, 1.0), (Other, 0.0), (partial(Counting), 1.0)])
+def test_the_reward_of_an_environment_that_the_trainer_was_given_is_an_outcome_too(
+    build, chats, tool_tokenizer, factory, weight
+):
+    given = {"reward_funcs": None, "train_dataset": chats, "environment_factory": factory}
+    trainer = build(
+        trainer=given | {"processing_class": copy.deepcopy(tool_tokenizer)},
+        advantage="process",
+        verifiers=[{"name": "tool_valid", "weight": 0}],
+    )
+    assert trainer.estimator[1]["outcome_weight"] == weight
 
 
 def test_gigpo_reads_the_outcome_itself_and_needs_no_verifier():
