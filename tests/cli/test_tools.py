@@ -25,6 +25,9 @@ class Game:
 
     def get_reward(self) -> float:
         return 0.5
+
+    def get_turn_reward(self) -> float:
+        return 0.25
 '''
 
 

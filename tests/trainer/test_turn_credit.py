@@ -229,6 +229,8 @@ COUNTING = COUNTER.replace("Counter", "Counting")
         ),
         ({"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"),
         ({"advantage": "gigpo", "environment": COUNTER, "num_generations": 1}, "num_generations is 1"),
+        (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
+        ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
         ({**PROCESS, "advantage_kwargs": {"credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
         ({**PROCESS, "advantage_kwargs": {"credit": "turns"}}, "'credit' is 'turns'"),
     ],
@@ -262,7 +264,12 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
             "step_scorer is given, but the advantage estimator takes the turns",
         ),
         (
-            {**PROCESS, "environment": OTHER, "advantage_kwargs": {"credit": "turn", "outcome_weight": 0.5}},
+            {
+                "advantage": "process",
+                "verifiers": [{"name": "tool_valid", "weight": 0}],
+                "environment": OTHER,
+                "advantage_kwargs": {"credit": "turn", "outcome_weight": 0.5},
+            },
             {},
             "no reward has a weight",
         ),
