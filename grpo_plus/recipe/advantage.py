@@ -54,29 +54,39 @@ def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
 
 
 def running_advantage(
-    recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), *, scorer: bool = False
+    recipe: Recipe,
+    givers: Mapping[str, bool | None],
+    functions: Sequence[str] = (),
+    *,
+    scorer: bool = False,
+    owned: Sequence[str] = (),
 ) -> tuple[Chosen | None, list[str]]:
     """The estimator with the outcome weight that follows from all rewards; reward weights that nothing would read.
 
     ``givers`` maps the label of every verifier to whether it gives steps; with ``scorer`` a step scorer gives them, and
-    no verifier. ``functions`` names the reward functions and models, which stand before the verifiers.
+    no verifier. ``functions`` names the reward functions and models, which stand before the verifiers, and ``owned``
+    rewards of environments that are not the recipe's.
     """
     if recipe.advantage is None or recipe.step_sources is None:
         return recipe.advantage, []
-    rewards = _rewards(recipe, dict.fromkeys(givers, False) if scorer else givers, functions)
+    rewards = _rewards(recipe, dict.fromkeys(givers, False) if scorer else givers, functions, owned)
     source = None if scorer else source_of(rewards, recipe.step_source)
     chosen = with_outcome_weight(recipe.advantage, rewards, source)
     return chosen, outcome_problems(recipe.advantage, rewards, source)
 
 
-def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = ()) -> list[Reward]:
+def _rewards(
+    recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), owned: Sequence[str] = ()
+) -> list[Reward]:
     """Every reward with its weight."""
     labels = [*functions, *givers]
     own = {part.label: part.weight for part in recipe.verifiers}
     if recipe.reward_model is not None and recipe.reward_model.rewards:
         labels, own = [*labels, NAME], own | {NAME: recipe.reward_model.weight}
     weights = recipe.reward_weights or [own.get(label) for label in labels]
-    return [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
+    listed = [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
+    environments = [*(part.label for part in recipe.environments.values() if part.rewards), *owned]
+    return [*listed, *(Reward(label, 1.0, owned=True) for label in dict.fromkeys(environments))]
 
 
 def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
@@ -86,10 +96,18 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
         text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
         return [text] if scorer else []
     named, aggregates = recipe.step_source, recipe.step_aggregates
+    if recipe.own_turns:
+        text = "step_scorer is given, but the advantage estimator takes the turns as the environment rewards them"
+        return [f"{text}: remove it."] if scorer else []
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
     if scorer and aggregates:
         return [f"advantage_kwargs aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
+    if named in {part.label for part in recipe.environments.values()} - set(givers):
+        text = (
+            f"advantage_kwargs steps_from: {named!r} is the environment, whose get_turn_reward is read by turn_reward"
+        )
+        return [f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."]
     if not scorer and not givers:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
@@ -121,6 +139,7 @@ def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) ->
         *_single_generation_problems(config, recipe),
         *_group_size_problems(config, recipe),
         *_step_source_problems(recipe, entries),
+        *_state_problems(recipe),
         *_outcome_problems(config, recipe),
     ]
 
@@ -178,6 +197,20 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
+
+
+def _state_problems(recipe: Recipe) -> list[str]:
+    """States that nobody tells."""
+    reading = [part.name for part, _ in recipe.estimator_parts if part.reads_states]
+    environments = list(recipe.environments.values())
+    if not reading or any(part.states for part in environments):
+        return []
+    text = f"the advantage estimator {reading[0]!r} compares turns that begin in the same state"
+    if not environments:
+        return [f"{text}, but there is no environment that tells states: set environment, with a method state_key."]
+    names = ", ".join(dict.fromkeys(part.label for part in environments))
+    text = f"{text}, but the environment {names} has no state_key: add it (equal keys are equal states)"
+    return [f"{text}, or take advantage: process with credit: turn."]
 
 
 def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:

@@ -21,11 +21,13 @@ class Reward:
     Attributes:
         weight: None where none was set, which is 1.
         gives_steps: whether its verdicts have steps; None where only running it can tell.
+        owned: an environment's own, whose weight is 1 and cannot be set.
     """
 
     label: str
     weight: float | None = None
     gives_steps: bool | None = False
+    owned: bool = False
 
     def __str__(self) -> str:
         return f"{self.label!r} (weight {1 if self.weight is None else self.weight:g})"
@@ -89,9 +91,19 @@ def outcome_problems(
     The list of rewards is not ``complete`` while a trainer may get more.
     """
     parts = _parts(chosen)
-    if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):
+    stepwise = [part for part in parts if part.estimator.per == "step"]
+    if complete and rewards and not any(reward.weight != 0 for reward in rewards):
+        listed = ", ".join(reward.label for reward in rewards)
+        return [
+            f"outcome_weight of the advantage estimator {part.name!r} is {part.keywords['outcome_weight']!r}, but no "
+            f"reward has a weight ({listed}), so there is no outcome: give one a weight, or remove outcome_weight."
+            for part in stepwise
+            if part.keywords.get("outcome_weight")
+        ]
+    if not stepwise or any(part.reads_rewards for part in parts):
         return []
-    outcomes = _outcomes(rewards, source)
+    # An environment's own reward has no weight to set: an outcome_weight of 0 is the way to leave it out.
+    outcomes = [reward for reward in _outcomes(rewards, source) if not reward.owned]
     unclear = [reward for reward in outcomes if source is None and reward.gives_steps is None]
     if len(unclear) == 1:  # it may turn out to be the source
         outcomes.remove(unclear[0])
