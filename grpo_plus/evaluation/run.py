@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.results import Evaluation, Sample
+from grpo_plus.evaluation.results import Evaluation, Sample, judges_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
@@ -71,9 +71,7 @@ def evaluate(
             sampler, turns = around.enter_context(tools.drawing(model, tokenizer, drawing, rows))
         else:
             sampler = Sampler(model, tokenizer, drawing)
-        judges = [*verifiers, *(turns.rewards if turns is not None else ())]
-        if not judges:
-            raise ValueError("there is nothing to judge with: no verifier, and no environment that gives a reward.")
+        judges = judges_of(verifiers, turns.rewards if turns is not None else ())
         fresh = draw(
             sampler,
             rows,

@@ -151,7 +151,8 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     assert f"The model may call what the run {run} has: tools: calculator; environment: Counter." in err
     assert re.search(r"Counter: pass@1 .*50\.0%", text)
     assert "majority" not in text
-    assert {row["prompt"][0]["content"] for row in rows_of(out)} == {f"q{n}Count to 3." for n in range(8)}
+    assert {row["prompt"][0]["content"] for row in rows_of(out)} == {f"q{n}" for n in range(8)}
+    assert {row["observation"] for row in rows_of(out)} == {"Count to 3."}
     settings = json.loads(out.with_suffix(".json").read_text())["settings"]
     assert (settings["tools"], settings["environment"]) == (["calculator"], COUNTER)
     checkpoint = Path(run) / "checkpoint-3"

@@ -2,9 +2,11 @@
 
 import copy
 import json
+import sys
 
 import pytest
 import torch
+import yaml
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus.evaluation.measure import Measure
@@ -185,7 +187,8 @@ def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, t
     by_row = {row["row"]: row for row in stored(tmp_path)}
     assert by_row[2]["verdicts"] == {"Counter": {"score": 1.0, "status": "correct", "detail": ""}}
     assert by_row[3]["verdicts"]["Counter"]["score"] == 0.0
-    assert by_row[2]["prompt"][-1]["content"] == "q2Count to 3."
+    assert by_row[2]["prompt"] == chats()[2]["prompt"]
+    assert by_row[2]["observation"] == "Count to 3."
     assert [turn["state"] for turn in by_row[2]["turns"]] == ["0", "1", "2", "3"]
     assert [turn["reward"] for turn in by_row[2]["turns"]] == [1.0, 1.0, 1.0, None]
 
@@ -284,6 +287,9 @@ def test_rows_that_do_not_fit_are_refused_before_anything_is_drawn(trained, tool
         Measure({}, several, chats(environment=lambda n: "b"))
     with pytest.raises(ConfigError, match=r"has no column 'environment'"):
         Measure({}, several, chats())
+    twice = trained(tool_model, environment=COUNTING, verifiers=[{"name": "tool_used", "label": "Counting"}])
+    with pytest.raises(ConfigError, match=r"'Counting' is both a verifier and an environment"):
+        Measure({}, twice, chats())
 
 
 @pytest.mark.slow
@@ -294,3 +300,42 @@ def test_tools_and_environments_handed_over_in_python_are_measured_too(trained, 
     measure = Measure({"max_completion_length": 900}, trainer, chats())
     assert measure.take("before").startswith("Accuracy before training: Counting 50.0%")
     assert measure.found["before"].calls == 4 * 3 + 4
+
+
+def untimed(path):
+    """The stored samples by row and number, without the seconds of calls."""
+    found = {(row["row"], row["sample"]): row for row in samples_of(path)}
+    for row in found.values():
+        for turn in row["turns"]:
+            for call in turn["calls"]:
+                del call["seconds"]
+    return found
+
+
+@pytest.mark.slow
+def test_two_processes_measure_what_one_does_from_yaml(cli, calling_model, tmp_path, beside, port):
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats()))
+    config = {
+        "model_name_or_path": calling_model, "dataset_name": "data.jsonl", "tools": [DOUBLE], "max_steps": 1,
+        "verifiers": ["tool_valid", {"name": "tool_used", "weight": 0}], "measure": {"split": "train", "n": 2, "limit": 5},
+        "max_completion_length": 200, "num_generations": 2, "use_cpu": True, "bf16": False, "report_to": "none",
+        "per_device_train_batch_size": 2, "save_strategy": "no", "learning_rate": 1e-30, "disable_tqdm": True,
+    }  # fmt: skip
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", file, "--output_dir", tmp_path / "two"]
+    command += ["--per_device_train_batch_size", "1", "--num_processes", "2", "--main_process_port", port()]
+    with beside(command, tmp_path / "log", 400, cwd=tmp_path):
+        code, text, err = cli("train", file, "--output_dir", tmp_path / "one")
+        assert code == 0, err
+    before, after, two = (
+        untimed(tmp_path / folder / "measure" / f"{when}.jsonl")
+        for folder, when in (("one", "before"), ("one", "after"), ("two", "before"))
+    )
+    assert sorted(before) == [(row, sample) for row in range(5) for sample in range(2)]
+    assert before == two == after
+    assert sum(row["calls"] for row in before.values()) >= 3
+    assert "Accuracy before training: tool_valid" in text
+    assert "calls a completion" in text
+    assert "Accuracy" in (tmp_path / "one" / "README.md").read_text()
+    assert (tmp_path / "log").read_text().count("points of accuracy") == 1
