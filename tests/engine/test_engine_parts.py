@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from grpo_plus.engine.arrange import arrange, block_size, is_row_aligned, reorder
 from grpo_plus.engine.cost import choose, shape_of, split_passes
-from grpo_plus.engine.pack import FILL, SHARED, grow, lay_out, read_rows, sees, tree_mask
+from grpo_plus.engine.pack import lay_out, sees, tree_mask
+from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+from grpo_plus.engine.trees import grow
 from grpo_plus.engine.trim import trim
 
 QUICK = settings(max_examples=40, deadline=None)
@@ -39,10 +41,10 @@ def padded(draw, least=0):
 def test_a_branch_sees_exactly_what_its_row_would(data, branches):
     ids, mask, right, _, _ = data
     rows = read_rows(ids, mask, right)
-    packed = lay_out(grow(rows, range(len(ids)), branches), ids, rows)
-    visible = tree_mask(packed.branch)
-    tree_of = packed.scored // packed.branch.shape[1]
-    at = packed.scored % packed.branch.shape[1]
+    packed = lay_out(grow(rows, range(len(ids)), branches), rows, ids.device)
+    visible = tree_mask(packed.until)
+    tree_of = packed.scored // packed.until.shape[1]
+    at = packed.scored % packed.until.shape[1]
     seen_rows = Counter()
     for tree, position, target in zip(tree_of.tolist(), at.tolist(), packed.target.tolist(), strict=True):
         row, column = divmod(target, right)
@@ -62,21 +64,22 @@ def test_trees_hold_no_more_than_they_must(data):
     ids, mask, right, groups, lengths = data
     rows = read_rows(ids, mask, right)
     trees = grow(rows, range(len(ids)), None)
-    assert len(trees) == len(set(groups))
-    assert sum(tree.size for tree in trees) == sum(lengths) + sum(tree.prompt - 1 for tree in trees)
+    shared = {group: rows.prompts[row] - 1 for row, group in enumerate(groups)}
+    assert len(trees) == sum(1 if shared[group] else groups.count(group) for group in set(groups))
+    assert sum(tree.size for tree in trees) == sum(lengths) + sum(shared.values())
     assert [tree.size for tree in trees] == sorted((tree.size for tree in trees), reverse=True)
 
 
 def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
-    branch = torch.tensor([[SHARED, 0, 0, 1, FILL], [0, FILL, FILL, FILL, FILL]])
-    visible = tree_mask(branch)[:, 0]
+    until = torch.tensor([[4, 3, 3, 4, 0], [1, 0, 0, 0, 0]])
+    visible = tree_mask(until)[:, 0]
     assert visible.any(-1).all()
     assert visible[0].int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
         [1, 0, 0, 1, 0],
-        [1, 0, 0, 0, 1],
+        [0, 0, 0, 0, 1],
     ]
     assert visible[1, 0].int().tolist() == [1, 0, 0, 0, 0]
 
@@ -84,9 +87,9 @@ def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
 def test_the_mask_of_flex_attention_is_the_same():
     from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
-    branch = torch.tensor([[SHARED] * 3 + [0] * 4 + [1] * 2 + [FILL] * 2, [0] * 5 + [1] * 6])
-    assert torch.equal(create_mask(sees(branch), 2, None, 11, 11, device="cpu"), tree_mask(branch))
-    assert create_block_mask(sees(branch), 2, None, 11, 11, device="cpu").shape == (2, 1, 11, 11)
+    until = torch.tensor([[9] * 3 + [7] * 4 + [9] * 2 + [0] * 2, [5] * 5 + [11] * 6])
+    assert torch.equal(create_mask(sees(until), 2, None, 11, 11, device="cpu"), tree_mask(until))
+    assert create_block_mask(sees(until), 2, None, 11, 11, device="cpu").shape == (2, 1, 11, 11)
 
 
 @pytest.mark.parametrize("hole", [(0, 1), (0, 5), (1, 4)])
@@ -173,9 +176,9 @@ def test_idle_rows():
 
 def test_stand_ins_give_a_ratio_of_one():
     old = torch.tensor([[-3.0, -900.0], [-1.0, -2.0]])
-    idle = torch.tensor([True, False])
-    assert torch.equal(stand_in(old, idle, old.shape, old.device), torch.tensor([[-3.0, -900.0], [0.0, 0.0]]))
-    assert not stand_in(None, idle, old.shape, old.device).any()
+    scored = torch.tensor([[False, False], [True, False]])
+    assert torch.equal(stand_in(old, scored), torch.tensor([[-3.0, -900.0], [0.0, -2.0]]))
+    assert not stand_in(None, scored).any()
 
 
 def test_the_mean_entropy_is_that_of_the_live_tokens():
@@ -196,7 +199,7 @@ def measured(prompt, completions, pad=0):
     return read_rows(ids, mask, right)
 
 
-def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False, **keywords):
+def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False, deep=False, **keywords):
     chosen = range(len(rows.prompts)) if chosen is None else chosen
     return choose(
         rows,
@@ -206,6 +209,7 @@ def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False,
         packing=True,
         sharing=sharing,
         branching=branching,
+        deep=deep,
         joining=False,
         trimming=True,
         single_pass=single_pass,
