@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
-from grpo_plus.engine.arrange import arrange, is_row_aligned, reorder
+from grpo_plus.engine.arrange import arrange, families, is_row_aligned, reorder
 from grpo_plus.engine.cost import Plan, choose
 from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SINGLE, Facts
@@ -150,7 +151,9 @@ class Engine:
             keys = [key for batch in part for key in _prompt_keys(batch)]
             sizes = [size for batch in part for size in batch["completion_mask"].sum(1).tolist()]
             live = [not idle for batch in part for idle in self._idle(batch, facts).tolist()]
-            buffer[start : start + facts.block] = reorder(part, arrange(keys, sizes, live, count))
+            family, ranks = families(*_sequences(part))
+            order = arrange(keys, sizes, live, count, family=family, ranks=ranks)
+            buffer[start : start + facts.block] = reorder(part, order)
 
     @contextmanager
     def loss_on(self, inputs: Mapping[str, Any]) -> Iterator[None]:
@@ -380,6 +383,17 @@ def _trainable(inputs: Mapping[str, Any]) -> torch.Tensor:
 def _prompt_keys(batch: Mapping[str, Any]) -> list[bytes]:
     ids = torch.where(batch["prompt_mask"].bool(), batch["prompt_ids"], -1).cpu().contiguous().numpy()
     return [row.tobytes() for row in ids]
+
+
+def _sequences(batches: Sequence[Mapping[str, Any]]) -> tuple[list[np.ndarray], list[int]]:
+    """The tokens of each row, and how many of them are its prompt."""
+    sequences, prompts = [], []
+    for batch in batches:
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1).bool().cpu().numpy()
+        sequences += [tokens[here] for tokens, here in zip(ids, mask, strict=True)]
+        prompts += batch["prompt_mask"].sum(1).tolist()
+    return sequences, prompts
 
 
 def _beyond_text(further: Mapping[str, Any]) -> str | None:

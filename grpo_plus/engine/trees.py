@@ -94,7 +94,8 @@ def grow(rows: Rows, chosen: Sequence[int], branches: int | None, least: float |
             for part in _parts(members, branches):
                 trees += _cut(rows, part, [0] + [rows.prompts[part[0]] - 1] * (len(part) - 1), 0.0)
     else:
-        order, common = in_order(rows, chosen)
+        places, common = in_order([rows.steps[row] for row in chosen])
+        order = [chosen[place] for place in places]
         trees = _cut(rows, order, common, least)
         if branches is not None and any(len(tree.rows) > branches for tree in trees):
             place = {row: number for number, row in enumerate(order)}
@@ -107,13 +108,16 @@ def grow(rows: Rows, chosen: Sequence[int], branches: int | None, least: float |
     return sorted(trees, key=lambda tree: -tree.size)
 
 
-def in_order(rows: Rows, chosen: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The chosen rows by their steps, and how many first steps each has in common with the one before it."""
-    steps = {row: rows.steps[row] for row in chosen}
-    order = sorted(chosen, key=lambda row: steps[row].astype(">i8").tobytes())
+def in_order(sequences: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
+    """Places of sequences of whole numbers, 0 or more, in order, and how far each begins as the one before it.
+
+    >>> in_order([np.array([3, 1, 2]), np.array([5]), np.array([3, 1])])
+    ([2, 0, 1], [0, 2, 0])
+    """
+    order = sorted(range(len(sequences)), key=lambda place: sequences[place].astype(">i8").tobytes())
     common = [0] * len(order)
     for place in range(1, len(order)):
-        one, other = steps[order[place - 1]], steps[order[place]]
+        one, other = sequences[order[place - 1]], sequences[order[place]]
         length = min(len(one), len(other))
         differ = one[:length] != other[:length]
         common[place] = int(differ.argmax()) if differ.any() else length

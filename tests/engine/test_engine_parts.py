@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.engine.arrange import arrange, block_size, is_row_aligned, reorder
+from grpo_plus.engine.arrange import arrange, block_size, families, is_row_aligned, reorder
 from grpo_plus.engine.cost import choose, shape_of, split_passes
 from grpo_plus.engine.pack import lay_out, sees, tree_mask
 from grpo_plus.engine.rows import read_rows
@@ -137,6 +137,24 @@ def test_arranging_keeps_rows_and_brings_prompts_together(data):
     counts = Counter(key for key, alive in zip(keys, live, strict=True) if alive)
     if all(size % count == 0 for count in counts.values()):
         assert places(order) == len(counts)
+
+
+def test_rows_that_begin_alike_come_together_though_their_prompts_differ():
+    # Four games, each opened by two rows with an observation of its own, and one prompt that two rows share.
+    rows = [[1, 2, 3, 4, game, 90 + row] for row, game in enumerate([7, 8, 9, 10])] + [[60, 61, 62, 63, 64, row] for row in (5, 6)]
+    rows += [[5, 6, 7, 8, game, row] for row, game in enumerate([7, 8, 9, 10])]
+    scrambled = [0, 4, 6, 1, 7, 2, 8, 5, 9, 3]
+    sequences = [torch.tensor(rows[row]).numpy() for row in scrambled]
+    family, ranks = families(sequences, [5] * 10)
+    assert len(set(family)) == 3
+    assert [rows[scrambled[place]] for place in sorted(range(10), key=ranks.__getitem__)] == sorted(rows)
+    keys = [tuple(rows[row][:5]) for row in scrambled]
+    order = arrange(keys, [1] * 10, [True] * 10, 2, family=family, ranks=ranks)
+    assert [len({family[row] for row in order[start : start + 2]}) for start in range(0, 10, 2)] == [1] * 5
+    # A group that has no room in one micro-batch is split where its completions part.
+    turns = [torch.tensor([1, 1, turn, row]).numpy() for row, turn in enumerate([5, 4, 5, 4])]
+    order = arrange([0] * 4, [1] * 4, [True] * 4, 2, ranks=families(turns, [2] * 4)[1])
+    assert [sorted(order[:2]), sorted(order[2:])] == [[1, 3], [0, 2]]
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3), st.integers(1, 3))

@@ -141,3 +141,48 @@ def test_log_probabilities_and_gradient_are_those_of_each_row_alone(bench, preci
 
 def _autocast():
     return torch.autocast("cpu", enabled=False)
+
+
+@pytest.fixture(scope="module")
+def trainers(bench):
+    """TRL's trainer, and ours with trees that branch however little that saves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grpo_plus.engine.cost._BUNDLE_OVERHEAD", 0.0)
+        settings = {"loss_type": "dapo", "beta": 0.1}
+        yield bench.trainer(**settings), bench.trainer("packed", **settings)
+
+
+TURN = st.tuples(st.lists(st.integers(5, 6), min_size=1, max_size=3), st.booleans())
+"""A few tokens, and whether the model wrote them."""
+GAME = st.tuples(st.integers(0, 1), st.lists(TURN, max_size=4))
+"""One of two prompts, of which one begins the other, and turns."""
+
+
+@given(st.lists(GAME, min_size=16, max_size=16), st.integers(0, 2**16))
+@example([(row // 8, [([5, 6], True), ([6], False), ([5, 5], True)][: row % 4]) for row in range(16)], 0)
+@example([(0, [([5, 6], True), ([6, 6], False), ([5 + row // 8], True)]) for row in range(16)], 1)
+@example([(0, [([5], row % 5 > 0), ([6, 5], row % 2 > 0)]) for row in range(16)], 2)
+@settings(max_examples=8, deadline=None)
+def test_the_gradient_of_turns_is_that_of_trl(bench, trainers, games, seed):
+    random = torch.Generator().manual_seed(seed)
+    prompts = ([7, 8, 9, 5], [7, 8, 9, 5, 6])
+    found = [(prompts[at], [(token, own) for tokens, own in turns for token in tokens]) for at, turns in games]
+    ids, mask, own, right = padded(found)
+    batch = {
+        "prompt_ids": ids[:, :-right],
+        "prompt_mask": mask[:, :-right],
+        "completion_ids": ids[:, -right:],
+        "completion_mask": mask[:, -right:],
+        "tool_mask": own.long(),
+        "advantages": torch.randn(len(found), generator=random),
+        "num_items_in_batch": own.sum(),
+    }
+    batch["advantages"][::5] = 0
+    truth, loss, _ = bench.gradient(trainers[0], batch, old=0.3, reference=0.3)
+    ours, found_loss, reports = bench.gradient(trainers[1], batch, old=0.3, reference=0.3)
+    assert found_loss == pytest.approx(loss, rel=1e-5, abs=1e-6)
+    if not own.any():
+        assert not any(value.any() for value in ours.values())
+        return
+    assert bench.distance(ours, truth) < 1e-5
+    assert all(0 <= report["engine/tokens_saved"] < 1 for report in reports)
