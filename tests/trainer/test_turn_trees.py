@@ -56,7 +56,7 @@ def speak(name, key):
 def steps(build, tool_tokenizer, monkeypatch):
     """The gradients of one step's optimizer steps, its log, and how many nodes the branchiest tree shares."""
 
-    def steps(classes, trainer, **settings):
+    def steps(classes, trainer, before=lambda _: None, **settings):
         prompts = [{"prompt": [{"role": "user", "content": f"q{n}"}], "goal": 3} for n in range(8)]
         kept, plans = Gradients(), []
         given = {
@@ -74,6 +74,7 @@ def steps(build, tool_tokenizer, monkeypatch):
             choose = engine.choose
             monkeypatch.setattr(engine, "choose", lambda *a, **k: plans.append(choose(*a, **k)) or plans[-1])
         made = build(*classes, trainer=given, **{**SETTINGS, **settings})
+        before(made)
         made.train()
         trees = [tree for plan in plans for part in plan.passes for tree in part]
         shared = [sum(len(node.rows) > 1 for node in tree.nodes) for tree in trees]
@@ -128,17 +129,34 @@ def test_an_environment_whose_observations_differ_has_trls_gradient(steps, say):
     assert ours_log["reward"] == log["reward"]
 
 
-def test_tokens_of_results_cost_no_logits_and_change_nothing(steps, say, monkeypatch):
-    from grpo_plus.engine import forward
+def test_logits_are_made_of_each_written_token_once_and_of_no_result(steps, say, capture, monkeypatch):
+    from trl.trainer import utils
 
-    labels, score = [], forward.score_labels
-    monkeypatch.setattr(
-        forward,
-        "score_labels",
-        lambda model, inputs, wanted, *rest: labels.append(wanted) or score(model, inputs, wanted, *rest),
-    )
+    kernel, made = utils._ChunkedLogProbFunction, []
+
+    class Counted:
+        @staticmethod
+        def apply(hidden, *rest):
+            if torch.is_grad_enabled():
+                made.append(len(hidden))
+            return kernel.apply(hidden, *rest)
+
+    monkeypatch.setattr(utils, "_ChunkedLogProbFunction", Counted)
     say(speak("double", "number"))
-    found, _, _ = steps((), {}, tools=[f"{FILE}:double"], engine="packed")
-    assert found
-    tokens = torch.cat([wanted.reshape(-1) for wanted in labels])
-    assert 0 < int((tokens != forward.IGNORED).sum()) < 0.6 * len(tokens)
+    one = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    batches = []
+    steps(
+        (),
+        {},
+        tools=[f"{FILE}:double"],
+        engine="packed",
+        mask_truncated_completions=False,
+        before=lambda trainer: batches.append(capture(trainer)),
+        **one,
+    )
+    ((batch,),) = batches
+    written = set()  # every token that the model wrote, with all that stands before it
+    for ids, present, own_words in zip(batch["completion_ids"], batch["completion_mask"], batch["tool_mask"], strict=True):
+        places = (present * own_words).nonzero()[:, 0].tolist()
+        written |= {tuple(ids[: place + 1].tolist()) for place in places}
+    assert sum(made) == len(written) < int((batch["completion_mask"] * batch["tool_mask"]).sum()) / 2
