@@ -261,11 +261,45 @@ def test_branches_share_a_prompt_whole_where_their_attention_pays():
     assert (shared.joined, [sum(tree.size for tree in part) for part in shared.passes]) == (True, [1399, 1399])
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 400), st.booleans())
+def turns(shared, own, rows=8, prompt=100):
+    """Completions of which each half begins alike, all being of different tokens otherwise."""
+    ids = torch.arange(rows * (prompt + shared + own)).reshape(rows, -1)
+    ids[:, :prompt] = ids[0, :prompt]
+    for half in (slice(0, rows // 2), slice(rows // 2, rows)):
+        ids[half, prompt : prompt + shared] = ids[half.start, prompt : prompt + shared]
+    return read_rows(ids, torch.ones_like(ids), shared + own)
+
+
+def test_turns_are_shared_where_that_pays():
+    def nodes(made):
+        return sum(len(tree.nodes) for part in made.passes for tree in part)
+
+    near, deep = (plan(turns(100, 50), branching=True, deep=deep) for deep in (False, True))
+    assert (nodes(near), nodes(deep)) == (9, 11)
+    assert deep.cost < 0.6 * near.cost
+    # The same first word is worth neither a call of attention more nor, under a mask, any more than the rounding.
+    assert nodes(plan(turns(1, 150), branching=True, deep=True)) == 9
+    assert nodes(plan(turns(1, 150), deep=True)) == nodes(plan(turns(1, 150)))
+    # Under a dense mask every token pays for the whole tree; whole turns are worth that.
+    assert plan(turns(100, 50), deep=True).cost < 0.6 * plan(turns(100, 50)).cost
+    # Where a pass holds no more, a tree is cut into trees of rows that are still beside one another.
+    half = plan(turns(100, 50), branching=True, deep=True, most_tokens=450)
+    assert [[tree.rows for tree in part] for part in half.passes] == [[(0, 1, 2, 3)], [(4, 5, 6, 7)]]
+    assert [tree.size for part in half.passes for tree in part] == [99 + 100 + 4 * 50] * 2
+    assert not plan(turns(100, 50), branching=True, deep=True, sharing=False).joined
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    st.integers(1, 40),
+    st.integers(20, 400),
+    st.booleans(),
+    st.booleans(),
+)
 @QUICK
-def test_passes_keep_to_their_bound(completions, prompt, bound, branching):
-    rows = measured(prompt, completions)
-    made = plan(rows, forced="packed", most_tokens=bound, branching=branching)
+def test_passes_keep_to_their_bound(completions, prompt, bound, branching, deep):
+    rows = measured(prompt, completions)  # all of the same token, so each begins the longer ones
+    made = plan(rows, forced="packed", most_tokens=bound, branching=branching, deep=deep)
     trees = [tree for part in made.passes for tree in part]
     assert sorted(row for tree in trees for row in tree.rows) == list(range(len(completions)))
     for part in made.passes:
