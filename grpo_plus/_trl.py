@@ -867,6 +867,30 @@ def fused_head(
         )
 
 
+@contextmanager
+def scored_alone(scored_M: "torch.Tensor") -> "Iterator[None]":
+    """Have such a model make logits of these positions alone, of all that it runs over; TRL does so on GPUs only."""
+    import trl.trainer.utils as trl_utils
+
+    own = getattr(trl_utils, _SCORES, None)
+    if own is None:
+        yield
+        return
+
+    def apply(hidden: "torch.Tensor", weight: Any, bias: Any, targets: "torch.Tensor", *rest: Any) -> Any:
+        index = scored_M.to(hidden.device).nonzero()[:, 0]
+        if len(hidden) != len(scored_M) or not len(index):  # chosen already, or nothing to choose
+            return own.apply(hidden, weight, bias, targets, *rest)
+        found = own.apply(hidden[index], weight, bias, targets[index], *rest)
+        return tuple(None if one is None else one.new_zeros(len(hidden)).index_put((index,), one) for one in found)
+
+    setattr(trl_utils, _SCORES, type(_SCORES, (), {"apply": staticmethod(apply)}))
+    try:
+        yield
+    finally:
+        setattr(trl_utils, _SCORES, own)
+
+
 def high_entropy_mask(host: Host, entropies: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor | None":
     """The tokens that TRL's `top_entropy_quantile` keeps; None when it keeps all."""
     if host.top_entropy_quantile >= 1.0:

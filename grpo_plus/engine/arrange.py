@@ -8,7 +8,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from math import gcd
 from typing import Any
 
+import numpy as np
 import torch
+
+from grpo_plus.engine.trees import in_order
 
 
 def block_size(steps_per_generation: int, gradient_accumulation_steps: int) -> int:
@@ -20,21 +23,54 @@ def block_size(steps_per_generation: int, gradient_accumulation_steps: int) -> i
     return gcd(steps_per_generation, gradient_accumulation_steps)
 
 
-def arrange(keys: Sequence[Hashable], sizes: Sequence[int], live: Sequence[bool], rows_per_batch: int) -> list[int]:
+def families(sequences: Sequence[np.ndarray], prompts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Numbers that are equal for rows that begin alike, and the place of each row among all by its tokens.
+
+    Rows are a prompt and a completion. Those of a family have at least half of a prompt in common, as where an
+    environment tells each completion of a prompt something else.
+    """
+    order, common = in_order(sequences)
+    family, ranks = [0] * len(order), [0] * len(order)
+    for place, row in enumerate(order):
+        before = order[place - 1]
+        alike = place > 0 and 2 * common[place] >= max(prompts[row], prompts[before])
+        family[row], ranks[row] = family[before] if alike else place, place
+    return family, ranks
+
+
+def arrange(
+    keys: Sequence[Hashable],
+    sizes: Sequence[int],
+    live: Sequence[bool],
+    rows_per_batch: int,
+    *,
+    family: Sequence[int] | None = None,
+    ranks: Sequence[int] | None = None,
+) -> list[int]:
     """An order of the rows of one block, to be cut into micro-batches of ``rows_per_batch``, a divisor of their number.
 
     Live rows have work to do. Those of one prompt, which have equal keys, go together, the largest groups first, each
     into the fullest micro-batch that holds it whole; what fits nowhere is split over the places left. Rows without work
-    fill the rest. Among groups of equally many rows, those of similar sizes in tokens come together.
+    fill the rest. Among groups of equally many rows, those of a ``family`` and of similar sizes in tokens come together.
+    A group that has to be split is split by ``ranks``.
     """
+    family = range(len(keys)) if family is None else family
+    total: dict[int, int] = {}
     groups: dict[Hashable, list[int]] = {}
     for row, key in enumerate(keys):
         if live[row]:
             groups.setdefault(key, []).append(row)
+            total[family[row]] = total.get(family[row], 0) + sizes[row]
+
+    def order(group: list[int]) -> tuple[int, ...]:
+        among = family[group[0]]
+        return -len(group), -total[among], among, -sum(sizes[row] for row in group)
+
     batches: list[list[int]] = [[] for _ in range(len(keys) // rows_per_batch)]
     left_over: list[int] = []
-    for group in sorted(groups.values(), key=lambda group: (-len(group), -sum(sizes[row] for row in group))):
-        whole = group
+    for group in sorted(groups.values(), key=order):
+        split = ranks is not None and len(group) > rows_per_batch
+        whole = sorted(group, key=ranks.__getitem__) if split and ranks is not None else group
         while (
             len(whole) > rows_per_batch and (empty := next((batch for batch in batches if not batch), None)) is not None
         ):

@@ -1,19 +1,20 @@
 """Attention over trees that stand behind one another in one row, without padding.
 
 All other layers of a model look at one token at a time, so they run over the bare tokens. Attention alone gathers them
-into short sequences: the shared part of each prompt, and each branch with the shared part before it. A branch then
-costs its own tokens times what they see, not times the whole tree, and sequences of similar size are padded to each
-other nowhere but here.
+into short sequences: each node of a tree with the nodes above it. A node then costs its own tokens times what they
+see, not times the whole tree, and sequences of similar size are padded to each other nowhere but here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from grpo_plus.engine.errors import EngineError
-from grpo_plus.engine.pack import Branches, Bundle, Packed, Tree, join
+from grpo_plus.engine.pack import Branches, Bundle, Packed, join
+from grpo_plus.engine.trees import Tree
 
 Attention = Callable[..., tuple[torch.Tensor, Any]]
 """A function of transformers' attention interface: (module, query, key, value, mask, ...) to output and weights."""
@@ -24,11 +25,14 @@ FILLING = 0.3
 
 @dataclass(frozen=True)
 class Stretch:
-    """Tokens that attend together: ``own`` from place ``at`` of the row, which also see ``shared`` from ``before``."""
+    """Tokens that attend together: ``own`` from place ``at`` of the row.
+
+    They also see those ``above``, pieces of the row by place and size, ``shared`` tokens in all.
+    """
 
     at: int
     own: int
-    before: int
+    above: tuple[tuple[int, int], ...]
     shared: int
 
     @property
@@ -38,16 +42,13 @@ class Stretch:
 
 
 def stretches(trees: Sequence[Tree]) -> Iterator[Stretch]:
-    """Of trees behind one another: the shared part of each, if there is any, and its branches."""
-    at = 0
+    """One for each node of trees behind one another."""
+    before = 0
     for tree in trees:
-        before, shared = at, tree.prompt - 1
-        if shared:
-            yield Stretch(at, shared, at, 0)
-        at += shared
-        for own in tree.lengths:
-            yield Stretch(at, own, before, shared)
-            at += own
+        for number, node in enumerate(tree.nodes):
+            above = tuple((before + place, size) for place, size in tree.pieces(number))
+            yield Stretch(before + tree.places[number], node.size, above, sum(size for _, size in above))
+        before += tree.size
 
 
 def bundled(found: Sequence[Stretch]) -> list[list[Stretch]]:
@@ -78,19 +79,26 @@ def in_one_row(packed: Packed, trees: Sequence[Tree], *, branching: bool) -> Pac
 def _branches(trees: Sequence[Tree], device: torch.device) -> Branches:
     bundles, back, offset = [], torch.empty(sum(tree.size for tree in trees), dtype=torch.long), 0
     for members in bundled(list(stretches(trees))):
-        at, own, before, shared = torch.tensor([(one.at, one.own, one.before, one.shared) for one in members]).T
+        at, own, shared = torch.tensor([(one.at, one.own, one.shared) for one in members]).T
         query_Q, key_K = torch.arange(int(own.max())), torch.arange(int((shared + own).max()))
         there_NQ = query_Q < own[:, None]
         query_NQ = torch.where(there_NQ, at[:, None] + query_Q, 0)
-        ours_NK = key_K >= shared[:, None]
-        key_NK = torch.where(ours_NK, (at - shared)[:, None] + key_K, before[:, None] + key_K)
-        key_NK = torch.where(key_K < (shared + own)[:, None], key_NK, 0)
+        key_NK = torch.from_numpy(_keys(members, len(key_K)))
         last_NQ = torch.where(there_NQ, shared[:, None] + query_Q, 0)
         visible_N1QK = (key_K <= last_NQ[..., None])[:, None]
         back[query_NQ[there_NQ]] = offset + there_NQ.reshape(-1).nonzero()[:, 0]
         offset += query_NQ.numel()
         bundles.append(Bundle(query_NQ.to(device), key_NK.to(device), visible_N1QK.to(device)))
     return Branches(tuple(bundles), back.to(device))
+
+
+def _keys(members: Sequence[Stretch], width: int) -> np.ndarray:
+    """Places of the tokens that each stretch sees, its own last, (N, K); 0 where there is none."""
+    keys_NK = np.zeros((len(members), width), np.int64)
+    for number, one in enumerate(members):
+        seen = [np.arange(place, place + size) for place, size in (*one.above, (one.at, one.own))]
+        keys_NK[number, : one.shared + one.own] = np.concatenate(seen)
+    return keys_NK
 
 
 def registered(name: str) -> Attention | None:

@@ -5,12 +5,13 @@ usual ones (Kaplan et al. 2020, appendix: 2 operations per weight and token forw
 counted over all pairs a dense mask holds and over half of them under a plain causal mask.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from grpo_plus.engine.branches import bundled, padded_pairs, stretches
-from grpo_plus.engine.pack import Rows, Tree, grow
+from grpo_plus.engine.rows import Rows
+from grpo_plus.engine.trees import Tree, grow
 from grpo_plus.memory.shape import head_sizes, largest
 
 NOT_WORTH_IT = 0.95
@@ -60,6 +61,11 @@ class Shape:
         copies = sum(len(bundle) * max(3 * one.own + 2 * one.shared for one in bundle) for bundle in bundles)
         operations = tokens * self.token + pairs * self.pair + self.overhead * (1 + _BUNDLE_OVERHEAD * len(bundles))
         return operations, tokens * self.token_bytes + pairs * self.pair_bytes + copies * self.state_bytes
+
+    @property
+    def least(self) -> float:
+        """Tokens that a node has to save, if it takes a call of attention more."""
+        return max(1.0, _BUNDLE_OVERHEAD * self.overhead / self.token)
 
 
 def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
@@ -121,6 +127,7 @@ def choose(
     packing: bool,
     sharing: bool,
     branching: bool,
+    deep: bool,
     joining: bool,
     trimming: bool,
     single_pass: bool,
@@ -130,12 +137,11 @@ def choose(
     """The cheapest exact way to run the chosen rows, each of which has a prompt and a completion.
 
     ``rows`` is the whole micro-batch, whose padding is what TRL would run; it would run ``stock_rows`` in place of the
-    chosen ones, padded to all columns. The flags say which treatments are exact. ``single_pass`` is for processes that
-    must agree on the number of passes. A ``forced`` layout is taken wherever it is possible; ``auto`` forces none.
-    ``most_tokens`` bounds a pass wherever a single row allows.
+    chosen ones, padded to all columns. The flags say which treatments are exact: with ``deep`` rows may share more than
+    their prompt. ``single_pass`` is for processes that must agree on the number of passes. A ``forced`` layout is taken
+    wherever it is possible; ``auto`` forces none. ``most_tokens`` bounds a pass wherever a single row allows.
     """
-    padded = any(rows.prompts[row] + rows.completions[row] < rows.width for row in range(len(rows.prompts)))
-    stock = shape.cost(stock_rows, rows.width, dense=padded)
+    stock = shape.cost(stock_rows, rows.width, dense=rows.padded)
     bound = shape.memory(stock_rows, rows.width)
     prompt, completion = max(rows.prompts[row] for row in chosen), max(rows.completions[row] for row in chosen)
     width = prompt + completion if trimming else rows.width
@@ -146,26 +152,55 @@ def choose(
         cost = sum(shape.cost(1, tree.size, dense=False) - shape.overhead for part in parts for tree in part)
         plans.append(Plan("packed", parts, cost + shape.overhead * len(parts), joined=True))
     elif packing and forced != "trimmed":
-        widest = max(_group_sizes(rows, chosen)) if sharing else 1
-        for branches in _halvings(widest):
-            trees = grow(rows, chosen, branches)
-            if branching and branches > 1 and (single_pass or most_tokens is None or trees[0].size <= most_tokens):
-                parts = _fill(trees, None if single_pass else most_tokens)
-                costs, kept = zip(*map(shape.of_branches, parts), strict=True)
-                if sum(kept) <= bound:
-                    plans.append(Plan("packed", parts, sum(costs), joined=True))
-                    branching = False  # fewer branches would run more tokens
-            passes = [trees] if single_pass else split_passes(trees, shape, most_tokens=most_tokens)
-            if branches > 1 and most_tokens is not None and trees[0].size > most_tokens:
-                continue
-            if branches > 1 and sum(shape.memory(len(part), part[0].size) for part in passes) > bound:
-                continue
-            cost = sum(shape.cost(len(part), part[0].size, dense=any(len(t.rows) > 1 for t in part)) for part in passes)
-            plans.append(Plan("packed", tuple(tuple(part) for part in passes), cost))
+        limits = _Limits(bound, most_tokens, single_pass)
+        trees = grow(rows, chosen, None if sharing else 1)
+        near = list(_of_trees(rows, trees, shape, limits, branching=branching))
+        plans += near
+        if sharing and deep:
+            deeper = grow(rows, chosen, None, shape.least)
+            if sum(tree.size for tree in deeper) < sum(tree.size for tree in trees):
+                enough = NOT_WORTH_IT * min(plan.cost for plan in near)
+                far = _of_trees(rows, deeper, shape, limits, branching=branching, least=shape.least)
+                plans += [plan for plan in far if plan.cost <= enough]
     if forced != "auto":
         plans = [plan for plan in plans if plan.layout == forced] or plans
     best = min(plans, key=lambda plan: plan.cost)
     return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else Plan("stock", cost=stock)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Bytes that a plan may keep where it shares, most tokens of a pass, and whether it has to be one."""
+
+    memory: float
+    most_tokens: int | None
+    single_pass: bool
+
+    def bind(self, trees: Sequence[Tree]) -> bool:
+        """The largest tree is too long for a pass."""
+        return self.most_tokens is not None and trees[0].size > self.most_tokens
+
+
+def _of_trees(
+    rows: Rows, trees: list[Tree], shape: Shape, limits: _Limits, *, branching: bool, least: float | None = None
+) -> Iterator[Plan]:
+    """Plans that run these trees, or with ever fewer rows in each, cut as `grow` does with ``least``."""
+    chosen = [row for tree in trees for row in dict.fromkeys(tree.rows)]
+    for branches in _halvings(max(len(tree.rows) for tree in trees)):
+        trees = trees if branches >= max(len(tree.rows) for tree in trees) else grow(rows, chosen, branches, least)
+        if branching and branches > 1 and (limits.single_pass or not limits.bind(trees)):
+            parts = _fill(trees, None if limits.single_pass else limits.most_tokens)
+            costs, kept = zip(*map(shape.of_branches, parts), strict=True)
+            if sum(kept) <= limits.memory:
+                yield Plan("packed", parts, sum(costs), joined=True)
+                branching = False  # fewer branches would run more tokens
+        passes = [trees] if limits.single_pass else split_passes(trees, shape, most_tokens=limits.most_tokens)
+        if branches > 1 and limits.bind(trees):
+            continue
+        if branches > 1 and sum(shape.memory(len(part), part[0].size) for part in passes) > limits.memory:
+            continue
+        cost = sum(shape.cost(len(part), part[0].size, dense=any(len(t.nodes) > 1 for t in part)) for part in passes)
+        yield Plan("packed", tuple(tuple(part) for part in passes), cost)
 
 
 def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, ...], ...]:
@@ -179,13 +214,6 @@ def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, .
         passes[-1].append(tree)
         tokens += tree.size
     return tuple(tuple(part) for part in passes)
-
-
-def _group_sizes(rows: Rows, chosen: Sequence[int]) -> list[int]:
-    counts: dict[bytes, int] = {}
-    for row in chosen:
-        counts[rows.keys[row]] = counts.get(rows.keys[row], 0) + 1
-    return list(counts.values())
 
 
 def _halvings(most: int) -> list[int]:

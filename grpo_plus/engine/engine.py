@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
-from grpo_plus.engine.arrange import arrange, is_row_aligned, reorder
+from grpo_plus.engine.arrange import arrange, families, is_row_aligned, reorder
 from grpo_plus.engine.cost import Plan, choose
 from grpo_plus.engine.errors import EngineError
 from grpo_plus.engine.facts import LAYOUTS, REPLICATED, SINGLE, Facts
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.models import Models
 from grpo_plus.engine.notes import Notes
-from grpo_plus.engine.pack import read_rows
+from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
 from grpo_plus.engine.within import Places, Tally, within_rows
@@ -42,6 +43,7 @@ class Engine:
         tokens_per_pass: as given; may be changed at any time.
         metrics: of the last pass that a loss was computed on: the part of TRL's tokens that did not run, the part of
             the rows that were skipped, and the layout of the others (0 stock, 1 trimmed, 2 packed).
+        deep: whether rows may share more than their prompt. False is for comparisons.
         unbounded: why `tokens_per_pass` does not bound the last pass, in words; None where it does.
         last_entropy: what is logged for a pass of which no row ran, where other ranks wait for a number.
     """
@@ -64,6 +66,7 @@ class Engine:
         self.layout = layout
         self.tokens_per_pass = tokens_per_pass
         self.metrics: dict[str, float] = {}
+        self.deep = True
         self.unbounded: str | None = None
         self._facts = facts
         self._autocast = autocast
@@ -148,7 +151,9 @@ class Engine:
             keys = [key for batch in part for key in _prompt_keys(batch)]
             sizes = [size for batch in part for size in batch["completion_mask"].sum(1).tolist()]
             live = [not idle for batch in part for idle in self._idle(batch, facts).tolist()]
-            buffer[start : start + facts.block] = reorder(part, arrange(keys, sizes, live, count))
+            family, ranks = families(*_sequences(part))
+            order = arrange(keys, sizes, live, count, family=family, ranks=ranks)
+            buffer[start : start + facts.block] = reorder(part, order)
 
     @contextmanager
     def loss_on(self, inputs: Mapping[str, Any]) -> Iterator[None]:
@@ -194,7 +199,9 @@ class Engine:
         self._check_single(facts)
         known = self._models.of(model)
         reason = facts.refusal() or known.support.refusal or _beyond_text(further)
-        rows = None if reason else read_rows(input_ids, attention_mask, logits_to_keep)
+        inputs = self._present(input_ids, logits_to_keep)
+        scored = None if inputs is None else _trainable(inputs)
+        rows = None if reason else read_rows(input_ids, attention_mask, logits_to_keep, scored)
         if rows is None or min(rows.prompts) == 0:
             reason = reason or "a row has no prompt, or padding inside its prompt or completion"
             unbounded = "" if self.tokens_per_pass is None else ", and engine_tokens_per_pass does not bind it"
@@ -220,7 +227,7 @@ class Engine:
             facts.head or Head(entropy_gradient=facts.entropy_bonus),
             support,
         )
-        scores = self._score(job, facts)
+        scores = self._score(job, facts, inputs)
         self._note_outside(job.tally)
         return scores
 
@@ -246,17 +253,18 @@ class Engine:
         if self._inputs is not None and torch.is_grad_enabled() and (mean := tally.mean) is not None:
             self.metrics["rollout/outside_support"] = mean
 
-    def _score(self, job: Job, facts: Facts) -> LogProbs:
-        inputs = self._inputs if torch.is_grad_enabled() and self._is_about(job) else None
+    def _score(self, job: Job, facts: Facts, inputs: Mapping[str, Any] | None) -> LogProbs:
         count, device = len(job.rows.prompts), job.input_ids.device
         shape = torch.Size((count, job.completion_width))
-        idle_B, old_BC = torch.zeros(count, dtype=torch.bool, device=device), None
+        idle_B = torch.zeros(count, dtype=torch.bool, device=device)
+        logps_BC = torch.zeros(shape, dtype=torch.float32, device=device)
         if inputs is not None:
-            idle_B, old_BC = self._idle(inputs, facts), inputs.get("old_per_token_logps")
+            idle_B = self._idle(inputs, facts)
+            scored_BC = _trainable(inputs).bool() & ~idle_B[:, None]
+            logps_BC = stand_in(inputs.get("old_per_token_logps"), scored_BC)
         idle = idle_B.tolist()
-        # A row without completion tokens has nothing to score: TRL gives it zeros.
+        # A row without a token to score has nothing to run for.
         live = [row for row in range(count) if not idle[row] and job.rows.completions[row] > 0]
-        logps_BC = stand_in(old_BC, idle_B, shape, device)
         scored: list[Scored] = []
         layout, tokens = None, 0
         for block in _blocks(job, facts):
@@ -283,13 +291,12 @@ class Engine:
             entropies_BC = self._fill_entropy(entropies_BC, idle_B, inputs, facts)
         return logps_BC, entropies_BC, None
 
-    def _is_about(self, job: Job) -> bool:
-        """The rows to score are those of the present loss."""
-        if self._inputs is None:
-            return False
-        ids = self._inputs["completion_ids"]
-        tail = job.input_ids[:, job.rows.prompt_width :]
-        return ids.shape == tail.shape and torch.equal(ids, tail)
+    def _present(self, input_ids: torch.Tensor, width: int) -> Mapping[str, Any] | None:
+        """The batch of the present loss, if it is what these rows are scored for."""
+        if self._inputs is None or not torch.is_grad_enabled():
+            return None
+        ids, tail = self._inputs["completion_ids"], input_ids[:, input_ids.shape[1] - width :]
+        return self._inputs if ids.shape == tail.shape and torch.equal(ids, tail) else None
 
     def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> Plan:
         support = job.known.support
@@ -311,6 +318,8 @@ class Engine:
             packing=support.packing and job.known.tried and facts.head is not None,
             sharing=support.sharing and (support.window is None or longest <= support.window),
             branching=support.branching,
+            # What each row's tokens were drawn from is its own, even where the tokens are the same.
+            deep=self.deep and job.support is None,
             joining=support.joining,
             trimming=support.trimming,
             single_pass=facts.kind != SINGLE,
@@ -374,6 +383,17 @@ def _trainable(inputs: Mapping[str, Any]) -> torch.Tensor:
 def _prompt_keys(batch: Mapping[str, Any]) -> list[bytes]:
     ids = torch.where(batch["prompt_mask"].bool(), batch["prompt_ids"], -1).cpu().contiguous().numpy()
     return [row.tobytes() for row in ids]
+
+
+def _sequences(batches: Sequence[Mapping[str, Any]]) -> tuple[list[np.ndarray], list[int]]:
+    """The tokens of each row, and how many of them are its prompt."""
+    sequences, prompts = [], []
+    for batch in batches:
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()
+        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1).bool().cpu().numpy()
+        sequences += [tokens[here] for tokens, here in zip(ids, mask, strict=True)]
+        prompts += batch["prompt_mask"].sum(1).tolist()
+    return sequences, prompts
 
 
 def _beyond_text(further: Mapping[str, Any]) -> str | None:

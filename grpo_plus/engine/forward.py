@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from grpo_plus import _trl
 from grpo_plus.engine.pack import IGNORED, Packed, sees, tree_mask
 
 Autocast = Callable[[], AbstractContextManager[Any]]
@@ -37,7 +38,7 @@ def score_labels(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probabilities (T, L) of labels that stand where they are predicted, and entropies; zero where ignored."""
     if head.fused:
-        with autocast():
+        with autocast(), _trl.scored_alone((labels_TL != IGNORED).reshape(-1)):
             outputs = model(**inputs, shift_labels=labels_TL, fused_lm_head=True)
         return outputs.log_probs, outputs.entropy
     logits = model(**inputs, use_cache=False).logits  # TRL 1.14 leaves the precision to the wrapped forward
@@ -51,7 +52,10 @@ def score_labels(
 
 
 def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: str, head: Head) -> Scores:
-    """Run a batch of trees; ``attention``, transformers' name of the model's, decides the form of its mask."""
+    """Run a batch of trees; ``attention``, transformers' name of the model's, decides the form of its mask.
+
+    Rows read what they share in float32 at least: there, and not in half precision, their gradients add up.
+    """
     inputs = {
         "input_ids": packed.input_ids,
         "attention_mask": _mask(model, packed, attention),
@@ -60,10 +64,11 @@ def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: s
     if packed.branches is not None:
         inputs["branches"] = packed.branches
     logps_TL, entropies_TL = score_labels(model, inputs, packed.labels, autocast, head)
-    return (
-        logps_TL.reshape(-1)[packed.scored],
-        None if entropies_TL is None else entropies_TL.reshape(-1)[packed.scored],
-    )
+    return _read(logps_TL, packed), None if entropies_TL is None else _read(entropies_TL, packed)
+
+
+def _read(scores_TL: torch.Tensor, packed: Packed) -> torch.Tensor:
+    return scores_TL.to(torch.promote_types(scores_TL.dtype, torch.float32)).reshape(-1)[packed.scored]
 
 
 def _mask(model: Any, packed: Packed, attention: str) -> Any:
@@ -78,10 +83,10 @@ def _mask(model: Any, packed: Packed, attention: str) -> Any:
     if attention == "flex_attention":
         from torch.nn.attention.flex_attention import create_block_mask
 
-        trees, length = packed.branch.shape
-        device = packed.branch.device
-        return create_block_mask(sees(packed.branch), trees, None, length, length, device=str(device))
-    visible = tree_mask(packed.branch)
+        trees, length = packed.until.shape
+        device = packed.until.device
+        return create_block_mask(sees(packed.until), trees, None, length, length, device=str(device))
+    visible = tree_mask(packed.until)
     if attention != "eager":
         return visible
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)

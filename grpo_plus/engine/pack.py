@@ -1,51 +1,16 @@
-"""Trees: the completions of one prompt laid out so that the prompt is run once.
-
-A tree is the first P-1 tokens of a prompt, then for each completion a branch: its own copy of the prompt's last token
-and the completion without its last token, from which nothing is predicted. A branch sees the shared part and itself, at
-the positions it would have alone, so its log-probabilities and their gradient are those of the unpacked row. (Tree
-attention as in Cai et al. 2024, Medusa, there used for decoding.) Under dropout the branches share the prompt's draw:
-each is still a draw of its own row, so the mean gradient is the same, but they are no longer independent.
-"""
+"""Trees laid out as the tokens of a pass, under a mask or behind one another in one row."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-SHARED, FILL = -1, -2
-"""Branch number of the tokens that every branch sees, and of padding."""
+from grpo_plus.engine.rows import Rows, labels_of, tokens_of
+from grpo_plus.engine.trees import Tree
 
 IGNORED = -100
 """Label of a position that is not scored."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a micro-batch as numbers on the host: all that planning needs.
-
-    Prompts and completions are numbers of tokens; keys are equal for rows whose prompts have the same tokens. The
-    widths count columns, padding included.
-    """
-
-    prompts: Sequence[int]
-    completions: Sequence[int]
-    keys: Sequence[bytes]
-    prompt_width: int
-    width: int
-
-
-@dataclass(frozen=True)
-class Tree:
-    """One prompt and some of its completions, which are the branches; lengths are in tokens."""
-
-    prompt: int
-    rows: tuple[int, ...]
-    lengths: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """Tokens of the tree."""
-        return self.prompt - 1 + sum(self.lengths)
 
 
 @dataclass(frozen=True)
@@ -88,130 +53,75 @@ class Packed:
         input_ids: tokens, (T, L).
         position_ids: (T, L), the position of each token in its own row.
         labels: (T, L), the token to score at each position, `IGNORED` elsewhere.
-        branch: (T, L), number of the branch a token belongs to, `SHARED` or `FILL`.
-        scored: flat positions in (T, L) of the scored tokens.
-        target: flat positions in (B, C) that they belong to.
-        branching: whether any tree has more than one branch; without one a plain causal mask is exact.
+        until: (T, L), where the last token that sees a token ends; 0 for padding.
+        scored: flat positions in (T, L) of the scored tokens, as often as rows read them.
+        target: flat positions in (B, C) that they belong to, each once.
+        branching: whether any tree has more than one node; without one a plain causal mask is exact.
         branches: how joined trees attend; None where attention tells them apart by positions that start anew.
     """
 
     input_ids: torch.Tensor
     position_ids: torch.Tensor
     labels: torch.Tensor
-    branch: torch.Tensor
+    until: torch.Tensor
     scored: torch.Tensor
     target: torch.Tensor
     branching: bool
     branches: Branches | None = None
 
 
-def read_rows(input_ids_BS: torch.Tensor, attention_mask_BS: torch.Tensor, completion_width: int) -> Rows | None:
-    """Measure the rows of a batch; None where padding is not left of the prompt and right of the completion."""
-    ids = input_ids_BS.cpu()
-    mask = attention_mask_BS.cpu().bool()
-    width = ids.shape[1]
-    prompt_width = width - completion_width
-    prompt_mask, completion_mask = mask[:, :prompt_width], mask[:, prompt_width:]
-    prompts, completions = prompt_mask.sum(1), completion_mask.sum(1)
-    left = torch.arange(prompt_width) >= prompt_width - prompts[:, None]
-    right = torch.arange(completion_width) < completions[:, None]
-    if prompt_width == 0 or not (torch.equal(left, prompt_mask) and torch.equal(right, completion_mask)):
-        return None
-    lengths = prompts.tolist()
-    array = ids[:, :prompt_width].contiguous().numpy()
-    keys = [array[row, prompt_width - length :].tobytes() for row, length in enumerate(lengths)]
-    return Rows(lengths, completions.tolist(), keys, prompt_width, width)
-
-
-def grow(rows: Rows, chosen: Sequence[int], branches: int | None) -> list[Tree]:
-    """The trees of the chosen rows, at most ``branches`` completions each (None: all of a prompt), longest first."""
-    groups: dict[bytes, list[int]] = {}
-    for row in chosen:
-        groups.setdefault(rows.keys[row], []).append(row)
-    trees = []
-    for members in groups.values():
-        # Neighbours of about the same length make trees of about the same size, which pad each other least.
-        members.sort(key=lambda row: -rows.completions[row])
-        step = len(members) if branches is None else branches
-        for start in range(0, len(members), step):
-            part = tuple(members[start : start + step])
-            trees.append(Tree(rows.prompts[part[0]], part, tuple(rows.completions[row] for row in part)))
-    return sorted(trees, key=lambda tree: -tree.size)
-
-
-def lay_out(trees: Sequence[Tree], input_ids_BS: torch.Tensor, rows: Rows) -> Packed:
-    """Copy the trees' tokens out of a batch whose prompts are padded left and completions right; ``rows`` measures it.
-
-    Each tree needs at least one branch, every branch and prompt at least one token.
-    """
-    device = input_ids_BS.device
-    length = max(tree.size for tree in trees)
+def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str) -> Packed:
+    """The tokens of trees, each in a row of its own."""
+    shape = (len(trees), max(tree.size for tree in trees))
     completion_width = rows.width - rows.prompt_width
-    source = torch.full((len(trees), length), -1)
-    wanted = torch.full((len(trees), length), -1)
-    positions = torch.arange(length).repeat(len(trees), 1)
-    branch = torch.full((len(trees), length), FILL)
+    tokens, labels, until = np.zeros(shape, np.int64), np.full(shape, IGNORED, np.int64), np.zeros(shape, np.int64)
+    positions = np.tile(np.arange(shape[1]), (len(trees), 1))
     scored, target = [], []
     for index, tree in enumerate(trees):
-        shared = tree.prompt - 1
-        first = tree.rows[0] * rows.width + rows.prompt_width - tree.prompt
-        source[index, :shared] = torch.arange(first, first + shared)
-        branch[index, :shared] = SHARED
-        at = shared
-        for number, (row, tokens) in enumerate(zip(tree.rows, tree.lengths, strict=True)):
-            here = slice(at, at + tokens)
-            begin = row * rows.width + rows.prompt_width - 1
-            source[index, here] = torch.arange(begin, begin + tokens)
-            wanted[index, here] = torch.arange(begin + 1, begin + 1 + tokens)
-            positions[index, here] = torch.arange(shared, shared + tokens)
-            branch[index, here] = number
-            scored.append(torch.arange(index * length + at, index * length + at + tokens))
-            target.append(torch.arange(row * completion_width, row * completion_width + tokens))
-            at += tokens
-    flat = input_ids_BS.reshape(-1)
-    source, wanted = source.to(device), wanted.to(device)
-    return Packed(
-        input_ids=torch.where(source >= 0, flat[source.clamp(min=0)], 0),
-        position_ids=positions.to(device),
-        labels=torch.where(wanted >= 0, flat[wanted.clamp(min=0)], IGNORED),
-        branch=branch.to(device),
-        scored=torch.cat(scored).to(device),
-        target=torch.cat(target).to(device),
-        branching=any(len(tree.rows) > 1 for tree in trees),
-    )
+        for node, place, end in zip(tree.nodes, tree.places, tree.until, strict=True):
+            here = (index, slice(place, place + node.size))
+            steps = rows.steps[node.rows[0]][node.start : node.end]
+            wanted = labels_of(steps)
+            tokens[here], labels[here] = tokens_of(steps), np.where(wanted < 0, IGNORED, wanted)
+            positions[here], until[here] = np.arange(node.start, node.end), end
+            found = (wanted >= 0).nonzero()[0]
+            for row in node.rows:
+                scored.append(found + (index * shape[1] + place))
+                target.append(found + (row * completion_width + node.start + 1 - rows.prompts[row]))
+    arrays = (tokens, positions, labels, until, np.concatenate(scored), np.concatenate(target))
+    tensors = [torch.from_numpy(array).to(device) for array in arrays]
+    return Packed(*tensors, branching=any(len(tree.nodes) > 1 for tree in trees))
 
 
 def join(packed: Packed) -> Packed:
     """The same trees behind one another in one row without padding, for attention that keeps them apart."""
-    real = packed.branch != FILL
+    real = packed.until > 0
     place = real.reshape(-1).cumsum(0) - 1
+    sizes = real.sum(1)
+    before = sizes.cumsum(0) - sizes
     return Packed(
         input_ids=packed.input_ids[real][None],
         position_ids=packed.position_ids[real][None],
         labels=packed.labels[real][None],
-        branch=packed.branch[real][None],
+        until=(packed.until + before[:, None])[real][None],
         scored=place[packed.scored],
         target=packed.target,
         branching=packed.branching,
     )
 
 
-def tree_mask(branch_TL: torch.Tensor) -> torch.Tensor:
-    """Who sees whom, (T, 1, L, L) bool: the past that is shared or of one's own branch.
-
-    Padding sees itself and the shared part, so that no row of the mask is empty; nothing else sees padding.
-    """
-    length = branch_TL.shape[1]
-    causal_LL = torch.ones(length, length, dtype=torch.bool, device=branch_TL.device).tril()
-    query, key = branch_TL[:, :, None], branch_TL[:, None, :]
-    return (causal_LL & ((key == SHARED) | (key == query)))[:, None]
+def tree_mask(until_TL: torch.Tensor) -> torch.Tensor:
+    """Who sees whom, (T, 1, L, L) bool: the past that is of one's own row, and padding nothing but itself."""
+    length = until_TL.shape[1]
+    place = torch.arange(length, device=until_TL.device)
+    query, key = place[:, None], place[None, :]
+    return ((key == query) | ((key < query) & (query < until_TL[:, None, :])))[:, None]
 
 
-def sees(branch_TL: torch.Tensor) -> Callable[..., torch.Tensor]:
+def sees(until_TL: torch.Tensor) -> Callable[..., torch.Tensor]:
     """The same as a function of single positions, of which FlexAttention makes its block masks."""
 
     def visible(tree: torch.Tensor, _: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        seen = branch_TL[tree, key]
-        return (key <= query) & ((seen == SHARED) | (seen == branch_TL[tree, query]))
+        return (key == query) | ((key < query) & (query < until_TL[tree, key]))
 
     return visible

@@ -12,10 +12,13 @@ import torch
 
 from grpo_plus.engine.branches import in_one_row
 from grpo_plus.engine.forward import Autocast, Head, score_labels, score_packed
-from grpo_plus.engine.pack import grow, lay_out, read_rows
+from grpo_plus.engine.pack import lay_out
+from grpo_plus.engine.rows import read_rows
+from grpo_plus.engine.trees import grow
 from grpo_plus.memory.errors import is_out_of_memory
 
 _PROMPT, _LENGTHS = 7, (6, 4, 5)
+_TURN = 2  # tokens that the first two completions begin with
 LENGTH = _PROMPT + max(_LENGTHS)
 """Tokens of the longest row that is tried: an attention window narrower than this shows as a mismatch."""
 
@@ -39,19 +42,21 @@ def mismatch(
     Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
     single tokens, a wrong mask or position moves all of them.
 
-    With ``sharing`` rows are to share their prompt, with ``joining`` to stand behind one another in one row.
+    With ``sharing`` rows are to share their prompt, and two of them more, with ``joining`` to stand behind one another in one row.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)
     ids[:, :_PROMPT] = ids[0, :_PROMPT]
+    ids[1, : _PROMPT + _TURN] = ids[0, : _PROMPT + _TURN]
     mask = torch.ones_like(ids)
     for row, length in enumerate(_LENGTHS):
         mask[row, _PROMPT + length :] = 0
     rows = read_rows(ids, mask, max(_LENGTHS))
     assert rows is not None
     ids, mask = ids.to(device), mask.to(device)
-    trees = grow(rows, range(len(_LENGTHS)), None if sharing else 1)
-    packed = lay_out(trees, ids, rows)
+    every = range(len(_LENGTHS))
+    trees = grow(rows, every, None, 1.0) if sharing else grow(rows, every, 1)
+    packed = lay_out(trees, rows, device)
     packed = in_one_row(packed, trees, branching=sharing) if joining else packed
     shift = torch.where(mask[:, 1:] == 1, ids[:, 1:], -100)
     inputs = {"input_ids": ids[:, :-1], "attention_mask": torch.ones_like(ids[:, :-1])}

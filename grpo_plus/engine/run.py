@@ -12,7 +12,8 @@ from grpo_plus.engine.branches import in_one_row
 from grpo_plus.engine.cost import Plan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import Known
-from grpo_plus.engine.pack import Packed, Rows, lay_out
+from grpo_plus.engine.pack import Packed, lay_out
+from grpo_plus.engine.rows import Rows
 from grpo_plus.engine.trim import trim
 from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
 
@@ -94,7 +95,7 @@ def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
     """Make the passes of a plan, one by one, over ``rows``."""
     if plan.layout == "packed":
         for trees in plan.passes:
-            packed = lay_out(trees, job.input_ids, job.rows)
+            packed = lay_out(trees, job.rows, job.input_ids.device)
             if plan.joined:
                 packed = in_one_row(packed, trees, branching=job.known.support.branching)
             yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())

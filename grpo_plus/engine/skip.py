@@ -17,15 +17,15 @@ def idle_rows(driver: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool
     return ~((values_BC != 0) & trainable_BC).any(dim=1)
 
 
-def stand_in(old_BC: torch.Tensor | None, idle_B: torch.Tensor, like: torch.Size, device: torch.device) -> torch.Tensor:
-    """Log-probabilities of the idle rows, (B, C): the old ones, so that their ratio is 1; zeros elsewhere.
+def stand_in(old_BC: torch.Tensor | None, scored_BC: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities (B, C) of tokens that are not scored: the old ones, so that their ratio is 1; zeros elsewhere.
 
     Without old ones the loss takes the log-probabilities themselves for old, and any constant gives a ratio of 1.
     A constant beside real old ones would not do: its ratio may overflow, and zero times infinity is not zero.
     """
     if old_BC is None:
-        return torch.zeros(like, dtype=torch.float32, device=device)
-    return torch.where(idle_B[:, None], old_BC.detach().float(), 0.0)
+        return torch.zeros_like(scored_BC, dtype=torch.float32)
+    return torch.where(scored_BC, 0.0, old_BC.detach().float())
 
 
 def fill_entropy(

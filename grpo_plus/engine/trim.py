@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from grpo_plus.engine.pack import Rows
+from grpo_plus.engine.rows import Rows
 
 
 def trim(

@@ -6,16 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.engine.branches import FILLING, _gathered, bundled, in_one_row, install, padded_pairs, stretches
-from grpo_plus.engine.pack import Tree, grow, lay_out, read_rows
+from grpo_plus.engine.pack import lay_out
+from grpo_plus.engine.rows import read_rows
+from grpo_plus.engine.trees import Node, Tree, grow
+
+
+
+def a_tree(shared, lengths):
+    """A tree whose branches have branches: each shares another part of the first one."""
+    every = tuple(range(len(lengths) + 1))
+    nodes = [Node(0, shared, every), Node(shared, shared + 7, every[1:], 0)]
+    return Tree((*nodes, *(Node(shared + 7, shared + 7 + length, (row,), 1) for row, length in enumerate(lengths, 1))))
+
 
 TREES = st.lists(
-    st.builds(
-        lambda prompt, lengths: Tree(prompt, tuple(range(len(lengths))), tuple(lengths)),
-        st.integers(1, 9),
-        st.lists(st.integers(1, 30), min_size=1, max_size=5),
-    ),
-    min_size=1,
-    max_size=6,
+    st.builds(a_tree, st.integers(1, 9), st.lists(st.integers(1, 30), min_size=1, max_size=5)), min_size=1, max_size=6
 )
 
 
@@ -33,7 +38,7 @@ def test_every_token_sees_the_tokens_of_its_own_row_and_no_other(groups):
         mask[row, left - prompt : left + length] = 1
     rows = read_rows(ids, mask, right)
     trees = grow(rows, range(len(ids)), None)
-    packed = lay_out(trees, ids, rows)
+    packed = lay_out(trees, rows, ids.device)
     row_of_trees = in_one_row(packed, trees, branching=True)
     assert row_of_trees.input_ids.shape == (1, sum(tree.size for tree in trees))
     seen = {}  # for each token of the row, the places it sees, from the bundle that its output comes from

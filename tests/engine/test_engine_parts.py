@@ -8,10 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.engine.arrange import arrange, block_size, is_row_aligned, reorder
+from grpo_plus.engine.arrange import arrange, block_size, families, is_row_aligned, reorder
 from grpo_plus.engine.cost import choose, shape_of, split_passes
-from grpo_plus.engine.pack import FILL, SHARED, grow, lay_out, read_rows, sees, tree_mask
+from grpo_plus.engine.pack import lay_out, sees, tree_mask
+from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.skip import fill_entropy, idle_rows, stand_in
+from grpo_plus.engine.trees import grow
 from grpo_plus.engine.trim import trim
 
 QUICK = settings(max_examples=40, deadline=None)
@@ -39,10 +41,10 @@ def padded(draw, least=0):
 def test_a_branch_sees_exactly_what_its_row_would(data, branches):
     ids, mask, right, _, _ = data
     rows = read_rows(ids, mask, right)
-    packed = lay_out(grow(rows, range(len(ids)), branches), ids, rows)
-    visible = tree_mask(packed.branch)
-    tree_of = packed.scored // packed.branch.shape[1]
-    at = packed.scored % packed.branch.shape[1]
+    packed = lay_out(grow(rows, range(len(ids)), branches), rows, ids.device)
+    visible = tree_mask(packed.until)
+    tree_of = packed.scored // packed.until.shape[1]
+    at = packed.scored % packed.until.shape[1]
     seen_rows = Counter()
     for tree, position, target in zip(tree_of.tolist(), at.tolist(), packed.target.tolist(), strict=True):
         row, column = divmod(target, right)
@@ -62,21 +64,22 @@ def test_trees_hold_no_more_than_they_must(data):
     ids, mask, right, groups, lengths = data
     rows = read_rows(ids, mask, right)
     trees = grow(rows, range(len(ids)), None)
-    assert len(trees) == len(set(groups))
-    assert sum(tree.size for tree in trees) == sum(lengths) + sum(tree.prompt - 1 for tree in trees)
+    shared = {group: rows.prompts[row] - 1 for row, group in enumerate(groups)}
+    assert len(trees) == sum(1 if shared[group] else groups.count(group) for group in set(groups))
+    assert sum(tree.size for tree in trees) == sum(lengths) + sum(shared.values())
     assert [tree.size for tree in trees] == sorted((tree.size for tree in trees), reverse=True)
 
 
 def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
-    branch = torch.tensor([[SHARED, 0, 0, 1, FILL], [0, FILL, FILL, FILL, FILL]])
-    visible = tree_mask(branch)[:, 0]
+    until = torch.tensor([[4, 3, 3, 4, 0], [1, 0, 0, 0, 0]])
+    visible = tree_mask(until)[:, 0]
     assert visible.any(-1).all()
     assert visible[0].int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
         [1, 0, 0, 1, 0],
-        [1, 0, 0, 0, 1],
+        [0, 0, 0, 0, 1],
     ]
     assert visible[1, 0].int().tolist() == [1, 0, 0, 0, 0]
 
@@ -84,9 +87,9 @@ def test_no_row_of_a_mask_is_empty_and_nothing_sees_padding():
 def test_the_mask_of_flex_attention_is_the_same():
     from torch.nn.attention.flex_attention import create_block_mask, create_mask
 
-    branch = torch.tensor([[SHARED] * 3 + [0] * 4 + [1] * 2 + [FILL] * 2, [0] * 5 + [1] * 6])
-    assert torch.equal(create_mask(sees(branch), 2, None, 11, 11, device="cpu"), tree_mask(branch))
-    assert create_block_mask(sees(branch), 2, None, 11, 11, device="cpu").shape == (2, 1, 11, 11)
+    until = torch.tensor([[9] * 3 + [7] * 4 + [9] * 2 + [0] * 2, [5] * 5 + [11] * 6])
+    assert torch.equal(create_mask(sees(until), 2, None, 11, 11, device="cpu"), tree_mask(until))
+    assert create_block_mask(sees(until), 2, None, 11, 11, device="cpu").shape == (2, 1, 11, 11)
 
 
 @pytest.mark.parametrize("hole", [(0, 1), (0, 5), (1, 4)])
@@ -136,6 +139,24 @@ def test_arranging_keeps_rows_and_brings_prompts_together(data):
         assert places(order) == len(counts)
 
 
+def test_rows_that_begin_alike_come_together_though_their_prompts_differ():
+    # Four games, each opened by two rows with an observation of its own, and one prompt that two rows share.
+    rows = [[1, 2, 3, 4, game, 90 + row] for row, game in enumerate([7, 8, 9, 10])] + [[60, 61, 62, 63, 64, row] for row in (5, 6)]
+    rows += [[5, 6, 7, 8, game, row] for row, game in enumerate([7, 8, 9, 10])]
+    scrambled = [0, 4, 6, 1, 7, 2, 8, 5, 9, 3]
+    sequences = [torch.tensor(rows[row]).numpy() for row in scrambled]
+    family, ranks = families(sequences, [5] * 10)
+    assert len(set(family)) == 3
+    assert [rows[scrambled[place]] for place in sorted(range(10), key=ranks.__getitem__)] == sorted(rows)
+    keys = [tuple(rows[row][:5]) for row in scrambled]
+    order = arrange(keys, [1] * 10, [True] * 10, 2, family=family, ranks=ranks)
+    assert [len({family[row] for row in order[start : start + 2]}) for start in range(0, 10, 2)] == [1] * 5
+    # A group that has no room in one micro-batch is split where its completions part.
+    turns = [torch.tensor([1, 1, turn, row]).numpy() for row, turn in enumerate([5, 4, 5, 4])]
+    order = arrange([0] * 4, [1] * 4, [True] * 4, 2, ranks=families(turns, [2] * 4)[1])
+    assert [sorted(order[:2]), sorted(order[2:])] == [[1, 3], [0, 2]]
+
+
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 3), st.integers(1, 3))
 @QUICK
 def test_blocks_never_cross_an_optimizer_step(per_generation, accumulation, iterations, generations):
@@ -173,9 +194,9 @@ def test_idle_rows():
 
 def test_stand_ins_give_a_ratio_of_one():
     old = torch.tensor([[-3.0, -900.0], [-1.0, -2.0]])
-    idle = torch.tensor([True, False])
-    assert torch.equal(stand_in(old, idle, old.shape, old.device), torch.tensor([[-3.0, -900.0], [0.0, 0.0]]))
-    assert not stand_in(None, idle, old.shape, old.device).any()
+    scored = torch.tensor([[False, False], [True, False]])
+    assert torch.equal(stand_in(old, scored), torch.tensor([[-3.0, -900.0], [0.0, -2.0]]))
+    assert not stand_in(None, scored).any()
 
 
 def test_the_mean_entropy_is_that_of_the_live_tokens():
@@ -196,7 +217,7 @@ def measured(prompt, completions, pad=0):
     return read_rows(ids, mask, right)
 
 
-def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False, **keywords):
+def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False, deep=False, **keywords):
     chosen = range(len(rows.prompts)) if chosen is None else chosen
     return choose(
         rows,
@@ -206,6 +227,7 @@ def plan(rows, chosen=None, *, single_pass=False, sharing=True, branching=False,
         packing=True,
         sharing=sharing,
         branching=branching,
+        deep=deep,
         joining=False,
         trimming=True,
         single_pass=single_pass,
@@ -239,11 +261,45 @@ def test_branches_share_a_prompt_whole_where_their_attention_pays():
     assert (shared.joined, [sum(tree.size for tree in part) for part in shared.passes]) == (True, [1399, 1399])
 
 
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 40), st.integers(20, 400), st.booleans())
+def turns(shared, own, rows=8, prompt=100):
+    """Completions of which each half begins alike, all being of different tokens otherwise."""
+    ids = torch.arange(rows * (prompt + shared + own)).reshape(rows, -1)
+    ids[:, :prompt] = ids[0, :prompt]
+    for half in (slice(0, rows // 2), slice(rows // 2, rows)):
+        ids[half, prompt : prompt + shared] = ids[half.start, prompt : prompt + shared]
+    return read_rows(ids, torch.ones_like(ids), shared + own)
+
+
+def test_turns_are_shared_where_that_pays():
+    def nodes(made):
+        return sum(len(tree.nodes) for part in made.passes for tree in part)
+
+    near, deep = (plan(turns(100, 50), branching=True, deep=deep) for deep in (False, True))
+    assert (nodes(near), nodes(deep)) == (9, 11)
+    assert deep.cost < 0.6 * near.cost
+    # The same first word is worth neither a call of attention more nor, under a mask, any more than the rounding.
+    assert nodes(plan(turns(1, 150), branching=True, deep=True)) == 9
+    assert nodes(plan(turns(1, 150), deep=True)) == nodes(plan(turns(1, 150)))
+    # Under a dense mask every token pays for the whole tree; whole turns are worth that.
+    assert plan(turns(100, 50), deep=True).cost < 0.6 * plan(turns(100, 50)).cost
+    # Where a pass holds no more, a tree is cut into trees of rows that are still beside one another.
+    half = plan(turns(100, 50), branching=True, deep=True, most_tokens=450)
+    assert [[tree.rows for tree in part] for part in half.passes] == [[(0, 1, 2, 3)], [(4, 5, 6, 7)]]
+    assert [tree.size for part in half.passes for tree in part] == [99 + 100 + 4 * 50] * 2
+    assert not plan(turns(100, 50), branching=True, deep=True, sharing=False).joined
+
+
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    st.integers(1, 40),
+    st.integers(20, 400),
+    st.booleans(),
+    st.booleans(),
+)
 @QUICK
-def test_passes_keep_to_their_bound(completions, prompt, bound, branching):
-    rows = measured(prompt, completions)
-    made = plan(rows, forced="packed", most_tokens=bound, branching=branching)
+def test_passes_keep_to_their_bound(completions, prompt, bound, branching, deep):
+    rows = measured(prompt, completions)  # all of the same token, so each begins the longer ones
+    made = plan(rows, forced="packed", most_tokens=bound, branching=branching, deep=deep)
     trees = [tree for part in made.passes for tree in part]
     assert sorted(row for tree in trees for row in tree.rows) == list(range(len(completions)))
     for part in made.passes:

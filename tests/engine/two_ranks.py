@@ -19,6 +19,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from grpo_plus.engine import cost
+
 
 def replicated(trainer):
     model = trainer.accelerator.prepare(trainer.model)
@@ -71,7 +73,13 @@ def main(folder):
     # Nor has it anything to score in its first pass without gradient, which the other rank waits for under FSDP.
     whole["completion_mask"][16:20] = 0
     whole["completion_ids"][16:20] = 0
-    whole["num_items_in_batch"] = whole["completion_mask"].sum()
+    # Completions in pairs begin with the same turn, whose result is read and not trained on.
+    whole["completion_ids"][1::2, :5] = whole["completion_ids"][::2, :5]
+    whole["completion_ids"] *= whole["completion_mask"]
+    whole["tool_mask"] = torch.ones_like(whole["completion_mask"])
+    whole["tool_mask"][:, 2:4] = 0
+    whole["num_items_in_batch"] = (whole["completion_mask"] * whole["tool_mask"]).sum()
+    cost._BUNDLE_OVERHEAD = 0.0
     rows = 32 // world
     batch = {k: v[rank * rows : (rank + 1) * rows] if v.dim() else v for k, v in whole.items()}
     if world == 1:

@@ -79,6 +79,16 @@ class Counter(Counting):
         return 1.0 if self.at <= self.goal else -1.0
 
 
+class Moody(Counting):
+    """Opens with what depends on how many were opened before: rows of one prompt get different ones."""
+
+    opened = 0
+
+    def reset(self, goal: int = 3, **columns) -> str:
+        Moody.opened += 1
+        return f"{super().reset(goal, **columns)} Game {Moody.opened % 2}."
+
+
 class Other:
     """Says something else."""
 
