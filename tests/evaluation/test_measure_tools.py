@@ -316,7 +316,9 @@ def untimed(path):
 
 
 @pytest.mark.slow
-def test_two_processes_measure_what_one_does_from_yaml(cli, calling_model, tmp_path, beside, port):
+def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_runs_folder(
+    cli, calling_model, tmp_path, beside, port
+):
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats()))
     config = {
         "model_name_or_path": calling_model, "dataset_name": "data.jsonl", "tools": [DOUBLE], "max_steps": 1,
@@ -342,3 +344,11 @@ def test_two_processes_measure_what_one_does_from_yaml(cli, calling_model, tmp_p
     assert "calls a completion" in text
     assert "Accuracy" in (tmp_path / "one" / "README.md").read_text()
     assert (tmp_path / "log").read_text().count("points of accuracy") == 1
+    out = tmp_path / "evaluated.jsonl"
+    code, text, err = cli(
+        "eval", tmp_path / "one", "--dataset", tmp_path / "data.jsonl", "--split", "train", "--verifier", "tool_valid",
+        "--verifier", "tool_used", "-n", "2", "--limit", "5", "--max-completion-length", "200", "--out", out,
+    )  # fmt: skip
+    assert code == 0, err
+    assert f"The model may call what the run {tmp_path / 'one'} has: tools: double." in err
+    assert untimed(out) == after
