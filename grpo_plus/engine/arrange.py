@@ -51,8 +51,8 @@ def arrange(
 
     Live rows have work to do. Those of one prompt, which have equal keys, go together, the largest groups first, each
     into the fullest micro-batch that holds it whole; what fits nowhere is split over the places left. Rows without work
-    fill the rest. Among groups of equally many rows, those of a ``family`` and of similar sizes in tokens come together.
-    A group that has to be split is split by ``ranks``.
+    fill the rest. Among groups of equally many rows those of a ``family`` come together, and those of similar sizes in
+    tokens. A group that has to be split is split by ``ranks``.
     """
     family = range(len(keys)) if family is None else family
     total: dict[int, int] = {}

@@ -88,9 +88,19 @@ def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str) -> Pa
             for row in node.rows:
                 scored.append(found + (index * shape[1] + place))
                 target.append(found + (row * completion_width + node.start + 1 - rows.prompts[row]))
-    arrays = (tokens, positions, labels, until, np.concatenate(scored), np.concatenate(target))
-    tensors = [torch.from_numpy(array).to(device) for array in arrays]
-    return Packed(*tensors, branching=any(len(tree.nodes) > 1 for tree in trees))
+
+    def there(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return Packed(
+        input_ids=there(tokens),
+        position_ids=there(positions),
+        labels=there(labels),
+        until=there(until),
+        scored=there(np.concatenate(scored)),
+        target=there(np.concatenate(target)),
+        branching=any(len(tree.nodes) > 1 for tree in trees),
+    )
 
 
 def join(packed: Packed) -> Packed:

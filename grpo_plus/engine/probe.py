@@ -42,7 +42,8 @@ def mismatch(
     Differences are judged on average and against the size of the log-probabilities: rounding in half precision moves
     single tokens, a wrong mask or position moves all of them.
 
-    With ``sharing`` rows are to share their prompt, and two of them more, with ``joining`` to stand behind one another in one row.
+    With ``sharing`` rows are to share their prompt, and two of them more; with ``joining`` to stand behind one another
+    in one row.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, vocabulary, (len(_LENGTHS), LENGTH), generator=generator)

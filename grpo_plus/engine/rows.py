@@ -38,12 +38,14 @@ class Rows:
 
 def tokens_of(steps: np.ndarray) -> np.ndarray:
     """The tokens that steps take."""
-    return steps >> _LABEL_BITS
+    tokens: np.ndarray = steps >> _LABEL_BITS
+    return tokens
 
 
 def labels_of(steps: np.ndarray) -> np.ndarray:
     """The tokens that are scored behind them; -1 where none is."""
-    return (steps & (2**_LABEL_BITS - 1)) - 1
+    labels: np.ndarray = (steps & (2**_LABEL_BITS - 1)) - 1
+    return labels
 
 
 def read_rows(

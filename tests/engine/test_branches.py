@@ -11,7 +11,6 @@ from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.trees import Node, Tree, grow
 
 
-
 def a_tree(shared, lengths):
     """A tree whose branches have branches: each shares another part of the first one."""
     every = tuple(range(len(lengths) + 1))

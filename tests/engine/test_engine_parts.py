@@ -141,7 +141,9 @@ def test_arranging_keeps_rows_and_brings_prompts_together(data):
 
 def test_rows_that_begin_alike_come_together_though_their_prompts_differ():
     # Four games, each opened by two rows with an observation of its own, and one prompt that two rows share.
-    rows = [[1, 2, 3, 4, game, 90 + row] for row, game in enumerate([7, 8, 9, 10])] + [[60, 61, 62, 63, 64, row] for row in (5, 6)]
+    rows = [[1, 2, 3, 4, game, 90 + row] for row, game in enumerate([7, 8, 9, 10])] + [
+        [60, 61, 62, 63, 64, row] for row in (5, 6)
+    ]
     rows += [[5, 6, 7, 8, game, row] for row, game in enumerate([7, 8, 9, 10])]
     scrambled = [0, 4, 6, 1, 7, 2, 8, 5, 9, 3]
     sequences = [torch.tensor(rows[row]).numpy() for row in scrambled]

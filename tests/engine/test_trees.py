@@ -35,7 +35,9 @@ def seen_in(packed, branches):
     """For each token of a pass, the places in its row that it sees, in order."""
     if branches is None:
         visible = tree_mask(packed.until)[:, 0]
-        return [visible[tree, place].nonzero()[:, 0] for tree in range(len(visible)) for place in range(len(visible[0]))]
+        return [
+            visible[tree, place].nonzero()[:, 0] for tree in range(len(visible)) for place in range(len(visible[0]))
+        ]
     found = []
     for bundle in branches.bundles:
         assert bundle.visible.any(-1).all()

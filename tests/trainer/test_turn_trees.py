@@ -156,7 +156,9 @@ def test_logits_are_made_of_each_written_token_once_and_of_no_result(steps, say,
     )
     ((batch,),) = batches
     written = set()  # every token that the model wrote, with all that stands before it
-    for ids, present, own_words in zip(batch["completion_ids"], batch["completion_mask"], batch["tool_mask"], strict=True):
+    for ids, present, own_words in zip(
+        batch["completion_ids"], batch["completion_mask"], batch["tool_mask"], strict=True
+    ):
         places = (present * own_words).nonzero()[:, 0].tolist()
         written |= {tuple(ids[: place + 1].tolist()) for place in places}
     assert sum(made) == len(written) < int((batch["completion_mask"] * batch["tool_mask"]).sum()) / 2
