@@ -83,14 +83,13 @@ class Own:
             return False
         lost = error is not None and isinstance(error, RuntimeError | OSError) and bool(_LOST.search(_named(error)))
         fault = Fault(self.name(), text.rstrip(), code, follows=lost or bool(self.dead()))
-        if threading.current_thread() is threading.main_thread():
-            # Torch sends it once another rank has ended. This one is about to: its trackers send what they have.
-            signal.signal(signal.SIGTERM, lambda *_: None)
+        _outlive()
         return self._write("fault", {**asdict(fault), "time": time.time()})
 
     def done(self) -> None:
-        """Tell the launcher that what comes now is an orderly end."""
+        """Tell the launcher that what comes now is an orderly end, with an exit code of its own."""
         if self.folder is not None:
+            _outlive()
             self._write("done", {})
 
     def dead(self) -> list[int]:
@@ -105,6 +104,12 @@ class Own:
         except OSError:  # a full disk
             return False
         return True
+
+
+def _outlive() -> None:
+    """Torch sends SIGTERM once another rank has ended. This one is about to: its trackers send what they have."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 @cache

@@ -81,7 +81,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         if _is_main():
             _tell(*clear(folder, old, resumes=resumes))
         code = _run(trainer, parsed, start.choice, arguments)
-    _leave_gloo(trainer, code)
+    _leave_together(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
     return code
@@ -400,14 +400,19 @@ def _trusts_code(args: Any, model: Any) -> bool:
     return bool(getattr(args, "trust_remote_code", False) or getattr(model, "trust_remote_code", False))
 
 
-def _leave_gloo(trainer: "GRPOPlusTrainer", code: int) -> None:
-    """Exit a CPU rank at once: gloo's shutdown can wait forever for a rank that has exited."""
+def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
+    """Come to the end with all ranks: torch stops those that are left once one has ended with an error.
+
+    A CPU rank exits at once: gloo's shutdown can wait forever for a rank that has exited.
+    """
     from torch import distributed
 
-    if not distributed.is_initialized() or distributed.get_backend() != "gloo":
+    if not distributed.is_initialized():
         return
+    own().done()  # before any rank can have ended
     trainer.accelerator.wait_for_everyone()
-    own().done()
+    if distributed.get_backend() != "gloo":
+        return
     atexit._run_exitfuncs()  # noqa: SLF001 - trackers and worker processes shut down there
     sys.stdout.flush()
     sys.stderr.flush()

@@ -7,6 +7,8 @@ from typing import Any
 _SENTINEL = "GRPOPLUSRESULT"
 _MARK = re.compile(r"<[^<>\s]{1,64}>|\[/?[A-Z_]{2,32}\]|^#{2,4} ?\w[^\n]{0,40}:", re.MULTILINE)
 """What a mark looks like in a template: ``<|im_start|>``, ``</tool_response>``, ``[INST]``, ``### Response:``."""
+_OPENING = ("<", "[", "{", "|", "#")
+"""How added tokens begin that are marks, and no spaces or words."""
 _ESCAPE = "\\"
 
 
@@ -15,10 +17,9 @@ class Markers:
 
     def __init__(self, tokenizer: Any, marks: Sequence[str]) -> None:
         self._encode: Callable[[str], list[int]] = lambda text: tokenizer.encode(text, add_special_tokens=False)
+        special = set(tokenizer.all_special_tokens)
         self._ids = {
-            number
-            for text, number in tokenizer.get_added_vocab().items()
-            if text in marks or text in set(tokenizer.all_special_tokens)
+            number for text, number in tokenizer.get_added_vocab().items() if text in marks or text in special
         }
         self._marks = sorted({*marks, *filter(None, tokenizer.all_special_tokens)}, key=len, reverse=True)
         self._found = re.compile("|".join(map(re.escape, self._marks))) if self._marks else None
@@ -39,7 +40,11 @@ class Markers:
 
 
 def markers_of(tokenizer: Any, template: str | None = None, **keywords: Any) -> Markers:
-    """The marks that a template writes around the messages of a conversation with a tool, and all special tokens."""
+    """The marks that a template writes around the messages of a conversation with a tool, and all special tokens.
+
+    Special are also those that the tokenizer only has among its added tokens, such as ``<|eom_id|>`` and
+    ``<|return|>``: a template writes them in other conversations than this one.
+    """
     inner = getattr(tokenizer, "tokenizer", tokenizer)
     call = {"type": "function", "function": {"name": _SENTINEL, "arguments": {}}}
     chat = [
@@ -50,12 +55,17 @@ def markers_of(tokenizer: Any, template: str | None = None, **keywords: Any) -> 
         {"role": "assistant", "content": _SENTINEL},
     ]
     rendered = ""
-    for messages in (chat, chat[1:], chat[1:2]):  # a template may refuse some roles
+    for messages in (chat, chat[1:], chat[1:2], [chat[1], chat[4]]):  # a template may refuse some roles
         try:
             rendered += inner.apply_chat_template(
                 messages, chat_template=template, tokenize=False, add_generation_prompt=True, **keywords
             )
         except Exception:  # noqa: BLE001, S112 - whatever a template raises about roles that it does not have
             continue
-    added = [text for text in inner.get_added_vocab() if text.strip() and text in rendered]
+    special = {str(token) for token in inner.added_tokens_decoder.values() if token.special}
+    added = [
+        text
+        for text in inner.get_added_vocab()
+        if text.strip() and (text in rendered or text in special or text.startswith(_OPENING))
+    ]
     return Markers(inner, [*_MARK.findall(rendered.replace(_SENTINEL, "\n")), *added])

@@ -225,15 +225,31 @@ def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk):
     assert "trained to step 3, but the model could not be written to" in err
 
 
+LATE = """
+import os
+import time
+from accelerate import Accelerator
+wait = Accelerator.wait_for_everyone
+def late(self):
+    wait(self)
+    if len(seen) >= 3 and os.environ["RANK"] == {rank!r}:
+        time.sleep(3)
+Accelerator.wait_for_everyone = late
+"""
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("late", ["0", "1", None])
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere, interrupted):  # noqa: PLR0917 - its cases
+def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere, interrupted, late):  # noqa: PLR0917 - its cases
     act = FILL.format(path=str(disk / "other"), left=16_384).strip()
     if interrupted:  # Ctrl-C for their launcher, at the same moment
         act += "\n        import signal, time\n        os.kill(os.getppid(), signal.SIGINT)\n        time.sleep(1)"
     text = FILLING.format(call=2, act=act).replace(
         "if len(seen)", "import os\n    if os.environ['RANK'] == '0' and len(seen)"
     )
+    if late is not None:  # torch ends the rank that is left once the other has ended with an error
+        text += LATE.format(rank=late)
     (folder / "filling.py").write_text(text)
     out = str(disk / "run")
     given = {"reward_funcs": ["./filling.py:filling"], "save_strategy": "steps", "save_steps": 1, "max_steps": 3}

@@ -22,6 +22,7 @@ from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.crowd import LOOK, MAX_PROCESSES, TOO_MANY, YIELD, Crowd
 from grpo_verifiers.sandbox.inside import proc
 
+
 def _silence() -> None:
     """Send whatever checks print to nowhere; the protocol has its own socket."""
     nowhere = os.open(os.devnull, os.O_RDWR)
