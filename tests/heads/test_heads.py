@@ -107,6 +107,25 @@ def test_values_are_those_of_a_plain_loop_over_the_models_own_hidden_states(fold
     assert values[2].count_nonzero() == 0  # no tokens
 
 
+def test_turns_that_completions_share_are_read_by_each_of_them(folders, monkeypatch):
+    monkeypatch.setattr("grpo_plus.engine.cost._BUNDLE_OVERHEAD", 0.0)
+    model, rows = loaded(folders["qwen3"]), batch(widths=(9, 9, 0, 8, 8, 5))
+    for first, second, turn in ((0, 1, 9), (3, 4, 6)):  # two rows are equal, and two begin alike
+        for name in ("prompt_ids", "prompt_mask"):
+            rows[name][second] = rows[name][first]
+        rows["completion_ids"][second, :turn] = rows["completion_ids"][first, :turn]
+    found, seen = passes(PolicyTrunk(model), layout="packed"), []
+    model.model.layers[0].register_forward_pre_hook(lambda _, given: seen.append(given[0].shape[:2].numel()))
+    with torch.no_grad(), found.trunk.active():
+        found.values(*rows_of(rows))  # its trial is over
+        seen.clear()
+        values, features = found.features(*rows_of(rows))
+        assert sum(seen) < int(rows["prompt_mask"].sum() + rows["completion_mask"].sum()) - 6 - 9 - 6
+        torch.testing.assert_close(values, plain_values(model, found.head, rows), atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(found.head(features) * rows["completion_mask"], values, atol=1e-6, rtol=1e-6)
+    assert torch.equal(features[0], features[1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_values_of_other_architectures_are_those_of_a_plain_loop(folders, architecture):
