@@ -144,6 +144,7 @@ class Host(Loop, Card, Protocol):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any: ...
     def _compute_loss(self, model: Any, inputs: Any) -> "torch.Tensor": ...
+    def _generate(self, prompts: Any) -> Any: ...
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]: ...
     def _generate_single_turn(self, prompt_ids: Any) -> Any: ...
     def _get_per_token_logps_and_entropies(  # noqa: PLR0917 - the host's signature
@@ -624,6 +625,105 @@ def parsed_turn(host: Host, row: int, ids: list[int], behind: list[int]) -> dict
 def tool_tables(host: Host) -> list[dict[str, Any]]:
     """For each row of the drawing, the functions that TRL's loop over tools calls, by name."""
     return host._sync_tool_dicts
+
+
+@dataclass(frozen=True)
+class DrawnTurns:
+    """Completions of several turns as TRL's loop over tools leaves them, before anything scores them.
+
+    ``prompts`` are those that the rows were drawn behind, with what environments said at the start. ``mask`` is 1 for
+    the model's own tokens. ``environments`` has the environment of each row, where there are any.
+    """
+
+    prompts: list[Any]
+    prompt_ids: list[list[int]]
+    ids: list[list[int]]
+    mask: list[list[int]]
+    completions: list[list[dict[str, Any]]]
+    environments: list[Any] | None
+
+
+class _DrawnError(Exception):
+    """Leaves TRL's method once completions are drawn; holds them."""
+
+    def __init__(self, found: DrawnTurns) -> None:
+        super().__init__()
+        self.found = found
+
+
+class _Alone:
+    """What TRL's drawing asks of accelerate, in a process that draws by itself."""
+
+    is_main_process = True
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    @staticmethod
+    def gather(values: Any) -> Any:
+        """What this process has is all there is."""
+        return values
+
+
+def turn_drawer(
+    host: Host,
+    single_turn: "Callable[[list[list[int]]], list[list[int]]]",
+    loop: "Callable[..., Any]",
+    max_completion_length: int,
+) -> Any:
+    """TRL's drawing with the tools and environments of ``host``, for `draw_turns`.
+
+    It shares the host's parts and changes none of its state: metrics, counters and the batch's tools are its own, and
+    no other process takes part. ``single_turn`` draws one turn behind prompts; ``loop`` is given TRL's loop over tools
+    to run, and the lists that it fills.
+    """
+    from collections import defaultdict
+    from functools import partial
+
+    from transformers import TrainerState
+    from trl import GRPOTrainer
+
+    class Drawer(GRPOTrainer):
+        def __init__(self) -> None:  # the host has run TRL's own
+            for name, value in vars(host).items():
+                if not callable(getattr(Drawer, name, None)):
+                    setattr(self, name, value)
+            self.accelerator = _Alone(host.accelerator.device)
+            self.state = TrainerState()
+            self._metrics: dict[str, Any] = {mode: defaultdict(list) for mode in ("train", "eval")}
+            self.use_vllm, self.rollout_func = False, None
+            self.max_completion_length = max_completion_length
+
+        def _generate(self, prompts: Any, *further: Any) -> Any:
+            prompt_ids, ids, mask, completions, *_ = super()._generate(prompts, *further)
+            raise _DrawnError(DrawnTurns(prompts, prompt_ids, ids, mask, completions, self.environments))
+
+        def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
+            return single_turn([list(ids) for ids in prompt_ids]), None
+
+        def _tool_call_loop(
+            self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, *further: Any
+        ) -> Any:
+            run = partial(super()._tool_call_loop, prompts, prompt_ids, completion_ids, completions, *further)
+            return loop(run, prompt_ids, completion_ids, completions)
+
+    return Drawer()
+
+
+def draw_turns(drawer: Any, rows: "Sequence[Mapping[str, Any]]") -> DrawnTurns:
+    """Have TRL prepare and draw the rows as it does in training, up to where it would score them."""
+    try:
+        drawer._generate_and_score_completions([dict(row) for row in rows])
+    except _DrawnError as drawn:
+        return drawn.found
+    raise AssertionError  # its _generate ends in the error
+
+
+def rewarding_environments(host: Host) -> list[str]:
+    """The environments that give a reward of their own, as TRL names the rewards."""
+    pools: Mapping[Any, list[Any]] = getattr(host, "_environment_pool", None) or {}
+    kinds = [type(pool[0]) for pool in pools.values() if pool]
+    return [kind.__name__ for kind in dict.fromkeys(kinds) if callable(getattr(kind, "get_reward", None))]
 
 
 def gather_objects(rows: list[Any]) -> list[Any]:

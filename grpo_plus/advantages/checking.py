@@ -46,8 +46,8 @@ def keyword_problems(estimator: Estimator, given: Any, base: Path | None = None)
 
 def _unread_discount(estimator: Estimator, given: Mapping[str, Any]) -> list[str]:
     """A discount beside a credit that sums over no later step; an estimator's own ``gamma`` is its own business."""
-    gamma, declared = given.get("gamma", 1.0), keywords_of(estimator.fn)
-    if "gamma" in declared or gamma == 1.0:
+    gamma, declared = given.get("gamma"), keywords_of(estimator.fn)
+    if "gamma" in declared or gamma in (None, 1.0):
         return []
     credit = given.get("credit", declared["credit"].default if "credit" in declared else "step")
     if credit != "step":

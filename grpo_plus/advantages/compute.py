@@ -86,6 +86,8 @@ def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[st
     shared = {name: value for name, value in keywords.items() if name in SPREAD_KEYWORDS}
     # The outcome's z-score is scaled the way the steps' are, when the estimator lets that be chosen.
     shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}
+    if shared.get("credit") == "turn":  # of an estimator whose values are those of turns: a discount adds later ones
+        shared["credit"] = "step" if shared.get("gamma") is None else "return"
     declared = keywords_of(estimator.fn)
     if "gamma" in declared:  # it discounts by itself
         shared.pop("gamma", None)

@@ -73,10 +73,7 @@ def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor
         "steps/score_mean": steps.scores[scored_S].mean(),
     }
     start_S = steps.spans[:, 0]
-    order_S = torch.argsort(start_S, stable=True)
-    order_S = order_S[torch.argsort(steps.rows[order_S], stable=True)]
-    rows_S, start_S = steps.rows[order_S], start_S[order_S]
-    position_S = Groups.of(rows_S).slot
+    rows_S, position_S = steps.rows, steps.ordinals()
     # The first trainable token of a step speaks for it: its first token may be a tool's.
     trainable_NT = table.trainable()
     at_T = torch.arange(table.width, device=start_S.device)

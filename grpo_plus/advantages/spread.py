@@ -37,7 +37,7 @@ def spread(
     values_S: Tensor,
     *,
     credit: Literal["step", "return"] = "step",
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Annotated[float, Range(0, 1)] | None = None,
     outcome_weight: Annotated[float, Range(finite=True)] | None = None,
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
@@ -46,7 +46,8 @@ def spread(
 
     Every step of the table must hold a trainable token. With credit "step" a token carries the value of the step it
     lies in, 0 outside any step; with "return" the sum over its own and all later steps, each discounted by ``gamma``
-    for every step between. Its own step is the first whose end is past the token: before a step, the next one.
+    (1 unless set) for every step between. Its own step is the first whose end is past the token: before a step, the
+    next one.
 
     ``outcome_weight`` times the completion's outcome z-score (with ``eps`` and ``ddof``) is added to every token. A
     table does not say which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets
@@ -58,7 +59,7 @@ def spread(
     if credit == "step":
         tokens_NT = _own_step(values_S, steps.rows, start_S, end_S, trainable_NT.shape)
     else:
-        tokens_NT = _own_and_later(values_S, steps.rows, end_S, trainable_NT.shape, gamma)
+        tokens_NT = _own_and_later(values_S, steps.rows, end_S, trainable_NT.shape, 1.0 if gamma is None else gamma)
     if outcome_weight:
         totals_N = table.totals()
         outcome_N = zscores(totals_N, table.scorable(), Groups.of(table.groups), eps=eps, ddof=ddof)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.validate import as_tensor, fail, first_bad, float_dtype
 
 
@@ -20,11 +21,14 @@ class StepScores:
         rows: (S,) the completion each step belongs to.
         scores: (S,) score of each step; NaN: not scored.
         spans: (S, 2) first and one-past-last completion token of each step.
+        states: (S,) a key of the state before each step; equal keys of one group are the same state, and a negative
+            one is none. None: nobody knows of states.
     """
 
     rows: Tensor
     scores: Tensor
     spans: Tensor
+    states: Tensor | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -36,6 +40,10 @@ class StepScores:
             fail("StepScores.scores", f"one score for each of the {count} rows", f"shape {tuple(self.scores.shape)}")
         if self.spans.shape != (count, 2):
             fail("StepScores.spans", f"shape ({count}, 2), first and one-past-last token", tuple(self.spans.shape))
+        if self.states is not None:
+            put(self, "states", as_tensor("StepScores.states", self.states, 1, torch.long))
+            if self.states.shape != (count,):
+                fail("StepScores.states", f"one key for each of the {count} rows", f"shape {tuple(self.states.shape)}")
         if bool((bad := self.scores.isinf()).any()):
             at = first_bad(bad)
             fail("StepScores.scores", "finite numbers, or NaN for a step without a score", f"{self.scores[at]} at {at}")
@@ -71,10 +79,23 @@ class StepScores:
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "StepScores":
         """The same steps on another device, or with their scores in another precision (float32 or float64)."""
-        return StepScores(
-            self.rows.to(device=device), self.scores.to(device=device, dtype=dtype), self.spans.to(device=device)
-        )
+        states = None if self.states is None else self.states.to(device=device)
+        scores = self.scores.to(device=device, dtype=dtype)
+        return StepScores(self.rows.to(device=device), scores, self.spans.to(device=device), states)
 
     def select(self, mask_S: Tensor) -> "StepScores":
         """The steps under the mask."""
-        return StepScores(self.rows[mask_S], self.scores[mask_S], self.spans[mask_S])
+        states = None if self.states is None else self.states[mask_S]
+        return StepScores(self.rows[mask_S], self.scores[mask_S], self.spans[mask_S], states)
+
+    def ordinals(self) -> Tensor:
+        """(S,) the place of each step among those of its completion, from 0.
+
+        >>> StepScores(torch.tensor([0, 0, 1]), torch.rand(3), torch.tensor([[4, 6], [0, 4], [0, 9]])).ordinals()
+        tensor([1, 0, 0])
+        """
+        order_S = torch.argsort(self.spans[:, 0], stable=True)
+        order_S = order_S[torch.argsort(self.rows[order_S], stable=True)]
+        found_S = torch.empty_like(self.rows)
+        found_S[order_S] = Groups.of(self.rows[order_S]).slot
+        return found_S

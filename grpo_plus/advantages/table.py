@@ -127,7 +127,7 @@ class RewardTable:
         """Every tensor of the table with its name, the rewards aside."""
         found: list[tuple[str, Any]] = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "rewards"]
         if self.steps is not None:
-            found += [(f"steps.{name}", getattr(self.steps, name)) for name in ("rows", "scores", "spans")]
+            found += [(f"steps.{name}", getattr(self.steps, name)) for name in ("rows", "scores", "spans", "states")]
         found += [(f"extras[{name!r}]", value) for name, value in self.extras.items()]
         return [(name, value) for name, value in found if isinstance(value, Tensor)]
 
@@ -138,7 +138,7 @@ class RewardTable:
         *,
         groups: Sequence[int] | Tensor | None = None,
         lengths: Sequence[int] | Tensor | None = None,
-        steps: StepScores | Sequence[Sequence[tuple[float | None, int, int]]] | None = None,
+        steps: StepScores | Sequence[Sequence[tuple[Any, ...]]] | None = None,
         weights: Sequence[float] | Tensor | None = None,
         names: Sequence[str] = (),
         truncated: Sequence[bool] | Tensor | None = None,
@@ -152,19 +152,15 @@ class RewardTable:
         (tensor([1., 1., 1., 0.]), tensor([0, 0, 0, 0]))
 
         A completion has one reward or a list of them; None: does not apply. Its steps may be a list of (score, first
-        token, one-past-last token). Unless given, all are one group, weights are 1, and a completion is as long as it
-        has values, or as its last step reaches, at least 1 token.
+        token, one-past-last token), each with the key of its state behind, or None for none. Unless given, all are one
+        group, weights are 1, and a completion is as long as it has values, or as its last step reaches, at least 1
+        token.
         """
         given = rewards if isinstance(rewards, Tensor) else _floats(rewards)
         given = given.unsqueeze(1) if given.dim() == 1 else given
         count, kinds = given.shape if given.dim() == 2 else (len(given), 1)
         if steps is not None and not isinstance(steps, StepScores):
-            flat = [(row, *step) for row, of_row in enumerate(steps) for step in of_row]
-            steps = StepScores(
-                rows=torch.tensor([row for row, *_ in flat], dtype=torch.long),
-                scores=_floats([score for _, score, _, _ in flat]),
-                spans=torch.tensor([[start, end] for _, _, start, end in flat], dtype=torch.long).reshape(-1, 2),
-            )
+            steps = _steps(steps)
         at = values if values is None or isinstance(values, Tensor) else _ragged(values, given.device)
         if lengths is None:
             ends = [1] * count
@@ -221,6 +217,19 @@ class RewardTable:
         moved["steps"] = None if self.steps is None else self.steps.to(device=device, dtype=dtype)
         moved["extras"] = {name: move(extra) for name, extra in self.extras.items()}
         return replace(self, **moved)
+
+
+def _steps(of_rows: Sequence[Sequence[tuple[Any, ...]]]) -> StepScores:
+    """Steps from (score, first token, one-past-last token), some of them with a state."""
+    flat = [(row, *step) for row, of_row in enumerate(of_rows) for step in of_row]
+    states = [step[4] if len(step) > 4 else None for step in flat]
+    known = any(state is not None for state in states)
+    return StepScores(
+        rows=torch.tensor([row for row, *_ in flat], dtype=torch.long),
+        scores=_floats([step[1] for step in flat]),
+        spans=torch.tensor([[start, end] for _, _, start, end, *_ in flat], dtype=torch.long).reshape(-1, 2),
+        states=torch.tensor([-1 if state is None else state for state in states]) if known else None,
+    )
 
 
 def _floats(values: Sequence[Any]) -> Tensor:

@@ -14,11 +14,12 @@ from typing import Annotated, Any, TypedDict
 from transformers import TrainerCallback
 
 from grpo_plus import _trl
-from grpo_plus.evaluation.results import Evaluation, Results, Sample, gain
+from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.evaluation.tables import percent, results_table
+from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.pieces import drawn_from
@@ -30,6 +31,8 @@ from grpo_verifiers.redaction import get_logger, redact_text
 logger = get_logger("grpo_plus.measure")
 
 FOLDER = "measure"
+TOOL_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
+"""Fields of the config that decide how completions with tools are drawn."""
 WIDTH = 100
 """Width of the table outside a terminal."""
 
@@ -75,13 +78,10 @@ class Measure:
         self._trainer = trainer
         self._n = int(settings.get("n", 1))
         problems = []
-        if not trainer.verification.live:
+        if not trainer.verification.live and not _trl.rewarding_environments(trainer):
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
         if trainer.tools:
-            problems.append(
-                "measure does not draw with tools yet, and this run has some, so its accuracy would be of answers "
-                "without them: remove measure, and set eval_strategy, whose evaluations draw as training does."
-            )
+            problems += trainer.calling.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
         if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
             problems.append(
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
@@ -126,7 +126,8 @@ class Measure:
             min_p=args.min_p,
             repetition_penalty=args.repetition_penalty,
         )
-        verifiers = [live.verifier for live in trainer.verification.live]
+        verifiers: list[Any] = [live.verifier for live in trainer.verification.live]
+        judges = [*verifiers, *map(OwnReward, _trl.rewarding_environments(trainer))]
         rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
         device = trainer.accelerator.device
         store: Store | None = None
@@ -152,23 +153,28 @@ class Measure:
                 device=device if self._in_pieces else None,
                 alone=not self._in_pieces,
             )
-            for samples in draw(
-                sampler,
-                self._rows,
-                verifiers,
-                pairs=pairs,
-                seed=int(self._settings.get("seed", 0)),
-                batch=int(self._settings.get("batch", BATCH)),
-                verifier_column=trainer.verification.column,
-            ):
-                judged += samples
+            turns = TurnSampler(sampler, trainer, trainer.calling) if trainer.tools else None
+            with turns.lent() if turns else nullcontext():
+                for samples in draw(
+                    sampler,
+                    self._rows,
+                    verifiers,
+                    pairs=pairs,
+                    seed=int(self._settings.get("seed", 0)),
+                    batch=int(self._settings.get("batch", BATCH)),
+                    verifier_column=trainer.verification.column,
+                    turns=turns,
+                ):
+                    judged += samples
+        if when == "after":  # training has closed what it had open
+            trainer.calling.close()
         everybodys = [Sample.from_json(values) for values in _trl.gather_objects([s.as_json() for s in judged])]
         with _unharmed():
             if store:
                 store.add(everybodys)
         k = int(self._settings.get("k", self._n))
         kept = store.done if store else []
-        found = Evaluation.of([*kept, *everybodys], verifiers, (1, k), notes_on(sampler))
+        found = Evaluation.of([*kept, *everybodys], judges, (1, k), notes_on(sampler))
         with _unharmed():
             if store:
                 store.finish(found)
@@ -223,6 +229,8 @@ class Measure:
         folder = Path(self._trainer.args.output_dir) / FOLDER
         settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
         labels = [live.verifier.label for live in self._trainer.verification.live]
+        args = self._trainer.args
+        settings |= {name: given for name in TOOL_FIELDS if self._trainer.tools and (given := getattr(args, name))}
         stale = not (resumes and when == "before")
         return Store(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
 

@@ -23,6 +23,10 @@ class Sample:
     ``sample`` is its number among the completions of row number ``row``. ``prompt`` is the verifiers'; ``completion``
     has no special tokens. ``tokens`` counts the drawn ones; ``cut_off`` says that they ran out. ``verdicts`` have
     score, status and detail, by the verifiers' labels.
+
+    Where there are tools, ``completion`` is the last answer, and a completion that ended with a call counts as cut off.
+    ``turns`` are as in a run's record, None without tools. ``calls`` counts those that were run, ``failed_calls`` those
+    of them that came to an error.
     """
 
     row: int
@@ -32,10 +36,17 @@ class Sample:
     tokens: int
     cut_off: bool
     verdicts: Mapping[str, Mapping[str, Any]]
+    turns: Sequence[Mapping[str, Any]] | None = None
+    calls: int = 0
+    failed_calls: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """A mapping that `from_json` reads back."""
-        return asdict(self)
+        values = asdict(self)
+        if self.turns is None:
+            for name in ("turns", "calls", "failed_calls"):
+                del values[name]
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Sample":
@@ -49,6 +60,13 @@ class Sample:
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no sample of an evaluation: {error}.") from error
         raise ValueError("no sample of an evaluation: row, sample or completion have another type.")
+
+
+@dataclass(frozen=True)
+class OwnReward:
+    """The reward that an environment gives, as a judge beside the verifiers; it reads no answers that could vote."""
+
+    label: str
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,11 @@ class Evaluation:
 
     @classmethod
     def of(
-        cls, samples: Sequence[Sample], verifiers: Sequence["Verifier"], ks: Sequence[int], notes: Sequence[str] = ()
+        cls,
+        samples: Sequence[Sample],
+        verifiers: Sequence["Verifier | OwnReward"],
+        ks: Sequence[int],
+        notes: Sequence[str] = (),
     ) -> "Evaluation":
         """Estimate everything from samples in any order, which hold the verdicts of ``verifiers``.
 
@@ -116,6 +138,17 @@ class Evaluation:
         """Mean length of a completion."""
         return sum(sample.tokens for sample in self.samples) / max(1, len(self.samples))
 
+    @property
+    def calls(self) -> int | None:
+        """Calls of tools in all samples; None where there were no tools."""
+        found = [sample.calls for sample in self.samples if sample.turns is not None]
+        return sum(found) if found else None
+
+    @property
+    def failed_calls(self) -> int:
+        """Calls that came to an error, in all samples."""
+        return sum(sample.failed_calls for sample in self.samples)
+
 
 def gain(before: Results, after: Results) -> Estimate | None:
     """The rise of the share of right samples, paired over the rows of both; None if they share no row."""
@@ -123,7 +156,7 @@ def gain(before: Results, after: Results) -> Estimate | None:
     return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None
 
 
-def _results(verifier: "Verifier", samples: Sequence[Sample], ks: Sequence[int]) -> Results:
+def _results(verifier: "Verifier | OwnReward", samples: Sequence[Sample], ks: Sequence[int]) -> Results:
     rows: dict[int, list[Sample]] = {}
     statuses: Counter[str] = Counter()
     for sample in samples:
@@ -150,9 +183,8 @@ def _results(verifier: "Verifier", samples: Sequence[Sample], ks: Sequence[int])
     return Results(verifier.label, mean(means), passes, majorities, statuses, by_row)
 
 
-def _votes(verifier: "Verifier", rows: Mapping[int, Sequence[Sample]]) -> dict[int, list[int]] | None:
-    reader = verifier.reader
-    if reader is None:
+def _votes(verifier: "Verifier | OwnReward", rows: Mapping[int, Sequence[Sample]]) -> dict[int, list[int]] | None:
+    if isinstance(verifier, OwnReward) or (reader := verifier.reader) is None:
         return None
     return {
         row: vote_classes(verifier, reader, [s.completion for s in held], [s.verdicts[verifier.label] for s in held])

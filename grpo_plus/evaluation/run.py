@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import Evaluation, Sample
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
+from grpo_plus.evaluation.turns import Completed, TurnSampler
 from grpo_plus.sampling.decode import Finished
 from grpo_plus.training.live_verifier import LiveVerifier
 from grpo_plus.training.token_spans import decoder
@@ -109,30 +110,32 @@ def draw(
     seed: int,
     batch: int,
     verifier_column: str | None = None,
+    turns: TurnSampler | None = None,
 ) -> Iterator[list[Sample]]:
-    """Judged samples of the given pairs, batch by batch; verifiers work on one batch while the next is drawn."""
+    """Judged samples of the given pairs, batch by batch; verifiers work on one batch while the next is drawn.
+
+    Completions are of several turns where ``turns`` draws them, and else of one.
+    """
     verification = Verification(
         [LiveVerifier(verifier, only=verifier_column) for verifier in verifiers], verifier_column
     )
-    waiting: tuple[list[Any], list[Any], list[list[int]], list[Sample]] | None = None
+    waiting: Completed | None = None
     try:
         for start in range(0, len(pairs), batch):
             chosen = pairs[start : start + batch]
             inputs = [dict(rows[row]) for row, _ in chosen]
-            if "prompt" not in inputs[0]:
-                raise ValueError(f"the rows have no column 'prompt', only {', '.join(inputs[0])}.")
             verification.check_row(inputs[0])
-            prompts = [
-                _tokenized(sampler, given["prompt"], row) for given, (row, _) in zip(inputs, chosen, strict=True)
-            ]
-            seeds = [seed_of(seed, *pair) for pair in chosen]
-            drawn = sampler.complete(prompts, seeds, _beginner(verification, sampler, inputs))
+            if turns is not None:
+                drawn = turns.complete(inputs, chosen, seed)
+            else:
+                drawn = _completed(sampler, inputs, chosen, seed, _beginner(verification, sampler, inputs))
             if waiting is not None:
-                yield _judged(verification, *waiting)
-            waiting = _submit(verification, sampler, inputs, chosen, drawn)
+                yield _judged(verification, waiting)
+            waiting = drawn
+            verification.start(inputs, drawn.prompts, drawn.texts, drawn.ids, sampler.tokenizer, turns=drawn.turns)
             verification.forget()
         if waiting is not None:
-            yield _judged(verification, *waiting)
+            yield _judged(verification, waiting)
     finally:
         verification.forget()
         verification.settle()
@@ -163,35 +166,33 @@ def _tokenized(sampler: Sampler, prompt: Any, row: int) -> list[int]:
         raise ValueError(f"row {row}: {error}") from error
 
 
-def _submit(
-    verification: Verification,
+def _completed(
     sampler: Sampler,
     inputs: list[dict[str, Any]],
     chosen: Sequence[tuple[int, int]],
-    drawn: list[list[int]],
-) -> tuple[list[Any], list[Any], list[list[int]], list[Sample]]:
+    seed: int,
+    finished: Finished,
+) -> Completed:
+    """A completion of one turn for each of the inputs."""
+    if "prompt" not in inputs[0]:
+        raise ValueError(f"the rows have no column 'prompt', only {', '.join(inputs[0])}.")
     prompts = [given["prompt"] for given in inputs]
-    texts = [sampler.text(ids) for ids in drawn]
+    ids = [_tokenized(sampler, prompt, row) for prompt, (row, _) in zip(prompts, chosen, strict=True)]
+    drawn = sampler.complete(ids, [seed_of(seed, *pair) for pair in chosen], finished)
+    texts = [sampler.text(own) for own in drawn]
     completions = [_completion(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
     samples = [
-        Sample(row, sample, prompt, text, len(ids), sampler.is_cut_off(ids), {})
-        for (row, sample), prompt, text, ids in zip(chosen, prompts, texts, drawn, strict=True)
+        Sample(row, sample, prompt, text, len(own), sampler.is_cut_off(own), {})
+        for (row, sample), prompt, text, own in zip(chosen, prompts, texts, drawn, strict=True)
     ]
-    verification.start(inputs, prompts, completions, drawn, sampler.tokenizer)
-    return prompts, completions, drawn, samples
+    return Completed(prompts, completions, drawn, None, samples)
 
 
-def _judged(
-    verification: Verification,
-    prompts: list[Any],
-    completions: list[Any],
-    drawn: list[list[int]],
-    samples: list[Sample],
-) -> list[Sample]:
-    found: list[dict[str, dict[str, Any]]] = [{} for _ in samples]
+def _judged(verification: Verification, drawn: Completed) -> list[Sample]:
+    found: list[dict[str, Any]] = [dict(sample.verdicts) for sample in drawn.samples]
     for live in verification.live:
-        live(prompts, completions, drawn)
+        live(drawn.prompts, drawn.texts, drawn.ids)
         for verdicts, verdict in zip(found, live.verdicts, strict=True):
             held = {"score": verdict.score, "status": verdict.status.value, "detail": redact_text(verdict.detail)}
             verdicts[live.verifier.label] = held
-    return [replace(sample, verdicts=verdicts) for sample, verdicts in zip(samples, found, strict=True)]
+    return [replace(sample, verdicts=verdicts) for sample, verdicts in zip(drawn.samples, found, strict=True)]

@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_type_hints
 
 import torch
@@ -44,9 +44,9 @@ class Drawing:
             raise ValueError(" ".join(problems))
 
 
-def seed_of(seed: int, row: int, sample: int) -> int:
-    """The seed of one completion, from the evaluation's seed and the numbers of row and sample."""
-    text = f"{seed}/{row}/{sample}".encode()
+def seed_of(seed: int, row: int, sample: int, turn: int = 0) -> int:
+    """The seed of one completion, from the evaluation's seed and the numbers of row and sample; each turn has one."""
+    text = (f"{seed}/{row}/{sample}" + (f"/{turn}" if turn else "")).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
@@ -113,18 +113,23 @@ class Sampler:
         return ids
 
     def complete(
-        self, prompts: Sequence[list[int]], seeds: Sequence[int], finished: Finished | None = None
+        self,
+        prompts: Sequence[list[int]],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+        most: int | None = None,
     ) -> list[list[int]]:
-        """Tokens of one completion for each prompt, with the end token.
+        """Tokens of one completion for each prompt, with the end token; at most ``most``, if given.
 
         Where our decoder draws, ``finished`` is told of each as soon as it has ended. Where the model must generate by
         itself (`refusal` says why), the first seed serves the whole batch.
         """
-        with without_dropout(self._model), _random_state_kept():
+        sampling = self._sampling if most is None else replace(self._sampling, most=most)
+        with without_dropout(self._model), random_state_kept():
             if self.refusal is None:
-                return self._decode(prompts, seeds, finished)
+                return self._decode(prompts, seeds, sampling, finished)
             torch.manual_seed(seeds[0] & 0x7FFF_FFFF)
-            return self._generate(prompts)
+            return self._generate(prompts, sampling)
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of a completion for its verifier, without special tokens."""
@@ -134,6 +139,11 @@ class Sampler:
     def is_cut_off(self, ids: Sequence[int]) -> bool:
         """True if a completion ran out of tokens."""
         return not ids or ids[-1] not in self.stops
+
+    @property
+    def most(self) -> int:
+        """Tokens of a completion, at most."""
+        return self._drawing.max_completion_length
 
     @property
     def _sampling(self) -> Sampling:
@@ -150,8 +160,10 @@ class Sampler:
             repetition_penalty=d.repetition_penalty,
         )
 
-    def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int], finished: Finished | None) -> list[list[int]]:
-        most = self._drawing.max_completion_length
+    def _decode(
+        self, prompts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling, finished: Finished | None
+    ) -> list[list[int]]:
+        most = sampling.most
         streams = [random.Random(seed) for seed in seeds]  # noqa: S311 - samples, not secrets
         numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
         numbers = numbers.to(self._device)
@@ -162,7 +174,7 @@ class Sampler:
         done = decode(
             self._plain,
             prompts,
-            self._sampling,
+            sampling,
             most_rows=affordable_rows(self._plain, max(map(len, prompts)) + most, self._device),
             device=self._device,
             uniform=uniform,
@@ -173,13 +185,12 @@ class Sampler:
         return done.completions
 
     @torch.no_grad()
-    def _generate(self, prompts: Sequence[list[int]]) -> list[list[int]]:
+    def _generate(self, prompts: Sequence[list[int]], s: Sampling) -> list[list[int]]:
         from transformers import GenerationConfig
 
         width = max(map(len, prompts))
         ids = torch.tensor([[self._pad] * (width - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        s = self._sampling
         chosen: dict[str, Any] = {"do_sample": s.draw, "repetition_penalty": s.repetition_penalty}
         if s.draw:
             chosen |= {"temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "min_p": s.min_p}
@@ -207,7 +218,8 @@ def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
+def random_state_kept() -> Iterator[None]:
+    """Put torch's generators back at the end."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         yield

@@ -63,7 +63,13 @@ class Store:
         """Write the results beside the samples."""
         self._file.close()
         results = {label: found.as_json() for label, found in evaluation.results.items()}
-        rest = {"cut_off": evaluation.cut_off, "tokens": evaluation.tokens, "notes": list(evaluation.notes)}
+        rest: dict[str, Any] = {
+            "cut_off": evaluation.cut_off,
+            "tokens": evaluation.tokens,
+            "notes": list(evaluation.notes),
+        }
+        if evaluation.calls is not None:
+            rest |= {"calls": evaluation.calls, "failed_calls": evaluation.failed_calls}
         write_whole(self.beside, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:

@@ -34,6 +34,10 @@ def results_table(evaluations: Mapping[str, Evaluation]) -> Any:
             table.add_row(f"{label}: {name}", *cells)
     table.add_row("tokens a completion", *(f"{each.tokens:.1f}" for each in found))
     table.add_row("cut off", *(f"{each.cut_off:.1%}" for each in found))
+    if any(each.calls is not None for each in found):
+        rows = [(each.calls or 0, each.failed_calls, max(1, len(each.samples))) for each in found]
+        table.add_row("calls a completion", *(f"{calls / samples:.2f}" for calls, _, samples in rows))
+        table.add_row("failed calls", *(f"{failed} ({failed / max(1, calls):.1%})" for calls, failed, _ in rows))
     return table
 
 

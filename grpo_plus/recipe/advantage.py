@@ -54,29 +54,39 @@ def parts_of(chosen: Chosen | None) -> tuple[Chosen, ...]:
 
 
 def running_advantage(
-    recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), *, scorer: bool = False
+    recipe: Recipe,
+    givers: Mapping[str, bool | None],
+    functions: Sequence[str] = (),
+    *,
+    scorer: bool = False,
+    owned: Sequence[str] = (),
 ) -> tuple[Chosen | None, list[str]]:
     """The estimator with the outcome weight that follows from all rewards; reward weights that nothing would read.
 
     ``givers`` maps the label of every verifier to whether it gives steps; with ``scorer`` a step scorer gives them, and
-    no verifier. ``functions`` names the reward functions and models, which stand before the verifiers.
+    no verifier. ``functions`` names the reward functions and models, which stand before the verifiers, and ``owned``
+    rewards of environments that are not the recipe's.
     """
     if recipe.advantage is None or recipe.step_sources is None:
         return recipe.advantage, []
-    rewards = _rewards(recipe, dict.fromkeys(givers, False) if scorer else givers, functions)
+    rewards = _rewards(recipe, dict.fromkeys(givers, False) if scorer else givers, functions, owned)
     source = None if scorer else source_of(rewards, recipe.step_source)
     chosen = with_outcome_weight(recipe.advantage, rewards, source)
     return chosen, outcome_problems(recipe.advantage, rewards, source)
 
 
-def _rewards(recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = ()) -> list[Reward]:
+def _rewards(
+    recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), owned: Sequence[str] = ()
+) -> list[Reward]:
     """Every reward with its weight."""
     labels = [*functions, *givers]
     own = {part.label: part.weight for part in recipe.verifiers}
     if recipe.reward_model is not None and recipe.reward_model.rewards:
         labels, own = [*labels, NAME], own | {NAME: recipe.reward_model.weight}
     weights = recipe.reward_weights or [own.get(label) for label in labels]
-    return [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
+    listed = [Reward(label, weight, givers.get(label, False)) for label, weight in zip(labels, weights, strict=False)]
+    environments = [*(part.label for part in recipe.environments.values() if part.rewards), *owned]
+    return [*listed, *(Reward(label, 1.0, owned=True) for label in dict.fromkeys(environments))]
 
 
 def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:

@@ -21,11 +21,13 @@ class Reward:
     Attributes:
         weight: None where none was set, which is 1.
         gives_steps: whether its verdicts have steps; None where only running it can tell.
+        owned: an environment's own, whose weight is 1 and cannot be set.
     """
 
     label: str
     weight: float | None = None
     gives_steps: bool | None = False
+    owned: bool = False
 
     def __str__(self) -> str:
         return f"{self.label!r} (weight {1 if self.weight is None else self.weight:g})"
@@ -91,7 +93,8 @@ def outcome_problems(
     parts = _parts(chosen)
     if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):
         return []
-    outcomes = _outcomes(rewards, source)
+    # An environment's own reward has no weight to set: an outcome_weight of 0 is the way to leave it out.
+    outcomes = [reward for reward in _outcomes(rewards, source) if not reward.owned]
     unclear = [reward for reward in outcomes if source is None and reward.gives_steps is None]
     if len(unclear) == 1:  # it may turn out to be the source
         outcomes.remove(unclear[0])

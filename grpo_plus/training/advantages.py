@@ -11,6 +11,7 @@ from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.reward_model.options import NAME
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reward_table import (
@@ -74,6 +75,7 @@ class Advantages(Hook):
         self._source = StepSource(recipe.step_source, verification.step_givers)
         self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
         self._functions: list[str] = []
+        self._owned: list[str] = []  # rewards of environments that the trainer was given
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Steps that come from nowhere, and weights that nothing reads."""
@@ -85,6 +87,10 @@ class Advantages(Hook):
     def after_loading(self, host: Host) -> None:
         """One process warns of unusable rewards."""
         super().after_loading(host)
+        known = {*self._functions, *self._verification.labels, NAME}
+        self._owned = [name for name in host.reward_func_names if name not in known]
+        givers, scorer = self._verification.step_givers, self._step_scorer is not None
+        self.estimator, _ = running_advantage(self._recipe, givers, self._functions, scorer=scorer, owned=self._owned)
         self._unusable = Unusable(main=host.accelerator.is_main_process)
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
@@ -163,7 +169,7 @@ class Advantages(Hook):
             return
         self._settled = labels[0]
         givers = dict.fromkeys(self._verification.labels, False) | {labels[0]: True}
-        chosen, ignored = running_advantage(self._recipe, givers, self._functions)
+        chosen, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
         raise_all(ignored)
         if chosen != self.estimator:
             self.estimator = chosen

@@ -5,6 +5,7 @@ completions begin as soon as a turn is drawn, each in the session of its complet
 way.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -112,12 +113,16 @@ class _Told(NamedTuple):
 
 @dataclass
 class _Loop:
-    """TRL's loop over a batch while it runs; the lists are its own, and grow."""
+    """TRL's loop over a batch while it runs; the lists are its own, and grow.
+
+    ``over`` are rows that got results and had no room left to say anything behind them.
+    """
 
     prompt_ids: Sequence[Sequence[int]]
     completion_ids: Sequence[Sequence[int]]
     completions: Sequence[list[dict[str, Any]]]
     rounds: int = 0
+    over: set[int] = field(default_factory=set)
 
 
 class Calling(Hook):
@@ -163,10 +168,11 @@ class Calling(Hook):
             data = getattr(setup, name)
             sets = data if isinstance(data, Mapping) else {None: data}
             for key, rows in sets.items():
-                problems += self._data_problems(name if key is None else f"{name}[{key!r}]", rows)
+                problems += self.data_problems(name if key is None else f"{name}[{key!r}]", rows)
         return problems
 
-    def _data_problems(self, name: str, data: Any) -> list[str]:
+    def data_problems(self, name: str, data: Any) -> list[str]:
+        """Columns that an environment needs and rows that no environment plays; prompts that are no chats."""
         columns = getattr(data, "column_names", None)
         if columns is None or isinstance(columns, Mapping):
             return []
@@ -241,11 +247,15 @@ class Calling(Hook):
     @contextmanager
     def scoring(self, completions: Completions) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
         """Ask all environments for their rewards at once."""
+        self.ask_rewards()
+        self._log()
+        yield
+
+    def ask_rewards(self) -> None:
+        """Have all environments begin on their rewards."""
         for row in self._rows:
             if row.part is not None and row.part.rewards and row.session is not None:
                 row.reward = row.session.reward()
-        self._log()
-        yield
 
     def close(self) -> None:
         """End everything that runs tools."""
@@ -255,6 +265,39 @@ class Calling(Hook):
             self._sessions = None
 
     # -- around TRL's loop ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lent(self, host: _trl.Host) -> Iterator[None]:
+        """Within the block another drawing of TRL's has the tools, between two of the trainer's."""
+        own, self.host = self.host, host
+        try:
+            yield
+        finally:
+            self._leave()
+            self.turns = self.turn_tokens = None
+            self.host = own
+
+    @property
+    def waiting(self) -> list[int] | None:
+        """The rows that a further turn is drawn for, in its order; None for the first turn, which is drawn for all."""
+        loop = self._loop
+        if loop is None:
+            return None
+        got = [at for at, messages in enumerate(loop.completions) if messages[-1].get("role") == "tool"]
+        return [at for at in got if at not in loop.over]
+
+    @property
+    def round(self) -> int:
+        """How many turns of each row in `waiting` are drawn."""
+        return 0 if self._loop is None else self._loop.rounds + 1
+
+    def room(self, behind: Sequence[Sequence[int]]) -> list[int]:
+        """Tokens that are left for a further turn of each row in `waiting`, whose ids so far are ``behind``."""
+        loop, whole = self._loop, self.host.max_completion_length
+        if loop is None or whole is None:
+            return [sys.maxsize] * len(behind)
+        taken = [len(ids) - len(loop.prompt_ids[at]) for at, ids in zip(self.waiting or [], behind, strict=True)]
+        return [max(0, whole - length) for length in taken]
 
     def loop(
         self,
@@ -291,13 +334,13 @@ class Calling(Hook):
         loop = self._loop
         if loop is None:
             return
-        places = [at for at, messages in enumerate(loop.completions) if messages[-1].get("role") == "tool"]
+        places = self.waiting or []
         messages = {}
-        for place, before, own in zip(places, behind, ids, strict=True):
-            room = self.host.max_completion_length
-            left = None if room is None else max(0, room - (len(before) - len(loop.prompt_ids[place])))
-            cut = list(own) if left is None else list(own[:left])
+        for place, before, own, room in zip(places, behind, ids, self.room(behind), strict=True):
+            cut = list(own[:room])
             messages[place] = _trl.parsed_turn(self.host, place, cut, list(before))
+            if not cut:
+                loop.over.add(place)
         loop.rounds += 1
         self._begin(messages)
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from grpo_plus._trl import Host
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.training.calling import Calling
 from grpo_plus.training.guard import Guard
 from grpo_plus.training.verification import Verification
 
@@ -15,6 +16,7 @@ class Run(Host, Protocol):
     ``card_facts`` are rows of the model card that only the caller knows, by name.
     """
 
+    calling: Calling
     card_facts: dict[str, Any]
     guard: Guard
     recipe: Recipe

@@ -264,14 +264,18 @@ def step_tables(draw):
     return drawn, draw(st.permutations(steps)), masks
 
 
-def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof, gamma=1.0):
+def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof, gamma=None):
     lengths, groups = drawn["lengths"], drawn["groups"]
     trained = [
         [t < length and mask[t] for t in range(max(lengths))] for length, mask in zip(lengths, masks, strict=True)
     ]
     steps = [step for step in steps if any(trained[step[0]][t] for t in range(step[2], min(step[3], lengths[step[0]])))]
     scores = [None if math.isnan(score) else score for _, score, _, _ in steps]
-    z = zscored(scores, [groups[row] for row, *_ in steps], eps, ddof)
+    numbers = [sum(of == row and at < start for of, _, at, _ in steps) for row, _, start, _ in steps]
+    compared = [(groups[row], number * (credit == "turn")) for (row, *_), number in zip(steps, numbers, strict=True)]
+    z = zscored(scores, compared, eps, ddof)
+    own = credit == "step" or (credit == "turn" and gamma is None)
+    gamma = 1.0 if gamma is None else gamma
     outcome = zscored(totals(drawn["rewards"], drawn["weights"]), groups, eps, ddof)
     out = []
     for row in range(len(lengths)):
@@ -280,7 +284,7 @@ def reference_process(drawn, steps, masks, *, credit, outcome_weight, eps, ddof,
             mine = [
                 (start, value)
                 for value, (of, _, start, end) in zip(z, steps, strict=True)
-                if of == row and (start <= t < end if credit == "step" else t < end)
+                if of == row and (start <= t < end if own else t < end)
             ]
             mine = [gamma**between * value for between, (_, value) in enumerate(sorted(mine))]
             line.append(math.fsum(mine) + outcome_weight * outcome[row] if trained[row][t] else 0.0)
@@ -302,7 +306,13 @@ def held_steps(drawn, steps, masks):
 @settings(max_examples=150, deadline=None)
 @given(
     table=step_tables(),
-    credit=st.sampled_from([{"credit": "step"}, *({"credit": "return", "gamma": g} for g in (1.0, 0.9, 0.5, 0.0))]),
+    credit=st.sampled_from(
+        [
+            *({"credit": credit} for credit in ("step", "return", "turn")),
+            *({"credit": "return", "gamma": g} for g in (1.0, 0.9, 0.5, 0.0)),
+            *({"credit": "turn", "gamma": g} for g in (1.0, 0.9, 0.0)),
+        ]
+    ),
     outcome_weight=st.sampled_from([0.0, 0.5, -1.0]),
     eps=st.sampled_from([1e-4, 0.0]),
     ddof=st.integers(0, 1),

@@ -236,7 +236,7 @@ def test_every_problem_is_found_before_and_at_the_call(name, keywords, texts):
 def test_the_keywords_of_process_include_those_of_spreading():
     found = {name: parameter.default for name, parameter in parameters_of(get_advantage("process")).items()}
     own = {"eps": 1e-4, "ddof": 1, "steps_from": None, "aggregate": None}
-    assert found == own | {"credit": "step", "gamma": 1.0, "outcome_weight": None}
+    assert found == own | {"credit": "step", "gamma": None, "outcome_weight": None}
     assert check_advantage_kwargs("process", {"gamma": 1.0}) == []
     assert check_advantage_kwargs("process", {"steps_from": "prm", "credit": "return", "outcome_weight": 1}) == []
     assert check_advantage_kwargs("sign", None) == []

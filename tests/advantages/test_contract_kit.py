@@ -19,6 +19,8 @@ ALL = [
     ("process", {"credit": "return"}),
     ("process", {"credit": "return", "gamma": 0.5}),
     ("process", {"outcome_weight": 0.5}),
+    ("process", {"credit": "turn"}),
+    ("process", {"credit": "turn", "gamma": 0.5, "outcome_weight": 0.5}),
     ("mix", {"parts": {"sign": 1.0, "zscore": -0.5}}),
     ("mix", {"parts": {"sign": 1.0, "process": 0.5}, "process": {"credit": "return"}}),
 ]

@@ -1,6 +1,7 @@
 """Beside steps, the outcome counts as it is listed: a weight changes the advantages, or is refused."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,6 +133,17 @@ def test_a_config_says_so_before_anything_loads():
     (_, keywords), problems = running_advantage(config.recipe, config.recipe.step_givers)
     assert keywords == {"outcome_weight": 1.0}
     assert problems == []
+
+
+def test_the_reward_of_an_environment_is_an_outcome_and_only_outcome_weight_leaves_it_out():
+    environment = f"{Path(__file__).with_name('tools_of_tests.py')}:Counter"
+    given = {"advantage": "process", "environment": environment, "verifiers": [{"name": "turn_reward", "weight": 0}]}
+    for keywords, expected in (({}, 1.0), ({"outcome_weight": 0.5}, 0.5), ({"outcome_weight": 0}, 0)):
+        config = GRPOPlusConfig(**BASE, **given, advantage_kwargs=keywords)
+        (_, found), problems = running_advantage(config.recipe, config.recipe.step_givers)
+        assert (found["outcome_weight"], problems) == (expected, [])
+    config = GRPOPlusConfig(**BASE, **{**given, "environment": environment.replace("Counter", "Other")})
+    assert running_advantage(config.recipe, config.recipe.step_givers)[0][1] == {"outcome_weight": 0.0}
 
 
 TEXTS = ["1+1=2\n\\boxed{2}", "1+1=3\n\\boxed{2}", "1+1=2\n\\boxed{9}", "1+1=3\n\\boxed{9}"]

@@ -1,0 +1,125 @@
+"""Draw completions of several turns: TRL's own loop over tools and environments, each turn with its own seed."""
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from grpo_plus import _trl
+from grpo_plus._trl import Host
+from grpo_plus.evaluation.results import OwnReward, Sample
+from grpo_plus.evaluation.sample import Sampler, seed_of
+from grpo_plus.record.turns import turn_rows
+from grpo_plus.training.calling import Calling
+from grpo_verifiers.reading.messages import content_text
+from grpo_verifiers.turns import Turn
+from grpo_verifiers.verdict import Status
+
+NOT_RUN = "cut"
+"""The status of a call that the completion ended with: it has no result, and no turn behind it."""
+
+
+class Completed(NamedTuple):
+    """A batch of completions, as verifiers read them.
+
+    ``samples`` have the verdicts of environments that give rewards, and no others yet.
+    """
+
+    prompts: list[Any]
+    texts: list[Any]
+    ids: list[list[int]]
+    turns: list[Sequence[Turn]] | None
+    samples: list[Sample]
+
+
+class TurnSampler:
+    """Completes rows in turns, with the tools and environments of a trainer.
+
+    ``rewards`` are the rewards that its environments give.
+    """
+
+    def __init__(self, sampler: Sampler, host: Host, calling: Calling) -> None:
+        """Draw with ``sampler``, whose ``most`` tokens count for all turns of a completion and what tools say.
+
+        ``host`` and ``calling`` are a trainer and its hook, which must not draw at the same time.
+        """
+        self._sampler, self._calling = sampler, calling
+        self._pairs: Sequence[tuple[int, int]] = ()
+        self._seed = 0
+        self.rewards = [OwnReward(name) for name in _trl.rewarding_environments(host)]
+        self._drawer = _trl.turn_drawer(host, self._turn, calling.loop, sampler.most)
+
+    def lent(self) -> AbstractContextManager[None]:
+        """Within the block completions can be drawn; at its end no session of a tool is left."""
+        return self._calling.lent(self._drawer)
+
+    def complete(self, rows: Sequence[dict[str, Any]], pairs: Sequence[tuple[int, int]], seed: int) -> Completed:
+        """A completion for each of the rows, whose numbers and the samples' are ``pairs``."""
+        calling = self._calling
+        self._pairs, self._seed = pairs, seed
+        calling.prompts(rows)
+        drawn = _trl.draw_turns(self._drawer, rows)
+        turns, spans = calling.turns, calling.turn_tokens
+        assert turns is not None
+        assert spans is not None
+        calling.ask_rewards()
+        verdicts = [self._rewarded(environment) for environment in drawn.environments or [None] * len(rows)]
+        samples = [
+            Sample(
+                row,
+                sample,
+                prompt,
+                _answer(messages),
+                sum(mask),
+                self._sampler.is_cut_off(ids) or any(call.status == NOT_RUN for call in said[-1].calls),
+                given,
+                turn_rows(said, tokens),
+                sum(call.status != NOT_RUN for turn in said for call in turn.calls),
+                sum(call.status not in ("ok", NOT_RUN) for turn in said for call in turn.calls),
+            )
+            for (row, sample), prompt, messages, ids, mask, given, said, tokens in zip(
+                pairs, drawn.prompts, drawn.completions, drawn.ids, drawn.mask, verdicts, turns, spans, strict=True
+            )
+        ]
+        return Completed(drawn.prompts, drawn.completions, drawn.ids, turns, samples)
+
+    def _turn(self, prompt_ids: list[list[int]]) -> list[list[int]]:
+        """The tokens of a turn behind each of the prompts."""
+        waiting, calling = self._calling.waiting, self._calling
+        chosen = self._pairs if waiting is None else [self._pairs[place] for place in waiting]
+        seeds = [seed_of(self._seed, *pair, calling.round) for pair in chosen]
+        most = self._sampler.most
+        if waiting is not None:  # TRL cuts off what is longer
+            most = max(1, min(most, max(calling.room(prompt_ids))))
+        ids = self._sampler.complete(prompt_ids, seeds, most=most)
+        calling.drawn(prompt_ids, ids)
+        return ids
+
+    def _rewarded(self, environment: Any) -> dict[str, dict[str, Any]]:
+        """The verdicts of all rewards of environments on a completion that was drawn in this one."""
+        found = {each.label: _verdict(None, Status.NOT_APPLICABLE, "of another environment") for each in self.rewards}
+        if (name := type(environment).__name__) in found:
+            value = environment.get_reward()
+            if inspect.isawaitable(value):
+                value = asyncio.run(_waited(value))
+            found[name] = (
+                _verdict(None, Status.ERROR, "the environment gave no reward")
+                if value is None
+                else _verdict(float(value), Status.CORRECT if value >= 1 else Status.WRONG, "")
+            )
+        return found
+
+
+async def _waited(value: Any) -> Any:
+    return await value
+
+
+def _verdict(score: float | None, status: Status, detail: str) -> dict[str, Any]:
+    return {"score": score, "status": status.value, "detail": detail}
+
+
+def _answer(messages: Sequence[dict[str, Any]]) -> str:
+    """What verifiers take for the answer: the text of the assistant's last message."""
+    said = [message for message in messages if message.get("role") == "assistant"]
+    return content_text(said[-1].get("content")) if said else ""
