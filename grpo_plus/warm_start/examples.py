@@ -196,12 +196,11 @@ def reader(
     def reads(prompt: Any, tools: Schemas = (), *, asks: bool = True) -> str:
         if isinstance(prompt, str):
             return prompt
-        further = {**({"tools": list(tools)} if tools else {}), **(keywords or {})}
-        return str(
-            tokenizer.apply_chat_template(
-                prompt, chat_template=template, tokenize=False, add_generation_prompt=asks, **further
-            )
-        )
+        further: dict[str, Any] = {} if template is None else {"chat_template": template}
+        further |= {**({"tools": list(tools)} if tools else {}), **(keywords or {})}
+        if asks:
+            further["add_generation_prompt"] = True
+        return str(tokenizer.apply_chat_template(prompt, tokenize=False, **further))
 
     return reads
 
