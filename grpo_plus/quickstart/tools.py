@@ -1,10 +1,10 @@
 r"""The data and the model of ``examples/tools.yaml``: sums of two numbers, and a model that adds without carrying.
 
-Most solutions answer from the head, digit by digit, and lose every carry; some call the calculator. The model learns
+Most solutions answer from the head, digit by digit, with a 9 where a digit would carry; some call the calculator. The model learns
 both habits and is right some of the time; the reward tells the habits apart.
 
     user:       47+38
-    assistant:  \boxed{75}                                            from the head, or
+    assistant:  \boxed{79}                                            from the head, or
 
     assistant:  <tool_call>calculator{"expression": "47+38"}</tool_call>
     tool:       85
@@ -80,14 +80,14 @@ class Sum:
         return self.left + self.right
 
     @property
-    def without_carries(self) -> int:
-        """What comes out where each digit is added on its own.
+    def without_carries(self) -> str:
+        """What comes out where each digit is added on its own, and 9 stands where one would carry.
 
         >>> Sum(47, 38).without_carries, Sum(41, 38).without_carries
-        (75, 79)
+        ('79', '79')
         """
-        tens, ones = self.left // 10 + self.right // 10, self.left % 10 + self.right % 10
-        return tens % 10 * 10 + ones % 10
+        pairs = zip(str(self.left), str(self.right), strict=True)
+        return "".join(str(min(9, int(one) + int(other))) for one, other in pairs)
 
     def from_the_head(self) -> list[dict[str, Any]]:
         """One turn, right where no digit carries."""
@@ -152,7 +152,7 @@ def base() -> str:
     return str(folder)
 
 
-def _save(folder: Path, hidden: int = 128) -> None:
+def _save(folder: Path, hidden: int = 64) -> None:
     from grpo_plus.testing import make_tiny_model
 
     network, tokenizer = make_tiny_model(
