@@ -719,6 +719,30 @@ def draw_turns(drawer: Any, rows: "Sequence[Mapping[str, Any]]") -> DrawnTurns:
     raise AssertionError  # its _generate ends in the error
 
 
+def tool_trainer(args: Any, tokenizer: Any, positions: int | None, **further: Any) -> Host:
+    """TRL's trainer with tools and environments and a model of next to nothing, which nothing is drawn from.
+
+    ``positions`` is how many tokens the model that does draw can read: TRL drops results that go beyond.
+    """
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl import GRPOTrainer
+
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = LlamaConfig(**sizes, num_attention_heads=1, max_position_embeddings=positions or sys.maxsize)
+    rows = Dataset.from_dict({"prompt": [[{"role": "user", "content": ""}]] * 2, "environment": [""] * 2})
+    host: Any = GRPOTrainer(
+        LlamaForCausalLM(config),
+        [lambda completions, **_: [0.0] * len(completions)],
+        args,
+        rows,
+        processing_class=tokenizer,
+        **further,
+    )
+    found: Host = host
+    return found
+
+
 def rewarding_environments(host: Host) -> list[str]:
     """The environments that give a reward of their own, as TRL names the rewards."""
     pools: Mapping[Any, list[Any]] = getattr(host, "_environment_pool", None) or {}

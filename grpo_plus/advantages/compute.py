@@ -16,7 +16,7 @@ from grpo_plus.advantages.checking import require_keywords
 from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, EstimatorOutputError
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.registry import estimator_of
-from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, steps_of, with_trainable_steps
+from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread, states_of, steps_of, with_trainable_steps
 from grpo_plus.advantages.table import RewardTable, values_of
 from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.options import keywords_of
@@ -66,6 +66,10 @@ def _in_float64(table: RewardTable) -> RewardTable:
 def _advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
     if estimator.reads_values:
         values_of(table)
+    if estimator.reads_states:
+        states_of(table)
+    if estimator.reads_steps:
+        table = replace(table, steps=steps_of(table).select(with_trainable_steps(table)))
     if estimator.per == "step":
         return _step_advantages(estimator, table, keywords)
     if estimator.per == "parts":
@@ -81,8 +85,7 @@ def _advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, An
 
 
 def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
-    steps = steps_of(table).select(with_trainable_steps(table))
-    table = replace(table, steps=steps)
+    steps = steps_of(table)
     shared = {name: value for name, value in keywords.items() if name in SPREAD_KEYWORDS}
     # The outcome's z-score is scaled the way the steps' are, when the estimator lets that be chosen.
     shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}

@@ -46,6 +46,8 @@ class Estimator:
             by one positive factor.
         own_zero_rule: it decides itself which completions have no contrast (by reward column, say).
         reads_values: it reads the values of a critic.
+        reads_steps: it reads the scores of steps; each that is ``per`` step does.
+        reads_states: it reads the states before steps, which an environment with ``state_key`` gives.
         check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
         check: further problems of keywords, ``(keywords, base) -> list of messages``.
     """
@@ -58,6 +60,8 @@ class Estimator:
     scope: Scope = "group"
     own_zero_rule: bool = False
     reads_values: bool = False
+    reads_steps: bool = False
+    reads_states: bool = False
     check_size: Callable[[Mapping[str, Any], int], str | None] | None = None
     check: Callable[[Mapping[str, Any], Any], list[str]] | None = None
 
@@ -71,6 +75,7 @@ class Estimator:
             if value not in (choices := get_args(allowed)):
                 raise ValueError(f"the advantage estimator {self.name!r}: {unknown(what, value, choices)}")
         table_parameter(self.fn)
+        object.__setattr__(self, "reads_steps", self.reads_steps or self.reads_states or self.per == "step")
         if not self.formula:
             object.__setattr__(self, "formula", first_line(self.fn))
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.gigpo import same_state
 from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.spread import with_trainable_steps
 from grpo_plus.advantages.table import RewardTable
@@ -29,8 +30,9 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
         (groups whose every advantage is 0), ``advantages/abs_mean``, ``advantages/std``, ``frac_reward_zero_std``
         (completions in groups whose rewards have standard deviation 0, as TRL counts them) and, for step values,
         ``steps/per_completion``, ``steps/scored_fraction``, ``steps/score_mean`` and ``advantages/step_1`` to
-        ``advantages/step_4`` (mean over the completions that have that many steps). What there is nothing to take the
-        mean of is left out.
+        ``advantages/step_4`` (mean over the completions that have that many steps), and where states are known
+        ``advantages/anchored_fraction`` (steps whose state another step of their group has, too). What there is nothing
+        to take the mean of is left out.
     """
     per_token = advantages.dim() == 2
     if tuple(advantages.shape) != ((len(table.rewards), table.width) if per_token else (len(table.rewards),)):
@@ -72,6 +74,10 @@ def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor
         "steps/scored_fraction": scored_S.double().mean(),
         "steps/score_mean": steps.scores[scored_S].mean(),
     }
+    if steps.states is not None and bool((known_S := steps.states >= 0).any()):
+        anchors = same_state(table, steps)
+        shared_S = anchors.size(torch.ones_like(steps.scores), known_S)[anchors.index] > 1
+        found["advantages/anchored_fraction"] = (shared_S & known_S).double().mean()
     start_S = steps.spans[:, 0]
     rows_S, position_S = steps.rows, steps.ordinals()
     # The first trainable token of a step speaks for it: its first token may be a tool's.

@@ -32,7 +32,7 @@ def process(
     steps_from: str | None = None,  # noqa: ARG001 - which verifier's steps: whoever fills the table reads it
     aggregate: Literal["min", "mean", "last", "product"] | None = None,  # noqa: ARG001 - of its reward column: same
 ) -> Tensor:
-    """(r − μ) / (σ + eps) of each step over all scored steps of the group, plus outcome_weight times the outcome's."""
+    """(r − μ)/(σ + eps) of steps over those of the group (credit turn: of equal number) + outcome_weight·outcome's."""
     steps = steps_of(table)
     groups = same_turn(table, steps) if credit == "turn" else Groups.of(table.groups[steps.rows])
     return zscores(steps.scores, ~steps.scores.isnan(), groups, eps=eps, ddof=ddof)

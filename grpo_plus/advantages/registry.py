@@ -15,6 +15,7 @@ _BUILTINS = (
     "center",
     "gae",
     "gdpo",
+    "gigpo",
     "gpg",
     "maxrl",
     "mix",
@@ -58,6 +59,7 @@ def register_advantage(
     formula: str = "",
     scope: Scope = "group",
     reads_values: bool = False,
+    reads_states: bool = False,
 ) -> Callable[[F], F]:
     """Register an advantage estimator; the function itself stays as it is.
 
@@ -78,6 +80,7 @@ def register_advantage(
         formula: one line for a human; the docstring's first line unless given.
         scope: "batch" when other groups rescale a group's advantages by one positive factor (whitening, say).
         reads_values: whether it reads ``table.values``, a critic's value of the state before each token.
+        reads_states: whether it reads ``table.steps`` with their ``states``, which are the turns of an environment.
 
     Raises:
         DuplicateNameError: the name is taken; the message shows both sides.
@@ -100,6 +103,7 @@ def register_advantage(
             formula=formula,
             scope=scope,
             reads_values=reads_values,
+            reads_states=reads_states,
         )
         advantages.register(name, made, source=source_of(fn))
         return fn

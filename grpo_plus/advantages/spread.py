@@ -24,6 +24,17 @@ def steps_of(table: RewardTable) -> StepScores:
     return table.steps
 
 
+def states_of(table: RewardTable) -> Tensor:
+    """The states before the steps of the table, which an estimator that compares states cannot do without."""
+    states_S = steps_of(table).states
+    if states_S is None:
+        raise ValueError(
+            "this estimator compares steps by the state before them, but table.steps.states is None: use an "
+            "environment with state_key, or give StepScores(..., states=...), an equal number for equal states."
+        )
+    return states_S
+
+
 def with_trainable_steps(table: RewardTable) -> Tensor:
     """(S,) bool: the steps that hold a token to train on; the others never enter a statistic."""
     steps = steps_of(table)
@@ -55,10 +66,10 @@ def spread(
     """
     steps = steps_of(table)
     trainable_NT = table.trainable()
-    start_S, end_S = steps.spans.clamp(max=table.width).unbind(1)
     if credit == "step":
-        tokens_NT = _own_step(values_S, steps.rows, start_S, end_S, trainable_NT.shape)
+        tokens_NT = on_own_tokens(table, values_S)
     else:
+        end_S = steps.spans[:, 1].clamp(max=table.width)
         tokens_NT = _own_and_later(values_S, steps.rows, end_S, trainable_NT.shape, 1.0 if gamma is None else gamma)
     if outcome_weight:
         totals_N = table.totals()
@@ -67,12 +78,17 @@ def spread(
     return tokens_NT.masked_fill(~trainable_NT, 0.0)
 
 
-def _own_step(values_S: Tensor, rows_S: Tensor, start_S: Tensor, end_S: Tensor, shape: torch.Size) -> Tensor:
-    """Each token's own step. Numbers of steps are summed up, not their values: integers leave no rounding behind."""
+def on_own_tokens(table: RewardTable, values_S: Tensor) -> Tensor:
+    """(N, T) the value of the step that each token lies in, 0 outside any step.
+
+    Numbers of steps are summed up, not their values: integers leave no rounding behind.
+    """
+    steps = steps_of(table)
+    start_S, end_S = steps.spans.clamp(max=table.width).unbind(1)
     numbers_S = torch.arange(1, len(values_S) + 1, device=values_S.device)
-    edges_NT = numbers_S.new_zeros(shape[0], shape[1] + 1)
-    edges_NT.index_put_((rows_S, start_S), numbers_S, accumulate=True)
-    edges_NT.index_put_((rows_S, end_S), -numbers_S, accumulate=True)
+    edges_NT = numbers_S.new_zeros(len(table.rewards), table.width + 1)
+    edges_NT.index_put_((steps.rows, start_S), numbers_S, accumulate=True)
+    edges_NT.index_put_((steps.rows, end_S), -numbers_S, accumulate=True)
     return torch.nn.functional.pad(values_S, (1, 0))[edges_NT.cumsum(dim=1)[:, :-1]]
 
 

@@ -53,5 +53,10 @@ def _random_table(weights_K: torch.Tensor) -> RewardTable:
         groups=torch.arange(count) // _SIZE,
         lengths=torch.full((count,), _TOKENS),
         values=torch.rand(count, _TOKENS, generator=torch.Generator().manual_seed(1)),
-        steps=StepScores(torch.arange(count).repeat_interleave(2), torch.rand(2 * count, generator=random), starts),
+        steps=StepScores(
+            torch.arange(count).repeat_interleave(2),
+            torch.rand(2 * count, generator=random),
+            starts,
+            states=torch.arange(2 * count) % 2,
+        ),
     )

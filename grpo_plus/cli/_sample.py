@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 
@@ -19,9 +19,9 @@ Step = tuple[float, int, int]
 class Sample:
     """One group: ``columns`` has one list for each reward, with one number a completion.
 
-    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last), ``values`` a
-    critic's value before each of its tokens; None where none were given. ``summed`` are names and weights of the
-    rewards that the one column is said to be the weighted sum of.
+    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last), ``states`` a
+    word for the state before each step, ``values`` a critic's value before each of its tokens; None where none were
+    given. ``summed`` are names and weights of the rewards that the one column is said to be the weighted sum of.
     """
 
     names: tuple[str, ...]
@@ -31,17 +31,27 @@ class Sample:
     steps: tuple[tuple[Step, ...], ...] | None = None
     summed: tuple[tuple[str, float], ...] = ()
     values: tuple[tuple[float, ...], ...] | None = None
+    states: tuple[tuple[str, ...], ...] | None = None
 
     def table(self) -> "RewardTable":
         """The table that a trainer would make of the group."""
         from grpo_plus.advantages import RewardTable
 
         rows = list(map(list, zip(*self.columns, strict=True)))
-        steps = None if self.steps is None else list(map(list, self.steps))
+        steps = None if self.steps is None else [list(of_row) for of_row in self._with_states(self.steps)]
         values = None if self.values is None else list(map(list, self.values))
         return RewardTable.of(
             rows, lengths=self.lengths, steps=steps, weights=self.weights, names=self.names, values=values
         )
+
+    def _with_states(self, steps: Sequence[Sequence[Step]]) -> Sequence[Sequence[tuple[Any, ...]]]:
+        if self.states is None:
+            return steps
+        numbers = {state: place for place, state in enumerate(dict.fromkeys(s for row in self.states for s in row))}
+        known = ([numbers[state] if state else None for state in row] for row in self.states)
+        return [
+            [(*step, at) for step, at in zip(row, keys, strict=True)] for row, keys in zip(steps, known, strict=True)
+        ]
 
     def valued(self) -> "Sample":
         """With the mean reward as the value of every state where no values were given."""
@@ -57,13 +67,15 @@ def read_sample(
     steps: str | None,
     known: Sequence[tuple[str, float]],
     values: str | None = None,
+    *,
+    states: str | None = None,
 ) -> Sample:
     """The group that the flags describe.
 
     ``rewards`` is a list of numbers, or one for each reward, separated by semicolons; ``steps`` one for each
-    completion, and so is ``values``, with one number a token. Without ``lengths``, completions have as many tokens as
-    values, or as steps need, and at least `LENGTH`. ``known`` is name and weight of every reward of the config, in
-    order.
+    completion, and so is ``values``, with one number a token, and ``states``, with one word a step. Without
+    ``lengths``, completions have as many tokens as values, or as steps need, and at least `LENGTH`. ``known`` is name
+    and weight of every reward of the config, in order.
 
     Raises:
         UserError: something cannot be read, or does not fit the rest.
@@ -80,6 +92,7 @@ def read_sample(
     names, weights, summed = _named(len(columns), known)
     scores = None if steps is None else _steps(steps, count)
     most = max(map(len, scores), default=0) if scores else 0
+    keys = None if states is None else _states(states, scores)
     critic = None if values is None else _lists("--values", values, count, "values, one a token, like .5,.6;.4")
     sizes = _lengths(lengths, count, max(LENGTH, most)) if critic is None else _of_values(critic, lengths)
     return Sample(
@@ -90,7 +103,20 @@ def read_sample(
         steps=None if scores is None else tuple(map(_spread, scores, sizes)),
         summed=summed,
         values=None if critic is None else tuple(map(tuple, critic)),
+        states=keys,
     )
+
+
+def _states(text: str, scores: Sequence[Sequence[float]] | None) -> tuple[tuple[str, ...], ...]:
+    """The state before each step, empty for none."""
+    if scores is None:
+        raise UserError("--states are given without --steps: they are the states before the steps.")
+    found = tuple(tuple(map(str.strip, part.split(","))) if part.strip() else () for part in text.split(";"))
+    counts = [len(row) for row in found]
+    if counts != [len(row) for row in scores]:
+        wanted = ";".join(",".join("a" for _ in row) for row in scores)
+        raise UserError(f"--states is {text!r}, expected a word for each of --steps, such as {wanted!r}.")
+    return found
 
 
 def _named(

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import Parser
+from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, missing_columns
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
-    from grpo_plus.evaluation import Drawing, Evaluation, Sample
+    from grpo_plus.evaluation import Drawing, Evaluation, Sample, ToolUse
     from grpo_verifiers import Verifier
+    from grpo_verifiers.tools.part import ToolPart
 
 PROG = "grpo-plus eval"
 TABLE_WIDTH = 100
@@ -67,8 +69,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data.add_argument("--system", help="a system message before every prompt")
     data.add_argument("--template", help="name of an answer format, as in train's prompt: {template: …}")
     judge = parser.add_argument_group("verifier")
-    judge.add_argument("--verifier", action="append", required=True, help="by name or reference; several may be given")
+    judge.add_argument("--verifier", action="append", default=[], help="by name or reference; several may be given")
     add_verifier_options(judge)
+    calls = parser.add_argument_group("tools and environments; unset, those of the run that trained the model")
+    add_tool_options(calls)
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
     draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
@@ -109,13 +113,15 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
 
     verifiers = make_verifiers(options.verifier, options)
     rows = _rows(options)
-    _require_no_tools(options)
+    tools = tool_use(options, _run_folders(options))
+    if not verifiers and (tools is None or not any(part.rewards for part in _environments(tools))):
+        raise UserError("there is nothing to judge with: give --verifier, or an environment with get_reward.")
     base, adapter = _base_and_adapter(options)
     _require(verifiers, rows, options)
-    store = Store(options.out, _settings(options), overwrite=options.overwrite) if options.out else None
+    store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
         model, tokenizer = _load(base, adapter, options)
-        rows = _with_prompts(rows, tokenizer, options)
+        rows = _with_prompts(rows, tokenizer, options, called=tools is not None)
         done = store.done if store else []
         total = len(rows) * options.n
         if done:
@@ -128,7 +134,7 @@ def _evaluate(options: argparse.Namespace, ks: list[int], drawing: "Drawing") ->
                 progress.advance(samples)
 
             found = evaluate(
-                model, tokenizer, rows, verifiers, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
+                model, tokenizer, rows, verifiers, tools=tools, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
                 batch=options.batch, done=done, report=report,
             )  # fmt: skip
         if store:
@@ -199,10 +205,13 @@ def _require(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Names
         )
 
 
-def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace) -> Any:
+def _with_prompts(rows: Any, tokenizer: Any, options: argparse.Namespace, *, called: bool) -> Any:
+    """The rows with their prompts; where tools are ``called``, texts become chats."""
     from grpo_plus.cli._prompts import with_prompts
 
-    return with_prompts(rows, _prompt(options), chat=tokenizer.chat_template is not None)
+    chat = tokenizer.chat_template is not None
+    prompt = _prompt(options) or ({"column": "prompt"} if called and chat else {})
+    return with_prompts(rows, prompt, chat=chat)
 
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
@@ -230,26 +239,14 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     return base, adapter
 
 
-def _require_no_tools(options: argparse.Namespace) -> None:
-    """Refuse what was trained to call tools: without them its answers say nothing about it."""
-    from grpo_plus.record import RunError, open_run
-    from grpo_plus.record.files import FOLDER, RUN
+def _run_folders(options: argparse.Namespace) -> list[Path]:
+    """Where the run that trained the model may be; a checkpoint lies in its run's folder."""
+    given = [Path(each).expanduser() for each in (options.adapter, options.model) if each]
+    return [place for each in given for place in (each, each.parent)]
 
-    given = [Path(each).expanduser() for each in (options.model, options.adapter) if each]
-    for folder in (place for each in given for place in (each, each.parent)):  # a checkpoint lies in its run's folder
-        if not (folder / FOLDER / RUN).is_file():
-            continue
-        try:
-            config = open_run(folder).info.get("config", {})
-        except RunError:  # what cannot be read says nothing
-            continue
-        used = [name for name in ("tools", "environment") if config.get(name)]
-        if used:
-            raise UserError(
-                f"{folder} was trained with {' and '.join(used)}, and eval does not draw with tools yet: its figures "
-                "would be of answers without them. Set eval_strategy in the training config, whose evaluations draw as "
-                "training does; to judge it without tools, copy the model's files to another folder."
-            )
+
+def _environments(tools: "ToolUse") -> "list[ToolPart]":
+    return list(tools.config().recipe.environments.values())
 
 
 def _load(base: str, adapter: str | None, options: argparse.Namespace) -> tuple[Any, Any]:
@@ -301,10 +298,14 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
     )
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
     """The settings that identify an evaluation."""
-    apart = ("batch", "out", "overwrite", "device", "k")
-    return {name: value for name, value in vars(options).items() if name not in apart}
+    apart = ("batch", "out", "overwrite", "device", "k", "tools_from", "no_tools", *TURN_FIELDS)
+    found = {name: value for name, value in vars(options).items() if name not in apart}
+    if tools is not None:
+        config = tools.config()
+        found |= {name: getattr(config, name) for name in (*TURN_FIELDS, "chat_template_kwargs")}
+    return found
 
 
 class _Progress:

@@ -44,6 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
     parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
+    parser.add_argument("--states", metavar="A,B;C,D", help="the state before each of --steps, any word: a,b;a,c")
     parser.add_argument("--values", metavar="A,B;C,D", help="values of a critic, a list for each completion")
     options, rest = parser.parse_known_args(list(arguments))
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
@@ -54,14 +55,18 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.recipe.options import mapping, mapping_or_none
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
-    parsed = parse(PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps", "--values"))
+    parsed = parse(
+        PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps", "--states", "--values")
+    )
     config = parsed.training
     functions = reward_names(parsed.script)
     weights = _weights(parsed, functions)
     chosen, ignored = running_advantage(config.recipe, config.recipe.step_givers, functions)
     if ignored:
         raise UserError(" ".join(ignored))
-    sample = read_sample(options.rewards, options.lengths, options.steps, weights, options.values)
+    sample = read_sample(
+        options.rewards, options.lengths, options.steps, weights, options.values, states=options.states
+    )
     notes = command_notes(parsed, weights, chosen)
     for line in [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
@@ -93,7 +98,9 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     problems = weight_problems(parsed.training.recipe, functions)
     if problems:
         raise UserError(" ".join(problems))
-    return named_weights(parsed.training.recipe, functions)
+    recipe = parsed.training.recipe
+    own = {part.label: 1.0 for part in recipe.environments.values() if part.rewards}
+    return [*named_weights(recipe, functions), *own.items()]
 
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen | None") -> list[str]:
@@ -115,11 +122,19 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
     reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
         raise UserError("--steps are given, but this advantage estimator reads no steps: advantage: process does.")
+    reads_states = any(part.reads_states for part, _ in config.recipe.estimator_parts)
+    if sample.states is not None and not reads_states:
+        raise UserError("--states are given, but this advantage estimator reads no states: advantage: gigpo does.")
     reads_values = any(part.reads_values for part, _ in config.recipe.estimator_parts)
     if sample.values is not None and not reads_values:
         raise UserError("--values are given, but this advantage estimator reads no critic: advantage: gae does.")
     if reads_steps and sample.steps is None:
         lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
+        if reads_states:
+            lines.append("  and the states before them: --states 'a,b;a,a,c', a word for each")
+        return lines
+    if reads_states and sample.states is None:
+        lines.append("  its numbers need the states before the steps: --states 'a,b;a,c', a word for each of --steps")
         return lines
     if sample.summed and _reads_each_reward(config, estimator):
         listed = ", ".join(name for name, _ in sample.summed)
@@ -134,7 +149,9 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: Sample, chosen: "Chosen |
 
 def _reads_each_reward(config: "GRPOPlusConfig", estimator: "Estimator") -> bool:
     """Whether the advantages need more than the weighted sum of the rewards."""
-    return any(part.own_zero_rule for part, _ in config.recipe.estimator_parts or [(estimator, {})])
+    return any(
+        part.own_zero_rule and not part.reads_steps for part, _ in config.recipe.estimator_parts or [(estimator, {})]
+    )
 
 
 def _number_lines(
@@ -408,7 +425,7 @@ def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
 
 def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> list[str]:
     parts, watching = config.recipe.verifiers, config.recipe.eval_verifiers
-    lines = ["verifiers:" if parts else "verifiers: none (reward_funcs or a reward model must score)"]
+    lines = ["verifiers:" if parts else "verifiers: none (reward_funcs, a reward model or an environment must score)"]
     lines += [_verifier_line(part, weights[part.label]) for part in parts]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one that its column {config.verifier_column!r} names")

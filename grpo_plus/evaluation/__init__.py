@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from grpo_plus.evaluation.results import gain as gain
     from grpo_plus.evaluation.run import evaluate as evaluate
     from grpo_plus.evaluation.sample import Drawing as Drawing
+    from grpo_plus.evaluation.tool_use import ToolUse as ToolUse
 
 _HERE = "grpo_plus.evaluation"
 _NAMES = {
@@ -24,6 +25,7 @@ _NAMES = {
     "Evaluation": f"{_HERE}.results",
     "Results": f"{_HERE}.results",
     "Sample": f"{_HERE}.results",
+    "ToolUse": f"{_HERE}.tool_use",
     "evaluate": f"{_HERE}.run",
     "gain": f"{_HERE}.results",
     "maj_at_k": f"{_HERE}.estimators",

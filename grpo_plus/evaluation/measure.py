@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 from transformers import TrainerCallback
 
 from grpo_plus import _trl
-from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain
+from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, judges_of
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
 from grpo_plus.evaluation.store import Store, StoreError
@@ -80,6 +80,13 @@ class Measure:
         problems = []
         if not trainer.verification.live and not _trl.rewarding_environments(trainer):
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
+        labels = {live.verifier.label for live in trainer.verification.live}
+        problems += [
+            f"measure has one result for each name, and {name!r} is both a verifier and an environment: give one of "
+            "them another label."
+            for name in _trl.rewarding_environments(trainer)
+            if name in labels
+        ]
         if trainer.tools:
             problems += trainer.calling.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
         if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
@@ -126,8 +133,8 @@ class Measure:
             min_p=args.min_p,
             repetition_penalty=args.repetition_penalty,
         )
-        verifiers: list[Any] = [live.verifier for live in trainer.verification.live]
-        judges = [*verifiers, *map(OwnReward, _trl.rewarding_environments(trainer))]
+        verifiers = [live.verifier for live in trainer.verification.live]
+        judges = judges_of(verifiers, [OwnReward(name) for name in _trl.rewarding_environments(trainer)])
         rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
         device = trainer.accelerator.device
         store: Store | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.evaluation.answers import RIGHT, SILENT, vote_classes
 from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
 from grpo_plus.evaluation.intervals import Estimate, mean, share
+from grpo_verifiers.errors import raise_all
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -20,13 +21,13 @@ PASSES = 1.0
 class Sample:
     """One completion of one row of a dataset.
 
-    ``sample`` is its number among the completions of row number ``row``. ``prompt`` is the verifiers'; ``completion``
-    has no special tokens. ``tokens`` counts the drawn ones; ``cut_off`` says that they ran out. ``verdicts`` have
+    ``sample`` is its number among the completions of row number ``row``. ``prompt`` is the row's; ``completion`` has no
+    special tokens. ``tokens`` counts the drawn ones; ``cut_off`` says that they ran out. ``verdicts`` have
     score, status and detail, by the verifiers' labels.
 
     Where there are tools, ``completion`` is the last answer, and a completion that ended with a call counts as cut off.
     ``turns`` are as in a run's record, None without tools. ``calls`` counts those that were run, ``failed_calls`` those
-    of them that came to an error.
+    of them that came to an error. ``observation`` is what the environment put behind the prompt.
     """
 
     row: int
@@ -39,12 +40,13 @@ class Sample:
     turns: Sequence[Mapping[str, Any]] | None = None
     calls: int = 0
     failed_calls: int = 0
+    observation: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """A mapping that `from_json` reads back."""
         values = asdict(self)
         if self.turns is None:
-            for name in ("turns", "calls", "failed_calls"):
+            for name in ("turns", "calls", "failed_calls", "observation"):
                 del values[name]
         return values
 
@@ -67,6 +69,20 @@ class OwnReward:
     """The reward that an environment gives, as a judge beside the verifiers; it reads no answers that could vote."""
 
     label: str
+
+
+def judges_of(verifiers: Sequence["Verifier"], rewards: Sequence[OwnReward]) -> list["Verifier | OwnReward"]:
+    """The verifiers and the environments' own rewards; a `ConfigError` if two have one label, or there are none."""
+    taken = {verifier.label for verifier in verifiers}
+    problems = [
+        f"a verifier and an environment are both called {each.label!r}: give one of them another label."
+        for each in rewards
+        if each.label in taken
+    ]
+    if not (verifiers or rewards):
+        problems.append("there is nothing to judge with: no verifier, and no environment that gives a reward.")
+    raise_all(problems)
+    return [*verifiers, *rewards]
 
 
 @dataclass(frozen=True)

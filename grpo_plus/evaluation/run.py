@@ -1,11 +1,13 @@
 """Sample completions of a dataset's rows and have verifiers judge them, while the next ones are being drawn."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.results import Evaluation, Sample
+from grpo_plus.evaluation.results import Evaluation, Sample, judges_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
+from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
 from grpo_plus.sampling.decode import Finished
 from grpo_plus.training.live_verifier import LiveVerifier
@@ -28,6 +30,7 @@ def evaluate(
     rows: Sequence[Mapping[str, Any]],
     verifiers: "Verifier | Sequence[Verifier]",
     *,
+    tools: ToolUse | None = None,
     n: int = 1,
     ks: Sequence[int] = (1,),
     drawing: Drawing | None = None,
@@ -49,30 +52,41 @@ def evaluate(
     samples of an earlier part of the same evaluation, which are not drawn again. ``report`` receives the judged samples
     of each batch.
 
+    With ``tools`` completions are of several turns, drawn by TRL's loop; the reward of an environment that gives one is
+    a result beside those of the verifiers, of which there may then be none.
+
     Raises:
-        ValueError: numbers contradict each other, or a prompt cannot be read.
+        ValueError: numbers contradict each other, a prompt cannot be read, or the tools do not fit the rows.
         ColumnError: a column is missing.
     """
     verifiers = list(verifiers) if isinstance(verifiers, list | tuple) else [verifiers]  # type: ignore[list-item]
     check_numbers(n, ks, batch)
     if len(rows) == 0:
         raise ValueError("there are no rows to evaluate on.")
-    sampler = Sampler(model, tokenizer, drawing or Drawing())
-    fresh = draw(
-        sampler,
-        rows,
-        verifiers,
-        pairs=pairs_of(range(len(rows)), n, {(sample.row, sample.sample) for sample in done}),
-        seed=seed,
-        batch=batch,
-        verifier_column=verifier_column,
-    )
+    drawing = drawing or Drawing()
     samples = list(done)
-    for judged in fresh:
-        samples += judged
-        if report is not None:
-            report(judged)
-    return Evaluation.of(samples, verifiers, ks, notes_on(sampler))
+    with ExitStack() as around:
+        turns = None
+        if tools:
+            sampler, turns = around.enter_context(tools.drawing(model, tokenizer, drawing, rows))
+        else:
+            sampler = Sampler(model, tokenizer, drawing)
+        judges = judges_of(verifiers, turns.rewards if turns is not None else ())
+        fresh = draw(
+            sampler,
+            rows,
+            verifiers,
+            pairs=pairs_of(range(len(rows)), n, {(sample.row, sample.sample) for sample in done}),
+            seed=seed,
+            batch=batch,
+            verifier_column=verifier_column,
+            turns=turns,
+        )
+        for judged in fresh:
+            samples += judged
+            if report is not None:
+                report(judged)
+    return Evaluation.of(samples, judges, ks, notes_on(sampler))
 
 
 def check_numbers(n: int, ks: Sequence[int], batch: int = BATCH) -> None:

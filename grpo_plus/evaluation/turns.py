@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from grpo_plus import _trl
 from grpo_plus._trl import Host
-from grpo_plus.evaluation.results import OwnReward, Sample
+from grpo_plus.evaluation.results import PASSES, OwnReward, Sample
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.record.turns import turn_rows
 from grpo_plus.training.calling import Calling
@@ -60,29 +60,30 @@ class TurnSampler:
         self._pairs, self._seed = pairs, seed
         calling.prompts(rows)
         drawn = _trl.draw_turns(self._drawer, rows)
-        turns, spans = calling.turns, calling.turn_tokens
+        calling.ask_rewards()
+        samples = [self._sample(place, *pair, rows[place], drawn) for place, pair in enumerate(pairs)]
+        return Completed(drawn.prompts, drawn.completions, drawn.ids, calling.turns, samples)
+
+    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: _trl.DrawnTurns) -> Sample:
+        turns, spans = self._calling.turns, self._calling.turn_tokens
         assert turns is not None
         assert spans is not None
-        calling.ask_rewards()
-        verdicts = [self._rewarded(environment) for environment in drawn.environments or [None] * len(rows)]
-        samples = [
-            Sample(
-                row,
-                sample,
-                prompt,
-                _answer(messages),
-                sum(mask),
-                self._sampler.is_cut_off(ids) or any(call.status == NOT_RUN for call in said[-1].calls),
-                given,
-                turn_rows(said, tokens),
-                sum(call.status != NOT_RUN for turn in said for call in turn.calls),
-                sum(call.status not in ("ok", NOT_RUN) for turn in said for call in turn.calls),
-            )
-            for (row, sample), prompt, messages, ids, mask, given, said, tokens in zip(
-                pairs, drawn.prompts, drawn.completions, drawn.ids, drawn.mask, verdicts, turns, spans, strict=True
-            )
-        ]
-        return Completed(drawn.prompts, drawn.completions, drawn.ids, turns, samples)
+        ids, prompt, said = drawn.ids[place], drawn.prompts[place], turns[place]
+        statuses = [call.status for turn in said for call in turn.calls]
+        run = [status for status in statuses if status != NOT_RUN]
+        return Sample(
+            row=row,
+            sample=sample,
+            prompt=given.get("prompt", prompt),
+            completion=_answer(drawn.completions[place]),
+            tokens=sum(drawn.mask[place]),
+            cut_off=self._sampler.is_cut_off(ids) or NOT_RUN in statuses[-1:],
+            verdicts=self._rewarded(drawn.environments[place] if drawn.environments else None),
+            turns=turn_rows(said, spans[place]),
+            calls=len(run),
+            failed_calls=sum(status != "ok" for status in run),
+            observation=_observation(given.get("prompt"), prompt),
+        )
 
     def _turn(self, prompt_ids: list[list[int]]) -> list[list[int]]:
         """The tokens of a turn behind each of the prompts."""
@@ -103,11 +104,10 @@ class TurnSampler:
             value = environment.get_reward()
             if inspect.isawaitable(value):
                 value = asyncio.run(_waited(value))
-            found[name] = (
-                _verdict(None, Status.ERROR, "the environment gave no reward")
-                if value is None
-                else _verdict(float(value), Status.CORRECT if value >= 1 else Status.WRONG, "")
-            )
+            found[name] = _verdict(None, Status.ERROR, "the environment gave no reward")
+            if value is not None:
+                status = Status.CORRECT if value >= PASSES else Status.PARTIAL if value > 0 else Status.WRONG
+                found[name] = _verdict(float(value), status, "")
         return found
 
 
@@ -117,6 +117,14 @@ async def _waited(value: Any) -> Any:
 
 def _verdict(score: float | None, status: Status, detail: str) -> dict[str, Any]:
     return {"score": score, "status": status.value, "detail": detail}
+
+
+def _observation(asked: Any, prompt: Sequence[dict[str, Any]]) -> str | None:
+    """What stands in the last message of a prompt behind that of its row."""
+    if not isinstance(asked, list) or not asked:
+        return None
+    before, now = (content_text(messages[-1].get("content")) for messages in (asked, prompt))
+    return now[len(before) :] or None
 
 
 def _answer(messages: Sequence[dict[str, Any]]) -> str:

@@ -96,10 +96,18 @@ def step_problems(recipe: Recipe, *, scorer: bool) -> list[str]:
         text = "step_scorer is given, but the advantage estimator reads no steps: remove it, or set advantage: process."
         return [text] if scorer else []
     named, aggregates = recipe.step_source, recipe.step_aggregates
+    if recipe.own_turns:
+        text = "step_scorer is given, but the advantage estimator takes the turns as the environment rewards them"
+        return [f"{text}: remove it."] if scorer else []
     if scorer and named is not None:
         return [f"steps_from ({named!r}) and step_scorer both say where step scores come from: keep one of the two."]
     if scorer and aggregates:
         return [f"advantage_kwargs aggregate is {aggregates[0]!r}, but step_scorer rewards nothing: remove it."]
+    if named in {part.label for part in recipe.environments.values()} - set(givers):
+        text = (
+            f"advantage_kwargs steps_from: {named!r} is the environment, whose get_turn_reward is read by turn_reward"
+        )
+        return [f"{text}: add {{name: turn_reward, weight: 0}} to verifiers, and set steps_from: turn_reward."]
     if not scorer and not givers:
         text = "the advantage estimator needs step scores, but nothing gives any"
         return [f"{text}: add a verifier that scores steps, or give the trainer a step_scorer."]
@@ -131,6 +139,7 @@ def advantage_problems(config: Any, recipe: Recipe, entries: Sequence[Entry]) ->
         *_single_generation_problems(config, recipe),
         *_group_size_problems(config, recipe),
         *_step_source_problems(recipe, entries),
+        *_state_problems(recipe),
         *_outcome_problems(config, recipe),
     ]
 
@@ -188,6 +197,20 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[Entry]) -> list[str]
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
+
+
+def _state_problems(recipe: Recipe) -> list[str]:
+    """States that nobody tells."""
+    reading = [part.name for part, _ in recipe.estimator_parts if part.reads_states]
+    environments = list(recipe.environments.values())
+    if not reading or any(part.states for part in environments):
+        return []
+    text = f"the advantage estimator {reading[0]!r} compares turns that begin in the same state"
+    if not environments:
+        return [f"{text}, but there is no environment that tells states: set environment, with a method state_key."]
+    names = ", ".join(dict.fromkeys(part.label for part in environments))
+    text = f"{text}, but the environment {names} has no state_key: add it (equal keys are equal states)"
+    return [f"{text}, or take advantage: process with credit: turn."]
 
 
 def _outcome_problems(config: Any, recipe: Recipe) -> list[str]:

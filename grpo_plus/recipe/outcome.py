@@ -91,7 +91,16 @@ def outcome_problems(
     The list of rewards is not ``complete`` while a trainer may get more.
     """
     parts = _parts(chosen)
-    if not any(part.estimator.per == "step" for part in parts) or any(part.reads_rewards for part in parts):
+    stepwise = [part for part in parts if part.estimator.per == "step"]
+    if complete and rewards and not any(reward.weight != 0 for reward in rewards):
+        listed = ", ".join(reward.label for reward in rewards)
+        return [
+            f"outcome_weight of the advantage estimator {part.name!r} is {part.keywords['outcome_weight']!r}, but no "
+            f"reward has a weight ({listed}), so there is no outcome: give one a weight, or remove outcome_weight."
+            for part in stepwise
+            if part.keywords.get("outcome_weight")
+        ]
+    if not stepwise or any(part.reads_rewards for part in parts):
         return []
     # An environment's own reward has no weight to set: an outcome_weight of 0 is the way to leave it out.
     outcomes = [reward for reward in _outcomes(rewards, source) if not reward.owned]

@@ -24,7 +24,7 @@ from grpo_plus.recipe.reward_model import choose_reward_model, reward_model_prob
 from grpo_plus.recipe.rounds import choose_rounds, rounds_problems
 from grpo_plus.recipe.selection import choose_selection, selection_problems
 from grpo_plus.recipe.shares import share_problems, shares_of
-from grpo_plus.recipe.tools import choose_tools, tool_problems
+from grpo_plus.recipe.tools import choose_tools, tool_problems, turn_problems
 from grpo_plus.selection import selections
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.verifying import REGISTRY
@@ -123,6 +123,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
         *reward_model_problems(config, recipe),
         *wrong_tools,
         *tool_problems(config),
+        *(() if wrong_tools else turn_problems(recipe)),
         *_rollout_problems(config),
         *_record_problems(config),
         *_weight_problems(config, recipe),
@@ -174,6 +175,6 @@ def _record_problems(config: Any) -> list[str]:
 def _weight_problems(config: Any, recipe: Recipe) -> list[str]:
     """Weights of 0 for every reward. Those in the entries are for the trainer, which knows the reward functions too."""
     weights = config.reward_weights
-    if not weights or any(weights) or recipe.advantage_per == "step":
+    if not weights or any(weights) or recipe.step_sources is not None:
         return []
     return [f"reward_weights is {weights}: nothing is left to learn from. Give at least one reward a weight."]

@@ -184,8 +184,14 @@ class Recipe:
     @property
     def step_sources(self) -> tuple[str | None, ...] | None:
         """Labels of the verifiers that give steps, None for whichever does; None if no estimator reads steps."""
-        sources = [keywords.get("steps_from") for part, keywords in self.estimator_parts if part.per == "step"]
+        sources = [keywords.get("steps_from") for part, keywords in self.estimator_parts if part.reads_steps]
         return tuple(dict.fromkeys(sources)) if sources else None
+
+    @property
+    def own_turns(self) -> bool:
+        """The steps are the turns as the environment rewards them: states are read, and nobody else is named."""
+        reading = [(part, keywords) for part, keywords in self.estimator_parts if part.reads_steps]
+        return self.step_source is None and bool(reading) and all(part.reads_states for part, _ in reading)
 
     @property
     def step_aggregates(self) -> tuple[str, ...]:

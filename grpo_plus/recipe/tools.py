@@ -46,6 +46,20 @@ def tool_problems(config: Any) -> list[str]:
     return problems
 
 
+def turn_problems(recipe: Recipe) -> list[str]:
+    """A verifier of an environment's rewards of turns, without an environment that has any."""
+    if any(part.turn_rewards for part in recipe.environments.values()):
+        return []
+    names = ", ".join(dict.fromkeys(part.label for part in recipe.environments.values()))
+    lacks = f"the environment {names} has none: add it" if names else "there is no environment: set one that has it"
+    return [
+        f"the verifier {part.label!r} gives what an environment's get_turn_reward gave, but {lacks}, or take "
+        "tool_valid or another verifier that scores turns by itself."
+        for part in (*recipe.verifiers, *recipe.eval_verifiers)
+        if part.entry.name == "turn_reward"
+    ]
+
+
 def schemas_of(recipe: Recipe, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The schemas that the model sees in a row's prompt."""
     several = None not in recipe.environments

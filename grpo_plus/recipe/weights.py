@@ -36,9 +36,13 @@ def weight_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
 
 
 def idle_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:
-    """Rewards that all weigh 0, unless an estimator learns from steps."""
+    """Rewards that all weigh 0, unless an estimator learns from steps, or an environment rewards."""
     named = named_weights(recipe, functions)
-    if recipe.step_sources is not None or not recipe.verifiers or any(weight for _, weight in named):
+    environments = recipe.environments.values()
+    rewarded = any(part.rewards for part in environments)
+    if recipe.step_sources is not None:
+        rewarded = rewarded or not recipe.own_turns or any(part.turn_rewards for part in environments)
+    if rewarded or not recipe.verifiers or any(weight for _, weight in named):
         return []
     listed = ", ".join(name for name, _ in named)
     return [f"verifiers: every reward ({listed}) has weight 0, so nothing teaches. Give one a weight."]

@@ -5,13 +5,15 @@ from grpo_plus.report.compare import at_the_end
 
 ENOUGH = 20
 """Logged values before a curve says anything."""
+RARE = 0.02
+"""A share of turns up to here that meet a state again is none to learn from."""
 CHANCE = 0.52
 """A ranking accuracy up to here is one by chance."""
 
 
 def advice(run: Run) -> list[str]:
-    """What the last tenth of a run says of a critic and a reward model."""
-    return [sentence for sentence in (_critic(run), _reward_model(run)) if sentence]
+    """What the last tenth of a run says of a critic, a reward model and the states of turns."""
+    return [sentence for sentence in (_critic(run), _reward_model(run), _states(run)) if sentence]
 
 
 def _critic(run: Run) -> str | None:
@@ -39,4 +41,17 @@ def _reward_model(run: Run) -> str | None:
         f"the reward model orders held-out pairs no better than chance (ranking accuracy {found:.2f} over its last "
         "trainings), so its reward is noise: look at what the verifiers order, give it more pairs (pairs, every) or "
         "another learning_rate, and weight: 0 meanwhile"
+    )
+
+
+def _states(run: Run) -> str | None:
+    key = "advantages/anchored_fraction"
+    found = at_the_end(run, key)
+    name = run.info.get("parts", {}).get("advantage", {}).get("name")
+    if name != "gigpo" or len(run.series(key)[1]) < ENOUGH or found is None or found > RARE:
+        return None
+    return (
+        f"next to no turn began in a state that another turn of its group began in ({found:.1%} over the last tenth of "
+        "the run), so gigpo was zscore: leave out of state_key what no longer matters, or take advantage: process with "
+        "credit: turn"
     )

@@ -65,7 +65,7 @@ def sample_table(seed: int = 0) -> RewardTable:
         weights=torch.tensor([1.0, 0.5]),
         groups=groups,
         lengths=lengths,
-        steps=StepScores(rows, scores, torch.stack([middle, last], dim=1)),
+        steps=StepScores(rows, scores, torch.stack([middle, last], dim=1), states=torch.arange(len(rows)) % 2),
         names=("first", "second"),
         truncated=torch.arange(count) % 5 == 0,
         values=torch.rand(count, int(lengths.max()), generator=torch.Generator().manual_seed(seed)),
@@ -80,7 +80,7 @@ def take(table: RewardTable, order: Tensor) -> RewardTable:
     if steps is not None:
         rows = new_of_old[steps.rows]
         kept = rows >= 0
-        steps = StepScores(rows[kept], steps.scores[kept], steps.spans[kept])
+        steps = replace(steps.select(kept), rows=rows[kept])
     return replace(
         table,
         rewards=table.rewards[order],
@@ -251,7 +251,7 @@ def check_weights_count(subject: Subject) -> None:
     one = torch.tensor([0.0, 0.25, 0.5, 1.0, 0.75, 0.0, 1.0, 0.25])
     other = 1 - one
     table = RewardTable.of(
-        torch.stack([one, other], dim=1), groups=[5] * 4 + [2] * 4, steps=[[(0.5, 0, 1), (1.0, 1, 2)]] * len(one)
+        torch.stack([one, other], dim=1), groups=[5] * 4 + [2] * 4, steps=[[(0.5, 0, 1, 0), (1.0, 1, 2, 1)]] * len(one)
     )
 
     def with_weights(first: float, second: float) -> Tensor:

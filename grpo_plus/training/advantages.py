@@ -1,5 +1,6 @@
 """The advantage estimator in a trainer: from the rewards of a generation batch to its advantages."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from grpo_plus._trl import Host
 from grpo_plus.advantages import RewardTable, StepScores, advantage_metrics, compute_advantages
 from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.reward_model.options import NAME
 from grpo_plus.training.hooks import Completions, Hook, Setup
 from grpo_plus.training.loss import ObjectiveLoss
 from grpo_plus.training.reward_table import (
@@ -25,6 +25,7 @@ from grpo_plus.training.reward_table import (
 )
 from grpo_plus.training.step_source import StepSource
 from grpo_plus.training.token_spans import scorer_steps
+from grpo_plus.training.turn_spans import turn_scores, with_states
 from grpo_plus.training.unusable import Unusable
 from grpo_plus.training.verification import Verification
 from grpo_verifiers.errors import Problem, raise_all
@@ -80,17 +81,16 @@ class Advantages(Hook):
     def problems(self, setup: Setup) -> list[Problem]:
         """Steps that come from nowhere, and weights that nothing reads."""
         self._functions = self._verification.function_names(setup.reward_funcs)
+        self._owned = _rewarding(setup.further.get("environment_factory"))
         givers, scorer = self._verification.step_givers, self._step_scorer is not None
-        self.estimator, ignored = running_advantage(self._recipe, givers, self._functions, scorer=scorer)
+        self.estimator, ignored = running_advantage(
+            self._recipe, givers, self._functions, scorer=scorer, owned=self._owned
+        )
         return [*step_problems(self._recipe, scorer=scorer), *ignored]
 
     def after_loading(self, host: Host) -> None:
         """One process warns of unusable rewards."""
         super().after_loading(host)
-        known = {*self._functions, *self._verification.labels, NAME}
-        self._owned = [name for name in host.reward_func_names if name not in known]
-        givers, scorer = self._verification.step_givers, self._step_scorer is not None
-        self.estimator, _ = running_advantage(self._recipe, givers, self._functions, scorer=scorer, owned=self._owned)
         self._unusable = Unusable(main=host.accelerator.is_main_process)
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
@@ -142,22 +142,27 @@ class Advantages(Hook):
         )
 
     def _gather_steps(self, completions: Completions) -> Any:
-        """Step scores of all ranks' completions."""
+        """Step scores of all ranks' completions, with the states of those that are turns."""
         host, rows, ids = self.host, completions.rows, completions.ids
+        nothing: Sequence[Any] = [()] * len(rows)
+        told = list(zip(completions.turns or nothing, completions.turn_tokens or nothing, strict=True))
         if self._step_scorer is not None:
             columns = {key: [row[key] for row in rows] for key in rows[0] if key != "prompt"}
             steps = self._step_scorer(
                 prompts=completions.prompts, completions=completions.texts, completion_ids=ids, **columns
             )
             first = host.accelerator.process_index * len(rows)
-            local, wrong = scorer_steps(steps, len(rows), first=first)
+            found, wrong = scorer_steps(steps, len(rows), first=first)
             if wrong := _trl.gather_objects(wrong):  # on any rank
                 raise ValueError(wrong[0])
+        elif self._recipe.own_turns:
+            found = [turn_scores(turns, spans) for turns, spans in told]
         else:
             seen = _trl.gather_objects([self._verification.steps_seen(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
-            local = self._verification.steps(labels, completions, host.processing_class)
+            found = self._verification.steps(labels, completions, host.processing_class)
+        local = [with_states(steps, *of_row) for steps, of_row in zip(found, told, strict=True)]
         everywhere = _trl.gather_objects(local)
         if self._step_scorer is not None:
             everywhere = self._logged(self._unusable.steps(everywhere))
@@ -221,3 +226,13 @@ class Advantages(Hook):
         accelerator = self.host.accelerator
         everywhere: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(local_BT, dim=1))
         return everywhere
+
+
+def _rewarding(factory: Any) -> list[str]:
+    """Names of a trainer's own environments that reward, or may: what a function makes is not known before."""
+    made = factory.values() if isinstance(factory, Mapping) else [] if factory is None else [factory]
+    return [
+        getattr(each, "__name__", str(each))
+        for each in made
+        if not inspect.isclass(each) or hasattr(each, "get_reward")
+    ]

@@ -118,7 +118,9 @@ def _steps(scored: Iterable[tuple[int, StepScores]], places: Mapping[tuple[int, 
     rows_S = torch.cat([steps.rows for steps in found])
     order = torch.argsort(rows_S, stable=True)
     scores_S, spans_S = torch.cat([one.scores for one in found]), torch.cat([one.spans for one in found])
-    return StepScores(rows_S[order], scores_S[order], spans_S[order])
+    states = [one.states for one in found if one.states is not None]
+    states_S = torch.cat(states)[order] if len(states) == len(found) else None
+    return StepScores(rows_S[order], scores_S[order], spans_S[order], states_S)
 
 
 def trainable(rounds: Sequence[Round], sources: Sequence[Source]) -> torch.Tensor:

@@ -17,12 +17,14 @@ from grpo_plus.training.drawn_rounds import Drawn, Round, rows_of
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.resuming.generation_batch import UnstorableError, packed, unpacked
 from grpo_plus.training.reward_table import step_scores
+from grpo_plus.training.turn_spans import NO_STATE
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.verdict import Step, Verdict
 
 logger = get_logger(__name__)
 OLD = "old_per_token_logps"
-Steps = Sequence[tuple[int, int, float]]
+Steps = Sequence[tuple[Any, ...]]
+"""First token, one past the last, score, state."""
 
 
 def with_old_logps(one: Round, host: Host) -> Round:
@@ -78,13 +80,15 @@ def _apart(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: one.clone() if isinstance(one, Tensor) else one for name, one in values.items()}
 
 
-def _steps_by_row(scored: Scored) -> dict[int, list[tuple[int, int, float]]] | None:
-    if scored.steps is None:
+def _steps_by_row(scored: Scored) -> dict[int, list[tuple[Any, ...]]] | None:
+    steps = scored.steps
+    if steps is None:
         return None
-    found: dict[int, list[tuple[int, int, float]]] = {}
-    columns = (scored.steps.rows.tolist(), scored.steps.spans.tolist(), scored.steps.scores.tolist())
-    for row, (start, end), score in zip(*columns, strict=True):
-        found.setdefault(row, []).append((start, end, score))
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    states = [NO_STATE] * len(steps) if steps.states is None else steps.states.tolist()
+    columns = (steps.rows.tolist(), steps.spans.tolist(), steps.scores.tolist(), states)
+    for row, (start, end), score, state in zip(*columns, strict=True):
+        found.setdefault(row, []).append((start, end, score, state))
     return found
 
 

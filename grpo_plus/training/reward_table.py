@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from grpo_plus.advantages import RewardTable, StepScores
+from grpo_plus.training.turn_spans import NO_STATE
 
 CRITIC_VALUES = "critic_values"
 """Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
@@ -92,15 +93,14 @@ def per_token(advantages_NT: torch.Tensor, table: RewardTable) -> list[list[floa
     return [row[:length] for row, length in zip(advantages_NT.tolist(), lengths, strict=True)]
 
 
-def step_scores(
-    rows: Sequence[Sequence[tuple[int, int, float]]], *, device: torch.device, dtype: torch.dtype
-) -> StepScores:
-    """Ragged ``(first token, one past the last, score)`` triples of all completions as one object."""
-    flat: list[tuple[int, int, int, float]] = [(row, *step) for row, steps in enumerate(rows) for step in steps]
+def step_scores(rows: Sequence[Sequence[tuple[Any, ...]]], *, device: torch.device, dtype: torch.dtype) -> StepScores:
+    """Ragged ``(first token, one past the last, score, state)`` of all completions as one object; no state is none."""
+    flat: list[tuple[Any, ...]] = [(row, *step) for row, steps in enumerate(rows) for step in steps]
     return StepScores(
         rows=torch.tensor([step[0] for step in flat], dtype=torch.long, device=device),
         scores=torch.tensor([nan_if_none(step[3]) for step in flat], dtype=dtype, device=device),
         spans=torch.tensor([step[1:3] for step in flat], dtype=torch.long, device=device).reshape(-1, 2),
+        states=torch.tensor([NO_STATE, *(step[4] if len(step) > 4 else NO_STATE for step in flat)], device=device)[1:],
     )
 
 

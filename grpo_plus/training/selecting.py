@@ -218,7 +218,7 @@ class Selecting(Hook):
         """The estimator compares each reward by itself."""
         parts = self._recipe.estimator_parts
         if parts:
-            return any(part.own_zero_rule for part, _ in parts)
+            return any(part.own_zero_rule and not part.reads_steps for part, _ in parts)
         return bool(self.host.args.multi_objective_aggregation == "normalize_then_sum")
 
     def batch(self, output: dict[str, Any]) -> None:  # noqa: ARG002 - all of its rounds count

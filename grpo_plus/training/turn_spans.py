@@ -1,6 +1,8 @@
 """The turns of a completion: spans of its own tokens among those of tools, and what was said and called in each."""
 
+import math
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from itertools import groupby
 from typing import Any
 
@@ -9,6 +11,8 @@ from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Call, Turn
 
 Spans = list[tuple[int, int]]
+NO_STATE = -1
+"""The number of no state."""
 
 
 def own_runs(mask: Sequence[int]) -> Spans:
@@ -66,6 +70,34 @@ def turns_of(
         for place, (first, last) in enumerate(spans)
     )
     return turns, spans
+
+
+def state_number(state: str | None) -> int:
+    """An equal number for equal states, on every rank and in every run; `NO_STATE` for None and the empty text.
+
+    >>> state_number("a") == state_number("a"), state_number("a") == state_number("b"), state_number("")
+    (True, False, -1)
+
+    63 bits of a hash: two states of a group of 1000 turns are mistaken for one once in 10^13 groups.
+    """
+    if not state:
+        return NO_STATE
+    digest = blake2b(state.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def turn_scores(turns: Sequence[Turn], turn_tokens: Spans) -> list[tuple[int, int, float]]:
+    """Every turn as a step with the environment's own reward, NaN where it gave none."""
+    rewards = [math.nan if turn.reward is None else turn.reward for turn in turns]
+    return [(*span, reward) for span, reward in zip(turn_tokens, rewards, strict=True)]
+
+
+def with_states(
+    steps: Sequence[tuple[int, int, float]], turns: Sequence[Turn], turn_tokens: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, float, int]]:
+    """Each step with the number of the state before it; steps that are no turns have none."""
+    known = {tuple(span): state_number(turn.state) for turn, span in zip(turns, turn_tokens, strict=True)}
+    return [(first, last, score, known.get((first, last), NO_STATE)) for first, last, score in steps]
 
 
 def step_tokens(

@@ -40,8 +40,11 @@ class Unusable:
 
     def steps(self, rows: Sequence[Sequence[Any]]) -> tuple[Steps, dict[str, float]]:
         """A step scorer's ``(first, one past the last, score)`` of all ranks' completions, and ``steps/unusable``."""
-        found: Steps = [[(*span, 0.0 if math.isinf(score) else score) for *span, score in steps] for steps in rows]
-        scores = [score for steps in rows for *_, score in steps]
+        found: Steps = [
+            [(first, last, 0.0 if math.isinf(score) else score, *rest) for first, last, score, *rest in steps]
+            for steps in rows
+        ]
+        scores = [step[2] for steps in rows for step in steps]
         share = self._told("the step scorer", sum(map(math.isinf, scores)), len(scores))
         return found, {} if share is None else {"steps/unusable": share}
 

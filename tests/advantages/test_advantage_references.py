@@ -365,3 +365,88 @@ def test_mix_is_the_weighted_sum(drawn, weights):
     one = torch.tensor(reference("gdpo", **drawn, ddof=0), dtype=torch.float64)
     two = torch.tensor(reference("rloo", **drawn), dtype=torch.float64)
     torch.testing.assert_close(got, weights[0] * one + weights[1] * two, atol=1e-8, rtol=1e-8)
+
+
+def reference_gigpo(drawn, steps, masks, states, *, gamma, omega, scale, eps, ddof):
+    lengths, groups = drawn["lengths"], drawn["groups"]
+    trained = [
+        [t < length and mask[t] for t in range(max(lengths))] for length, mask in zip(lengths, masks, strict=True)
+    ]
+    outcome = totals(drawn["rewards"], drawn["weights"])
+    turns = sorted(
+        (row, start, end, score, state)
+        for (row, score, start, end), state in zip(steps, states, strict=True)
+        if any(trained[row][t] for t in range(start, min(end, lengths[row])))
+    )
+
+    def compared(values, keys):
+        if scale == "std":
+            return zscored(values, keys, eps, ddof)
+        found = []
+        for i, value in enumerate(values):
+            group = members(values, keys, i)
+            found.append(value - mean(group) if value is not None and differ(group) else 0.0)
+        return found
+
+    several = {g for g in groups if sum(o is not None and h == g for o, h in zip(outcome, groups, strict=True)) > 1}
+    returns = []
+    for row, start, _, _, state in turns:
+        mine = [0.0 if math.isnan(score) else score for of, at, _, score, _ in turns if of == row and at >= start]
+        there = outcome[row] is not None and groups[row] in several and state >= 0
+        mine[-1] += outcome[row] or 0.0
+        returns.append(math.fsum(gamma**k * r for k, r in enumerate(mine)) if there else None)
+    step = compared(returns, [(groups[row], state) for row, _, _, _, state in turns])
+    whole = compared(outcome, groups)
+    out = []
+    for row, line in enumerate(trained):
+        inside = {
+            t: value
+            for value, (of, start, end, _, _) in zip(step, turns, strict=True)
+            if of == row
+            for t in range(start, end)
+        }
+        out.append([whole[row] + omega * inside.get(t, 0.0) if own else 0.0 for t, own in enumerate(line)])
+    return torch.tensor(out, dtype=torch.float64).reshape(len(lengths), max(lengths))
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(
+    table=step_tables(),
+    data=st.data(),
+    gamma=st.sampled_from([1.0, 0.95, 0.5, 0.0]),
+    omega=st.sampled_from([1.0, 0.3]),
+    scale=st.sampled_from(["std", "none"]),
+    eps=st.sampled_from([1e-4, 0.0]),
+    ddof=st.integers(0, 1),
+)
+def test_gigpo_matches_the_loop(table, data, **keywords):
+    drawn, steps, masks = table
+    states = [data.draw(st.sampled_from([-7, -1, 0, 1, 2**62])) for _ in steps]
+    made = held_steps(drawn, steps, masks)
+    made = replace(made, steps=replace(made.steps, states=torch.tensor(states, dtype=torch.long)))
+    got = compute_advantages("gigpo", made, **keywords)
+    torch.testing.assert_close(got, reference_gigpo(*table, states, **keywords), atol=1e-8, rtol=1e-8)
+
+
+def test_gigpo_with_states_that_are_all_different_is_the_zscore_on_every_token():
+    steps = [[(1.0, 0, 2, 1), (0.5, 2, 3, 2)], [(0.0, 0, 2, 3), (None, 2, 3, None)], [(0.2, 0, 3, 4)]]
+    table = RewardTable.of([1, 0, 0.5], steps=steps)
+    for scale, alone in (("std", "zscore"), ("none", "center")):
+        got = compute_advantages("gigpo", table, scale=scale)
+        assert torch.equal(got, compute_advantages(alone, table)[:, None].expand_as(got))
+
+
+def test_a_group_of_one_that_meets_a_state_twice_has_nothing_to_compare():
+    steps = [[(0.0, 0, 1, 7), (0.0, 1, 2, 7)]]
+    assert not compute_advantages("gigpo", RewardTable.of([1], steps=steps)).any()
+    alone = RewardTable.of([1, None], steps=[*steps, [(1.0, 0, 1, 7)]])
+    assert not compute_advantages("gigpo", alone).any()
+
+
+def test_without_states_gigpo_says_where_they_come_from():
+    table = RewardTable.of([1, 0], steps=[[(1.0, 0, 1)], [(0.0, 0, 1)]])
+    with pytest.raises(ValueError, match="an environment with state_key"):
+        compute_advantages("gigpo", table)
+    with pytest.raises(ValueError, match=r"table\.steps is None"):
+        compute_advantages("gigpo", RewardTable.of([1, 0]))

@@ -32,6 +32,7 @@ BUILTINS = [
     "center",
     "gae",
     "gdpo",
+    "gigpo",
     "gpg",
     "maxrl",
     "mix",

@@ -20,6 +20,7 @@ ALL = [
     ("process", {"credit": "return", "gamma": 0.5}),
     ("process", {"outcome_weight": 0.5}),
     ("process", {"credit": "turn"}),
+    ("gigpo", {"gamma": 1.0, "scale": "none"}),
     ("process", {"credit": "turn", "gamma": 0.5, "outcome_weight": 0.5}),
     ("mix", {"parts": {"sign": 1.0, "zscore": -0.5}}),
     ("mix", {"parts": {"sign": 1.0, "process": 0.5}, "process": {"credit": "return"}}),

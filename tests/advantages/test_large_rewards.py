@@ -27,7 +27,7 @@ def tables(draw):
         torch.tensor([[draw(cell) for _ in range(kinds)] for _ in range(count)]),
         weights=torch.tensor([draw(st.one_of(NUMBERS, sizes)) for _ in range(kinds)]),
         groups=[draw(st.integers(0, 1)) for _ in range(count)],
-        steps=[[(scores[2 * row], 0, 2), (scores[2 * row + 1], 2, 5)] for row in range(count)],
+        steps=[[(scores[2 * row], 0, 2, 0), (scores[2 * row + 1], 2, 5, row % 2)] for row in range(count)],
         values=[[draw(st.one_of(NUMBERS, sizes)) for _ in range(5)] for _ in range(count)],
     )
 

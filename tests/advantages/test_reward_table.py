@@ -90,6 +90,18 @@ def test_what_cannot_be_right_is_refused(make, kind, message):
         make()
 
 
+def test_states_go_with_their_steps():
+    table = RewardTable.of([1, 0], steps=[[(1.0, 0, 2, 5), (0.5, 2, 4, None)], [(0.0, 0, 3, 5)]])
+    assert table.steps.states.tolist() == [5, -1, 5]
+    assert table.steps.select(torch.tensor([False, True, True])).states.tolist() == [-1, 5]
+    assert table.to(dtype=torch.float64).steps.states.tolist() == [5, -1, 5]
+    assert RewardTable.of([1], steps=[[(1.0, 0, 2)]]).steps.states is None
+    with pytest.raises(ValueError, match=r"StepScores.states: expected one key for each of the 1 rows"):
+        StepScores(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[0, 1]]), torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match=r"StepScores.states: expected integers"):
+        StepScores(torch.tensor([0]), torch.tensor([1.0]), torch.tensor([[0, 1]]), torch.tensor([0.5]))
+
+
 def test_steps_of_different_completions_may_share_positions_and_empty_ones_overlap_nothing():
     assert len(steps(rows=(0, 1), spans=((0, 3), (1, 2)))) == 2
     assert len(steps(rows=(0, 0), spans=((0, 3), (1, 1)))) == 2

@@ -25,6 +25,9 @@ class Game:
 
     def get_reward(self) -> float:
         return 0.5
+
+    def get_turn_reward(self) -> float:
+        return 0.25
 '''
 
 
@@ -62,6 +65,46 @@ def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
     assert "for all rows; gives a reward" in out
     schemas = [json.loads(line) for line in out.splitlines() if line.startswith('  {"type": "function"')]
     assert [schema["function"]["name"] for schema in schemas] == ["calculator", "guess"]
+
+
+def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, playing, tmp_path):
+    keywords = {
+        "steps_from": "turn_reward",
+        "credit": "turn",
+        "gamma": 0.5,
+        "outcome_weight": 0.5,
+        "ddof": 0,
+        "eps": 0.0,
+    }
+    turns = {"advantage": "process", "verifiers": [{"name": "turn_reward", "weight": 0}], "advantage_kwargs": keywords}
+    code, out, err = cli("explain", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
+    assert code == 0, err
+    assert "rewards are the weighted sum: 0·turn_reward + 1·Game" in out
+    lines = [line.split()[1:] for line in out.splitlines() if line.strip().startswith("advantage ")]
+    assert [[float(word) for word in line] for line in lines] == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
+
+    code, _, err = cli("explain", playing(advantage="gigpo"))
+    assert code == 2
+    assert "environment Game has no state_key" in err
+    (tmp_path / "keyed.py").write_text(GAME + "\n    def state_key(self):\n        return self.secret\n")
+    gigpo = playing(advantage="gigpo", environment="./keyed.py:Game", advantage_kwargs={"gamma": 0.5, "scale": "none"})
+    code, out, err = cli("explain", gigpo)
+    assert (code, err) == (0, "")
+    assert "step scores: --steps" in out
+    assert "the states before them: --states" in out
+    code, out, err = cli("explain", gigpo, "--rewards", "1,0", "--steps", "0,0;0,0,0", "--states", "a,b;a,a,c")
+    assert code == 0, err
+    lines = [line.split()[1:] for line in out.splitlines() if line.strip().startswith("advantage ")]
+    assert [[float(word) for word in line] for line in lines] == [[0.833333, 0.5], [-0.666667, -0.666667, -0.5]]
+    for flags, said in (
+        (("--states", "a,b;a,a,c"), "--states are given without --steps"),
+        (("--steps", "0,0;0,0,0", "--states", "a,b;a,a"), "such as 'a,a;a,a,a'"),
+    ):
+        code, _, err = cli("explain", gigpo, "--rewards", "1,0", *flags)
+        assert code == 2
+        assert said in err
+    code, _, err = cli("explain", playing(**turns), "--rewards", "1,0", "--steps", "1;0", "--states", "a;b")
+    assert (code, "reads no states: advantage: gigpo does" in err) == (2, True)
 
 
 def test_a_wrong_tool_is_named_before_anything_loads(cli, playing):

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,3 +11,104 @@ def data(tmp_path):
     rows = [{"prompt": f"{n}+1=", "question": f"{n}?", "answer": str(n % 3), "n": n} for n in range(6)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+TOOLS = Path(__file__).parents[1] / "trainer" / "tools_of_tests.py"
+ASKED = 8
+"""Questions of the model that calls: q0 to q7."""
+
+
+def called(name, **arguments):
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call><|im_end|>"
+
+
+def chats(**more):
+    """Rows whose prompts are chats."""
+    from datasets import Dataset
+
+    rows = [{"prompt": [{"role": "user", "content": f"q{n}"}], "answer": str(n), "goal": 3} for n in range(ASKED)]
+    return Dataset.from_list(
+        [{**row, **{name: value(n) for name, value in more.items()}} for n, row in enumerate(rows)]
+    )
+
+
+@pytest.fixture(scope="session")
+def calling_model(tmp_path_factory):
+    """A folder with a tiny model that was trained to call `double`, and then to say the result."""
+    import torch
+    import trl
+
+    from grpo_plus.testing import make_tiny_model
+    from grpo_verifiers.registry import import_reference
+
+    double = import_reference(f"{TOOLS}:double")
+    model, tokenizer = make_tiny_model(hidden=64)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    rows, labels = [], []
+    for row in chats().select([0, 5]):
+        asked = tokenizer.apply_chat_template(row["prompt"], tools=[double], add_generation_prompt=True, tokenize=False)
+        told = "\n<|im_start|>user\n<tool_response>\n2\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+        parts = [(asked, 0), (called("double", number=1), 1), (told, 0), ("it is 2<|im_end|>", 1)]
+        ids = [tokenizer.encode(text, add_special_tokens=False) for text, _ in parts]
+        rows.append([token for own in ids for token in own])
+        labels.append([token if mine else -100 for own, (_, mine) in zip(ids, parts, strict=True) for token in own])
+    width = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    wanted = torch.tensor([row + [-100] * (width - len(row)) for row in labels])
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(25):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=wanted).loss.backward()
+        optimizer.step()
+    folder = tmp_path_factory.mktemp("calling")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def speaking(monkeypatch, tiny_model):
+    """Makes evaluation's sampler say given texts: `speaking(lambda prompt, row: text)`, tokens being characters."""
+
+    def speaking(answer):
+        from grpo_plus.evaluation.sample import Sampler
+
+        def complete(sampler, prompts, seeds, finished=None, most=None):
+            texts = [answer(sampler.tokenizer.decode(ids), row) for row, ids in enumerate(prompts)]
+            return [sampler.tokenizer.encode(text, add_special_tokens=False)[:most] for text in texts]
+
+        monkeypatch.setattr(Sampler, "complete", complete)
+
+    return speaking
+
+
+@pytest.fixture
+def tool_model(tiny_model, tmp_path):
+    """A folder with the tiny model, whose template can call."""
+    import trl
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    tokenizer.save_pretrained(tmp_path / "tool_model")
+    AutoModelForCausalLM.from_pretrained(tiny_model).save_pretrained(tmp_path / "tool_model")
+    return str(tmp_path / "tool_model")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Makes a trainer on chats: `trained(model, tools=[…])`."""
+
+    def trained(model, *classes, given=None, **settings):
+        from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+
+        trainer_class, config_class = classes or (GRPOPlusTrainer, GRPOPlusConfig)
+        base = {
+            "output_dir": str(tmp_path / "out"), "use_cpu": True, "bf16": False, "report_to": "none", "max_steps": 1,
+            "num_generations": 4, "per_device_train_batch_size": 8, "max_completion_length": 300, "disable_tqdm": True,
+            "save_strategy": "no", "logging_steps": 1, "optim": "sgd", "gradient_checkpointing": False,
+        }  # fmt: skip
+        config = config_class(**{**base, **settings})
+        return trainer_class(model=model, args=config, **{"train_dataset": chats(), **(given or {})})
+
+    return trained

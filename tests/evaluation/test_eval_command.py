@@ -118,17 +118,3 @@ def test_an_adapter_on_an_adapter_is_refused(cli, data, adapter):
     )
     assert code == 2
     assert "is an adapter itself" in err
-
-
-@pytest.mark.parametrize(("setting", "inside"), [("tools", "."), ("environment", "checkpoint-1")])
-def test_what_was_trained_with_tools_is_not_evaluated_without_them(cli, data, tmp_path, setting, inside):
-    folder = tmp_path / "run"
-    (folder / "grpo_plus").mkdir(parents=True)
-    (folder / "grpo_plus" / "run.json").write_text(json.dumps({"schema": 1, "config": {setting: ["calculator"]}}))
-    command = ("eval", folder / inside, "--dataset", data, "--split", "train", "--verifier", "numeric", *FAST)
-    code, _, err = cli(*command)
-    assert code == 2
-    assert f"was trained with {setting}, and eval does not draw with tools yet" in err
-    assert "eval_strategy" in err
-    (folder / "grpo_plus" / "run.json").write_text(json.dumps({"schema": 1, "config": {setting: None}}))
-    assert "does not draw with tools" not in cli(*command)[2]

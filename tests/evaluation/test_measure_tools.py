@@ -1,31 +1,341 @@
-"""A run with tools is not measured without them."""
+"""`measure` beside tools and environments: TRL's loop, the draws' own seeds, and nothing of the trainer changed."""
+
+import copy
+import json
+import sys
 
 import pytest
-from datasets import Dataset
+import torch
+import yaml
+from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus.evaluation.measure import Measure
-from grpo_verifiers.errors import ConfigError
+from grpo_plus.evaluation.run import pairs_of
+from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
+from grpo_plus.evaluation.turns import TurnSampler
+from grpo_verifiers.errors import ConfigError, VerifierFailedError
+from grpo_verifiers.registry import import_reference
+
+from .conftest import TOOLS, called, chats
+
+DOUBLE, COUNTING, COUNTER, OTHER = (f"{TOOLS}:{name}" for name in ("double", "Counting", "Counter", "Other"))
+
+LAST = {"name": "numeric", "kwargs": {"source": "last"}}
 
 
-class Trainer:
-    """What `Measure` looks at before it draws."""
-
-    is_fsdp_enabled = is_deepspeed_enabled = False
-
-    def __init__(self, tools):
-        self.tools, self.verification, self.accelerator = tools, self, self
-        self.live, self.state, self.distributed_type = [1], None, "NO"
+def samples_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("tools", [[], [len]])
-def test_measure_refuses_tools_and_names_what_draws_with_them(tools, monkeypatch):
-    from grpo_plus import _trl
+def stored(tmp_path, when="before"):
+    return samples_of(tmp_path / "out" / "measure" / f"{when}.jsonl")
 
-    monkeypatch.setattr(_trl, "zero_stage", lambda _: 0)
-    monkeypatch.setattr(_trl, "is_fsdp2", lambda _: False)
-    rows = Dataset.from_dict({"prompt": ["a"]})
-    if not tools:
-        Measure({}, Trainer(tools), rows)
-        return
-    with pytest.raises(ConfigError, match=r"measure does not draw with tools yet.*eval_strategy"):
-        Measure({}, Trainer(tools), rows)
+
+def turn_sampler(trainer, drawing):
+    network = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    sampler = Sampler(network, trainer.processing_class, drawing)
+    return TurnSampler(sampler, trainer, trainer.calling)
+
+
+def generated(trainer, seeded=None):
+    """What TRL's own trainer makes of all rows: prompts, ids, masks and messages."""
+    kept = []
+    inner = trainer._generate
+
+    def keeping(prompts):
+        found = inner(prompts)
+        kept.append(copy.deepcopy(found[:4]))
+        return found
+
+    trainer._generate = keeping
+    if seeded is not None:
+        trainer._generate_single_turn = seeded
+    trainer._generate_and_score_completions([dict(row) for row in chats()])
+    return kept[0]
+
+
+def mask_of(completed):
+    return [
+        [
+            int(any(first <= at < last for first, last in (turn["tokens"] for turn in sample.turns)))
+            for at in range(len(ids))
+        ]
+        for sample, ids in zip(completed.samples, completed.ids, strict=True)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["most probable", "seeds"])
+def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling_model, how):
+    """Of a model that calls: TRL's own sampling of the most probable token, and its loop with the draws' own seeds."""
+    drawing = Drawing(max_completion_length=200, top_k=1 if how == "most probable" else 0, temperature=0.9)
+    pairs = pairs_of(range(8), 1)
+    settings = {"max_completion_length": 200, "top_k": drawing.top_k, "temperature": 0.9}
+    trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"], **settings)
+    drawer = turn_sampler(trainer, drawing)
+    with drawer.lent():
+        completed = drawer.complete(list(chats()), pairs, 5)
+    given = {"tools": [import_reference(DOUBLE)], "reward_funcs": [lambda completions, **_: [1.0] * len(completions)]}
+    stock = trained(calling_model, GRPOTrainer, GRPOConfig, given=given, **settings)
+    seeded = None
+    if how == "seeds":
+        own, first = Sampler(stock.model, stock.processing_class, drawing), []
+        turn = iter(range(99))
+
+        def seeded(prompt_ids, *_, **__):
+            first[:] = first or [list(ids) for ids in prompt_ids]  # further turns are drawn behind longer ones
+            rows = [next(at for at, ids in enumerate(first) if behind[: len(ids)] == ids) for behind in prompt_ids]
+            number = next(turn)
+            return own.complete(prompt_ids, [seed_of(5, *pairs[row], number) for row in rows]), None
+
+    _, ids, mask, messages = generated(stock, seeded)
+    alike = [  # TRL has Python's own words for arguments that do not fit
+        place
+        for place, turns in enumerate(completed.turns)
+        if not any(call.status == "bad_arguments" for turn in turns for call in turn.calls)
+    ]
+    masks = mask_of(completed)
+    for place in alike:
+        assert completed.ids[place] == ids[place]
+        assert completed.texts[place] == messages[place]
+        assert masks[place] == mask[place]
+    assert sum(completed.samples[place].calls for place in alike) >= 3
+    if how == "seeds":
+        assert len({str(completed.texts[place]) for place in alike}) > 1
+
+
+@pytest.mark.slow
+def test_a_sample_of_turns_depends_on_its_own_seed_only(trained, calling_model):
+    trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"])
+    drawer = turn_sampler(trainer, Drawing(max_completion_length=200, temperature=1.2))
+    rows, pairs = list(chats()), pairs_of(range(8), 2)
+    with drawer.lent():
+        whole = drawer.complete([rows[row] for row, _ in pairs], pairs, 0).samples
+        part = drawer.complete([rows[row] for row, _ in pairs[5:9]], pairs[5:9], 0).samples
+        other = drawer.complete([rows[row] for row, _ in pairs], pairs, 1).samples
+
+    def said(sample):
+        return [(turn["text"], [call["arguments"] for call in turn["calls"]]) for turn in sample.turns]
+
+    assert list(map(said, part)) == list(map(said, whole[5:9]))
+    assert list(map(said, other)) != list(map(said, whole))
+    first, second = said(whole[0]), said(whole[1])
+    assert first or second
+
+
+def state_of(trainer):
+    return {
+        "metrics": {mode: dict(lists) for mode, lists in trainer._metrics.items()},
+        "tokens": trainer.state.num_input_tokens_seen,
+        "random": torch.get_rng_state().tolist(),
+        "weights": [value.sum().item() for value in trainer.model.parameters()],
+        "mode": trainer.model.training,
+    }
+
+
+@pytest.mark.slow
+def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, tool_model, speaking, tmp_path):
+    def answer(prompt, row):
+        results = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+        number = int(prompt.rpartition("<|im_start|>user\nq")[2][0])
+        if number == 7 or results == 2:
+            return f"it is {number}<|im_end|>"
+        if number == 6:
+            return called("nobody", number=1)
+        return called("double", number=-1 if number == 5 else number)
+
+    speaking(answer)
+    trainer = trained(tool_model, tools=[DOUBLE], verifiers=[LAST, {"name": "tool_valid", "weight": 0}])
+    measure = Measure({"n": 2, "batch": 5, "max_completion_length": 900}, trainer, chats())
+    before = state_of(trainer)
+    line = measure.take("before")
+    assert state_of(trainer) == before
+    assert line == "Accuracy before training: numeric 100.0% (80.6 to 100.0)."
+    found = measure.found["before"]
+    assert found.calls == 2 * 7 * 2
+    assert found.failed_calls == 2 * 2 * 2
+    rows = stored(tmp_path)
+    by_row = {(row["row"], row["sample"]): row for row in rows}
+    assert len(rows) == 16
+    assert [call["status"] for turn in by_row[5, 0]["turns"] for call in turn["calls"]] == ["error", "error"]
+    assert [call["status"] for turn in by_row[6, 1]["turns"] for call in turn["calls"]] == ["unknown", "unknown"]
+    assert [call["result"] for turn in by_row[3, 0]["turns"] for call in turn["calls"]] == ["6", "6"]
+    assert by_row[7, 0]["completion"] == by_row[7, 0]["turns"][0]["text"] == "it is 7"
+    assert by_row[3, 0]["completion"] == "it is 3"
+    assert by_row[3, 0]["verdicts"]["tool_valid"]["score"] == 1.0
+    assert by_row[6, 0]["verdicts"]["tool_valid"]["score"] < 1.0
+    table = "\n".join(measure.summary())
+    assert "calls a completion" in table
+    assert "1.75" in table
+    assert "failed calls" in table
+    assert "8 (28.6%)" in table
+
+
+def counting(prompt, row):
+    """Counts to the goal on even questions, and once on others."""
+    number = int(prompt.rpartition("<|im_start|>user\nq")[2][0])
+    results = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+    return called("add", number=1) if results < (3 if number % 2 == 0 else 1) else "done<|im_end|>"
+
+
+@pytest.mark.slow
+def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, tmp_path):
+    speaking(counting)
+    trainer = trained(tool_model, environment=COUNTER)
+    measure = Measure({"n": 2, "max_completion_length": 900}, trainer, chats())
+    assert measure.take("before").startswith("Accuracy before training: Counter 50.0%")
+    by_row = {row["row"]: row for row in stored(tmp_path)}
+    assert by_row[2]["verdicts"] == {"Counter": {"score": 1.0, "status": "correct", "detail": ""}}
+    assert by_row[3]["verdicts"]["Counter"]["score"] == 0.0
+    assert by_row[2]["prompt"] == chats()[2]["prompt"]
+    assert by_row[2]["observation"] == "Count to 3."
+    assert [turn["state"] for turn in by_row[2]["turns"]] == ["0", "1", "2", "3"]
+    assert [turn["reward"] for turn in by_row[2]["turns"]] == [1.0, 1.0, 1.0, None]
+
+
+@pytest.mark.slow
+def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_model, speaking):
+    def answer(prompt, row):
+        if '"name": "shout"' in prompt:
+            shouted = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+            return "done<|im_end|>" if shouted else called("shout", word="hi")
+        return counting(prompt, row)
+
+    speaking(answer)
+    data = chats(environment=lambda n: "other" if n < 2 else "counting", goal=lambda n: -1 if n == 4 else 3)
+    several = {"counting": COUNTING, "other": OTHER}
+    trainer = trained(tool_model, environment=several, verifiers=["tool_used"], given={"train_dataset": data})
+    measure = Measure({"max_completion_length": 900}, trainer, data)
+    measure.take("before")
+    own = measure.found["before"].results["Counting"]
+    assert own.statuses == {"correct": 2, "wrong": 3, "error": 1, "not_applicable": 2}
+    assert set(own.by_row) == {2, 3, 5, 6, 7}
+    broken = data.map(lambda row: {"goal": -1, "environment": "counting"})
+    with pytest.raises(VerifierFailedError, match=r"environment 'Counting' failed in reset for all 8 rows"):
+        Measure({}, trainer, broken).take("before")
+
+
+@pytest.mark.slow
+def test_an_interrupted_measurement_goes_on(trained, tool_model, speaking, tmp_path):
+    speaking(
+        lambda prompt, row: "it is 3<|im_end|>" if "<tool_response>" in prompt[-90:] else called("double", number=3)
+    )
+    trainer = trained(tool_model, tools=[DOUBLE], verifiers=[LAST])
+    Measure({}, trainer, chats()).take("before")
+    file = tmp_path / "out" / "measure" / "before.jsonl"
+    whole = samples_of(file)
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:3]))
+    drawn = []
+    speaking(lambda prompt, row: drawn.append(prompt) or "it is 3<|im_end|>")
+    measure = Measure({}, trainer, chats())
+    measure.take("before", resumes=True)
+    assert len(drawn) == 5
+    assert samples_of(file)[:3] == whole[:3]
+    assert measure.found["before"].calls == 3
+    other = trained(tool_model, tools=[DOUBLE], verifiers=[LAST], max_tool_calling_iterations=2)
+    with pytest.raises(ValueError, match=r"max_tool_calling_iterations was None, now 2"):
+        Measure({}, other, chats()).take("before", resumes=True)
+
+
+@pytest.mark.slow
+def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained, tool_model, speaking):
+    """The results of row 0 fill the completion to its last token; row 1 goes on for another turn."""
+    texts = {0: called("double", number=11), 1: called("double", number=1)}
+    rows = [dict(row) for row in chats()][:2]
+
+    def answer(prompt, row):
+        asked = prompt.rpartition("<|im_start|>user\nq")[2]
+        results = asked.count("<tool_response>")
+        return texts[int(asked[0])] if results < (1 if asked[0] == "0" else 2) else "ok<|im_end|>"
+
+    speaking(answer)
+    trainer = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"])
+    behind = len("\n<|im_start|>user\n<tool_response>\n22\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+    specials = 4 * (len("<|im_start|>") - 1) - 4  # four marks of one token each, of two lengths
+    tokens = trainer.processing_class.encode
+    suffix = tokens("\n<|im_start|>user\n<tool_response>\n22\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+    length = len(tokens(texts[0])) + len(suffix)
+    assert behind > len(suffix) >= behind - specials
+    drawer = turn_sampler(trainer, Drawing(max_completion_length=length))
+    with drawer.lent():
+        completed = drawer.complete(rows, [(0, 0), (1, 0)], 0)
+    assert len(completed.ids[0]) == length
+    assert [len(turns) for turns in completed.turns] == [1, 2]
+    assert [sample.cut_off for sample in completed.samples] == [True, True]
+
+
+@pytest.mark.slow
+def test_calls_beyond_the_limit_are_not_run_and_count_as_cut_off(trained, tool_model, speaking):
+    speaking(lambda prompt, row: called("double", number=1))
+    trainer = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"], max_tool_calling_iterations=2)
+    drawer = turn_sampler(trainer, Drawing(max_completion_length=900))
+    with drawer.lent():
+        (sample,) = drawer.complete([dict(chats()[0])], [(0, 0)], 0).samples
+    assert [[call["status"] for call in turn["calls"]] for turn in sample.turns] == [["ok"], ["ok"], ["cut"]]
+    assert (sample.calls, sample.failed_calls, sample.cut_off) == (2, 0, True)
+
+
+def test_rows_that_do_not_fit_are_refused_before_anything_is_drawn(trained, tool_model):
+    trainer = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"])
+    texts = chats().map(lambda row: {"prompt": row["prompt"][0]["content"]}, remove_columns=["prompt"])
+    with pytest.raises(ConfigError, match=r"measure, split held: the prompts are texts, and tools are called in chats"):
+        Measure({"split": "held"}, trainer, texts)
+    several = trained(
+        tool_model, environment={"a": COUNTING}, given={"train_dataset": chats(environment=lambda n: "a")}
+    )
+    with pytest.raises(ConfigError, match=r"measure, split test: the column 'environment' has 'b'.*There is: a"):
+        Measure({}, several, chats(environment=lambda n: "b"))
+    with pytest.raises(ConfigError, match=r"has no column 'environment'"):
+        Measure({}, several, chats())
+    twice = trained(tool_model, environment=COUNTING, verifiers=[{"name": "tool_used", "label": "Counting"}])
+    with pytest.raises(ConfigError, match=r"'Counting' is both a verifier and an environment"):
+        Measure({}, twice, chats())
+
+
+@pytest.mark.slow
+def test_tools_and_environments_handed_over_in_python_are_measured_too(trained, tool_model, speaking):
+    speaking(counting)
+    given = {"environment_factory": import_reference(COUNTING), "reward_funcs": None}
+    trainer = trained(tool_model, given=given)
+    measure = Measure({"max_completion_length": 900}, trainer, chats())
+    assert measure.take("before").startswith("Accuracy before training: Counting 50.0%")
+    assert measure.found["before"].calls == 4 * 3 + 4
+
+
+def untimed(path):
+    """The stored samples by row and number, without the seconds of calls."""
+    found = {(row["row"], row["sample"]): row for row in samples_of(path)}
+    for row in found.values():
+        for turn in row["turns"]:
+            for call in turn["calls"]:
+                del call["seconds"]
+    return found
+
+
+@pytest.mark.slow
+def test_two_processes_measure_what_one_does_from_yaml(cli, calling_model, tmp_path, beside, port):
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats()))
+    config = {
+        "model_name_or_path": calling_model, "dataset_name": "data.jsonl", "tools": [DOUBLE], "max_steps": 1,
+        "verifiers": ["tool_valid", {"name": "tool_used", "weight": 0}], "measure": {"split": "train", "n": 2, "limit": 5},
+        "max_completion_length": 200, "num_generations": 2, "use_cpu": True, "bf16": False, "report_to": "none",
+        "per_device_train_batch_size": 2, "save_strategy": "no", "learning_rate": 1e-30, "disable_tqdm": True,
+    }  # fmt: skip
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "grpo_plus.cli", "train", file, "--output_dir", tmp_path / "two"]
+    command += ["--per_device_train_batch_size", "1", "--num_processes", "2", "--main_process_port", port()]
+    with beside(command, tmp_path / "log", 400, cwd=tmp_path):
+        code, text, err = cli("train", file, "--output_dir", tmp_path / "one")
+        assert code == 0, err
+    before, after, two = (
+        untimed(tmp_path / folder / "measure" / f"{when}.jsonl")
+        for folder, when in (("one", "before"), ("one", "after"), ("two", "before"))
+    )
+    assert sorted(before) == [(row, sample) for row in range(5) for sample in range(2)]
+    assert before == two == after
+    assert sum(row["calls"] for row in before.values()) >= 3
+    assert "Accuracy before training: tool_valid" in text
+    assert "calls a completion" in text
+    assert "Accuracy" in (tmp_path / "one" / "README.md").read_text()
+    assert (tmp_path / "log").read_text().count("points of accuracy") == 1

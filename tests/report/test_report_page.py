@@ -158,6 +158,20 @@ def test_a_reward_model_that_orders_by_chance_is_said(made_run, accuracy, count,
     assert ["ranking accuracy 0.50" in sentence for sentence in facts["advice"]] == [True] * told
 
 
+@pytest.mark.parametrize(
+    ("name", "share", "count", "told"),
+    [("gigpo", 0.0, 20, True), ("gigpo", 0.3, 20, False), ("gigpo", 0.0, 10, False), ("process", 0.0, 20, False)],
+)
+def test_states_that_never_come_again_are_said_of_gigpo(made_run, name, share, count, told):
+    run = made_run(steps=1)
+    info = json.loads((run / "grpo_plus" / "run.json").read_text())
+    info["parts"]["advantage"]["name"] = name
+    (run / "grpo_plus" / "run.json").write_text(json.dumps(info))
+    log(run, range(1, count + 1), advantages__anchored_fraction=lambda _: share)
+    (facts,) = page_data([open_run(run)])["runs"]
+    assert ["so gigpo was zscore" in sentence for sentence in facts["advice"]] == [True] * told
+
+
 def test_what_was_left_off_in_the_middle_moves_steps_with_it():
     one = {"pieces": list("abcdef"), "rewards": [1.0], "advantage": 1.0, "left_off": [3, 10], "untrained": [[2, 14]]}
     one["verdicts"] = [{"verifier": "v", "status": "wrong", "steps": [[0, 2, 1.0], [5, 9, 0.0], [9, 16, 1.0]]}]

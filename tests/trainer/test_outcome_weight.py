@@ -55,7 +55,6 @@ def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewar
         ([Reward("math_steps", 1, True)], {}, 0.0),
         ([MATH, Reward("math_steps", 1, True)], {}, 1.0),
         ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
-        ([QUIET, STEPS], {"outcome_weight": 0.3}, 0.3),
         ([QUIET, STEPS], {"outcome_weight": 0}, 0),
     ],
 )
@@ -135,6 +134,15 @@ def test_a_config_says_so_before_anything_loads():
     assert problems == []
 
 
+def test_a_weight_of_an_outcome_that_is_not_there_is_named():
+    for keywords in ({"outcome_weight": 0.3}, {"credit": "turn", "outcome_weight": -1.0}):
+        (problem,) = outcome_problems((get_advantage("process"), keywords), [QUIET, STEPS], "math_steps")
+        assert f"is {keywords['outcome_weight']!r}, but no reward has a weight (length, math_steps)" in problem
+        for known in ({"complete": False}, {}):
+            rewards = [QUIET, STEPS] if known else [QUIET, STEPS, Reward("Game", 1.0, owned=True)]
+            assert outcome_problems((get_advantage("process"), keywords), rewards, "math_steps", **known) == []
+
+
 def test_the_reward_of_an_environment_is_an_outcome_and_only_outcome_weight_leaves_it_out():
     environment = f"{Path(__file__).with_name('tools_of_tests.py')}:Counter"
     given = {"advantage": "process", "environment": environment, "verifiers": [{"name": "turn_reward", "weight": 0}]}
@@ -142,6 +150,7 @@ def test_the_reward_of_an_environment_is_an_outcome_and_only_outcome_weight_leav
         config = GRPOPlusConfig(**BASE, **given, advantage_kwargs=keywords)
         (_, found), problems = running_advantage(config.recipe, config.recipe.step_givers)
         assert (found["outcome_weight"], problems) == (expected, [])
+    given["verifiers"] = [{"name": "tool_valid", "weight": 0}]
     config = GRPOPlusConfig(**BASE, **{**given, "environment": environment.replace("Counter", "Other")})
     assert running_advantage(config.recipe, config.recipe.step_givers)[0][1] == {"outcome_weight": 0.0}
 

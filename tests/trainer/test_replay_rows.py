@@ -3,13 +3,17 @@
 import torch
 
 from grpo_plus.advantages import StepScores
+from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.training.advantages import Scored
-from grpo_plus.training.drawn_rounds import Round, rows_of
+from grpo_plus.training.drawn_rounds import Round, everywhere, rows_of
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.replaying import Memory, kept, round_of
+from grpo_plus.training.reward_table import step_scores
+from grpo_plus.training.turn_spans import state_number
 from grpo_verifiers.verdict import Step, Verdict
 
 LENGTHS = [3, 1, 2, 0]
+STATE = state_number("a board")
 
 
 def drawn():
@@ -34,7 +38,10 @@ def drawn():
     rows = [{"prompt": f"p{row // 2}", "answer": None, "level": row // 2} for row in range(4)]
     completions = Completions(rows, [row["prompt"] for row in rows], ["abc", "d", "ef", ""], ids)
     steps = StepScores(
-        torch.tensor([0, 0, 2]), torch.tensor([1.0, float("nan"), 0.5]), torch.tensor([[0, 1], [1, 3], [0, 2]])
+        torch.tensor([0, 0, 2]),
+        torch.tensor([1.0, float("nan"), 0.5]),
+        torch.tensor([[0, 1], [1, 3], [0, 2]]),
+        torch.tensor([STATE, -1, STATE]),
     )
     rewards, flags = torch.tensor([[1.0], [0.0], [float("nan")], [0.25]]), torch.tensor([True, False, False, True])
     scored = Scored(completions, rewards, torch.tensor(LENGTHS), flags, steps)
@@ -76,6 +83,7 @@ def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
     assert again.scored.steps.rows.tolist() == [0, 2, 2]
     assert again.scored.steps.scores.nan_to_num(nan=7).tolist() == [0.5, 1, 7]
     assert again.scored.steps.spans.tolist() == [[0, 2], [0, 1], [1, 3]]
+    assert again.scored.steps.states.tolist() == [STATE, STATE, -1]
     assert torch.equal(again.trainable, one.trainable[turned])
     assert again.table == {
         "prompt": list("qqpp"),
@@ -86,6 +94,15 @@ def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
         "rewards": {"r": [None, 0.25, 1.0, 0.0]},
     }
     assert again.metrics == {}
+
+
+def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none():
+    one = drawn()
+    sources = [Source(0, row) for row in (2, 3, 0, 1)]
+    assert everywhere([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
+    older = step_scores([[(0, 1, 1.0)], [(0, 2, None)]], device=torch.device("cpu"), dtype=torch.float32)
+    assert older.states.tolist() == [-1, -1]
+    assert step_scores([[], []], device=torch.device("cpu"), dtype=torch.float32).states.tolist() == []
 
 
 def test_what_is_kept_holds_no_more_memory_than_its_own():

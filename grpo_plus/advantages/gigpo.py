@@ -1,0 +1,99 @@
+"""Group-in-group credit: turns that begin in the same state are compared with each other (GiGPO, arXiv:2505.10978).
+
+A token carries A^E + ω·A^S of its turn. A^E is the outcome R against the group's outcomes. The return of turn t of
+completion i is Σ_{k ≥ t} γ^(k − t)·r_k, where r_k is the turn's score and the last turn's has R on top. The turns of a
+group that begin in equal states are an anchor group, and A^S is the return against theirs. Both are divided by σ + eps,
+or with ``scale="none"`` by 1.
+
+Assumes that completions of a prompt meet the same states again. A turn without a state, alone in its state, or whose
+anchor group has equal returns has A^S = 0; a turn without a score counts 0 in the return. A completion without an
+outcome gets 0 and is in no statistic. In a group of one nothing is compared, not even the same state met twice.
+
+Unlike the other estimators of groups, equal rewards need not give 0: a state from which the same outcome is farther
+away has the smaller return with γ < 1.
+
+Deviations: the paper's A^E is of the sum of all rewards, here of R, which has the scores of turns in it only where a
+reward with a weight says so; the paper tells states apart by the whole observation, here the environment's
+``state_key`` does.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from grpo_plus.advantages.constraints import Ddof, Eps
+from grpo_plus.advantages.estimator import Estimator
+from grpo_plus.advantages.grouping import Groups, ratio
+from grpo_plus.advantages.spread import on_own_tokens, states_of, steps_of
+from grpo_plus.advantages.steps import StepScores
+from grpo_plus.advantages.table import RewardTable
+from grpo_verifiers.options import Range
+
+
+def gigpo(
+    table: RewardTable,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 0.95,
+    omega: Annotated[float, Range(0, finite=True)] = 1.0,
+    scale: Literal["std", "none"] = "std",
+    eps: Eps = 1e-4,
+    ddof: Ddof = 1,
+    steps_from: str | None = None,  # noqa: ARG001 - which verifier scores the turns: whoever fills the table reads it
+) -> Tensor:
+    """(R − μ)/(σ + eps) + ω·(return − its mean over turns in the same state)/(their σ + eps)."""
+    totals_N, scorable_N = table.totals(), table.scorable()
+    groups, rows_S = Groups.of(table.groups), steps_of(table).rows
+    several_G = groups.size(totals_N.nan_to_num(nan=0.0), scorable_N) > 1
+    compared_S = (states_of(table) >= 0) & (scorable_N & several_G[groups.index])[rows_S]
+    how: dict[str, Any] = {"scale": scale, "eps": eps, "ddof": ddof}
+    episode_N = _relative(totals_N, scorable_N, groups, **how)
+    step_S = _relative(returns(table, gamma), compared_S, same_state(table, steps_of(table)), **how)
+    return episode_N[:, None] + omega * on_own_tokens(table, step_S)
+
+
+def returns(table: RewardTable, gamma: float) -> Tensor:
+    """(S,) Σ_{k ≥ t} γ^(k − t)·r_k of each step t of its completion; the last one's r has the outcome on top.
+
+    >>> table = RewardTable.of([1.0], steps=[[(0.5, 0, 2), (None, 2, 3), (0.0, 3, 5)]])
+    >>> returns(table, gamma=0.5)
+    tensor([0.7500, 0.5000, 1.0000])
+    """
+    steps = steps_of(table)
+    ordinals_S = steps.ordinals()
+    most = int(ordinals_S.max()) + 1 if len(steps) else 0
+    returns_NK = table.rewards.new_zeros(len(table.rewards), most + 1)
+    returns_NK[steps.rows, ordinals_S] = steps.scores.nan_to_num(nan=0.0)
+    lasts_N = torch.bincount(steps.rows, minlength=len(table.rewards)) - 1
+    with_steps_N = lasts_N >= 0
+    returns_NK[with_steps_N, lasts_N[with_steps_N]] += table.totals().nan_to_num(nan=0.0)[with_steps_N]
+    for step in reversed(range(most)):
+        returns_NK[:, step] += gamma * returns_NK[:, step + 1]
+    return returns_NK[steps.rows, ordinals_S]
+
+
+def same_state(table: RewardTable, steps: StepScores) -> Groups:
+    """Steps that are compared: those of equal states of one group. Steps without a state are together, too."""
+    if steps.states is None or not len(steps):
+        return Groups.of(steps.rows)
+    pairs_S2 = torch.stack([table.groups[steps.rows], steps.states.clamp(min=-1)], dim=1)
+    return Groups.of(torch.unique(pairs_S2, dim=0, return_inverse=True)[1])
+
+
+def _relative(values: Tensor, mask: Tensor, groups: Groups, *, scale: str, eps: float, ddof: int) -> Tensor:
+    """Values against their group's; exactly 0 off the mask and in groups without contrast."""
+    centred = groups.centre(values, mask)
+    return centred if scale == "none" else ratio(centred, groups.std(values, mask, ddof)[groups.index] + eps)
+
+
+def _check(given: Mapping[str, Any], base: Any) -> list[str]:  # noqa: ARG001 - every check is called alike
+    """Nothing of the states would be left."""
+    if given.get("omega", 1.0) != 0:
+        return []
+    other = "center" if given.get("scale") == "none" else "zscore"
+    text = "advantage estimator 'gigpo': keyword 'omega' is 0, so that states and turns would be ignored"
+    return [f"{text}: give it a weight, or set advantage: {other}, which is what would be left."]
+
+
+ESTIMATOR = Estimator("gigpo", gigpo, per="token", own_zero_rule=True, reads_states=True, check=_check)

@@ -1,0 +1,119 @@
+"""The tools and environments of ``grpo-plus eval``: those of the run, of a config file, or of flags."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.cli import UserError
+
+if TYPE_CHECKING:
+    from grpo_plus.evaluation import ToolUse
+
+TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
+_READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
+
+
+def add_tool_options(group: "argparse._ActionsContainer") -> None:
+    """Declare the options that replace what a run was trained with."""
+    group.add_argument(
+        "--tools", nargs="+", help="names, references or mappings, as in a config: '{name: …, timeout: 5}'"
+    )
+    group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
+    group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
+    group.add_argument("--tools-from", help="take tools and environment from a config file or another run's folder")
+    group.add_argument("--no-tools", action="store_true", help="leave out those that the run was trained with")
+
+
+def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse | None":
+    """What the model may call; None for nothing. Flags come before ``--tools-from``, and that before the run.
+
+    ``folders`` are those that the run of the model may be in.
+
+    Raises:
+        UserError: an entry is wrong, or cannot be read from where it stands.
+    """
+    from grpo_plus.evaluation import ToolUse
+
+    source = "the command line"
+    found: dict[str, Any] = {}
+    if options.tools_from is not None and options.no_tools:
+        raise UserError("--tools-from and --no-tools are both given: keep one.")
+    if options.tools_from is not None:
+        source, found = options.tools_from, _read_from(Path(options.tools_from).expanduser())
+    else:
+        for folder in folders:
+            if not options.no_tools and (trained := _of_run(folder)):
+                source, found = f"the run {folder}", trained
+                break
+    found |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
+    found["plugins"] = [*(found.get("plugins") or []), *options.plugin]
+    use = ToolUse(**{name: value for name, value in found.items() if value is not None})
+    if not use:
+        if options.max_tool_calling_iterations is not None:
+            raise UserError("--max-tool-calling-iterations needs tools: give --tools or --environment.")
+        return None
+    _say(use, source)
+    return use
+
+
+def _say(use: "ToolUse", source: str) -> None:
+    config = use.config()  # with the problems of all entries, before a model is loaded
+    tools = [part.label for part in config.recipe.tools]
+    environments = [part.label for part in config.recipe.environments.values()]
+    lists = {"tools": tools, "environment": environments}
+    told = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in lists.items() if labels)
+    print(f"The model may call what {source} has: {told}.", file=sys.stderr)
+
+
+def _of_run(folder: Path) -> dict[str, Any]:
+    """Of the run in a folder; nothing where there is none, or it had no tools."""
+    from grpo_plus.record import RunError, open_run
+    from grpo_plus.record.files import FOLDER, RUN
+    from grpo_verifiers.redaction import HIDDEN
+
+    if not (folder / FOLDER / RUN).is_file():
+        return {}
+    try:
+        config = open_run(folder).info.get("config", {})
+    except RunError:  # what cannot be read says nothing
+        return {}
+    if not any(config.get(name) for name in ("tools", "environment")):
+        return {}
+    found = {name: config.get(name) for name in _READ}
+    if HIDDEN in json.dumps(found, ensure_ascii=False):
+        raise UserError(
+            f"the tools of {folder} have secrets among their keywords, which its record does not keep: give "
+            "--tools-from its config file, --tools and --environment, or --no-tools."
+        )
+    return found
+
+
+def _read_from(path: Path) -> dict[str, Any]:
+    """Of a config file or a run's folder, with paths that are absolute."""
+    from grpo_plus.evaluation import ToolUse
+    from grpo_plus.recipe.launch import launching
+    from grpo_plus.recipe.options import read_yaml
+
+    if path.is_dir():
+        found = _of_run(path) or _of_run(path.parent)
+        if not found:
+            raise UserError(f"--tools-from {path}: no run in it was trained with tools or an environment.")
+        return found
+    try:
+        values: Mapping[str, Any] = read_yaml(path)
+    except ValueError as error:
+        raise UserError(f"--tools-from: {error}") from error
+    found = {name: values[name] for name in _READ if values.get(name) is not None}
+    if not any(found.get(name) for name in ("tools", "environment")):
+        raise UserError(f"--tools-from {path} has neither tools nor environment.")
+    with launching(path.resolve().parent):
+        config = ToolUse(**{**found, **_listed(found)}).config()
+    return {name: getattr(config, name) for name in _READ}
+
+
+def _listed(found: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """A single tool or plug-in may stand without a list."""
+    return {name: [found[name]] for name in ("tools", "plugins") if isinstance(found.get(name), str | Mapping)}

@@ -1,0 +1,101 @@
+"""Tools and environments of an evaluation without a trainer: entries as in a config, held by TRL's trainer."""
+
+import copy
+import random
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+from grpo_plus import _trl
+from grpo_plus.config import GRPOPlusConfig
+from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
+from grpo_plus.evaluation.turns import TurnSampler
+from grpo_plus.training.calling import Calling
+from grpo_plus.training.hooks import Setup
+from grpo_verifiers.errors import ConfigError, raise_all
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """What the model may call while it is evaluated; the fields of a training config, with the same entries.
+
+    >>> [part.label for part in ToolUse(tools=["calculator"]).config().recipe.tools]
+    ['calculator']
+    """
+
+    tools: Sequence[Any] = ()
+    environment: Any = None
+    max_tool_calling_iterations: int | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    plugins: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        """There is something to call."""
+        return bool(self.tools or self.environment)
+
+    def config(self, output_dir: str = "unused", **settings: Any) -> GRPOPlusConfig:
+        """A config of these alone, on the CPU; paths in it are absolute.
+
+        Raises:
+            ConfigError: lists the problems of all entries.
+        """
+        own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        own |= {name: list(own[name]) for name in ("tools", "plugins")}
+        own |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "max_steps": 1}
+        own |= {"num_generations": 2, "per_device_train_batch_size": 2, "use_cpu": True, "bf16": False}
+        return GRPOPlusConfig(output_dir=output_dir, **{**own, **settings})
+
+    @contextmanager
+    def drawing(self, model: Any, tokenizer: Any, drawing: Drawing, rows: Any) -> Iterator[tuple[Sampler, TurnSampler]]:
+        """Within the block completions of ``rows`` can be drawn; at its end nothing of a tool is left.
+
+        Raises:
+            ConfigError: the entries, the rows or the chat template do not fit.
+        """
+        tokenizer = copy.deepcopy(tokenizer)  # TRL teaches it to read calls
+        with tempfile.TemporaryDirectory(prefix="grpo_plus_eval") as folder:
+            config = self.config(folder, max_completion_length=drawing.max_completion_length)
+            calling = Calling(config.recipe)
+            setup = Setup(None, None, config, None, None, {})
+            raise_all([*calling.problems(setup), *calling.data_problems("the dataset", _table(rows))])
+            try:
+                calling.before_loading(setup)
+                host = _host(model, tokenizer, config, setup.further)
+                calling.after_loading(host)
+                sampler = Sampler(model, tokenizer, drawing, self.chat_template_kwargs)
+                turns = TurnSampler(sampler, host, calling)
+                with turns.lent():
+                    yield sampler, turns
+            finally:
+                calling.close()
+
+
+def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> _trl.Host:
+    """TRL's trainer with the tools; all generators of random numbers are as before."""
+    state = random.getstate()
+    try:
+        with random_state_kept(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*experimental feature")
+            return _trl.tool_trainer(config, tokenizer, _positions(model), **further)
+    except ValueError as error:  # TRL's, of a chat template that knows no tools
+        raise ConfigError([f"the tools cannot be shown to the model: {error}"]) from error
+    finally:
+        random.setstate(state)
+
+
+def _positions(model: Any) -> int | None:
+    """Tokens that the model can read, as TRL asks for them."""
+    found: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return found
+
+
+def _table(rows: Any) -> Any:
+    """Rows that say which columns they have."""
+    if hasattr(rows, "column_names"):
+        return rows
+    from datasets import Dataset
+
+    return Dataset.from_list([dict(row) for row in rows])

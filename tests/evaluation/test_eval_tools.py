@@ -1,0 +1,269 @@
+"""`evaluate` and `grpo-plus eval` with tools and environments: of a run, of a config, of flags."""
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from grpo_plus.evaluation import Drawing, ToolUse, evaluate
+from grpo_plus.evaluation.measure import Measure
+from grpo_verifiers import get_verifier
+from grpo_verifiers.errors import ConfigError, VerifierFailedError
+
+from .conftest import TOOLS, called, chats
+
+DOUBLE, COUNTING, COUNTER, OTHER = (f"{TOOLS}:{name}" for name in ("double", "Counting", "Counter", "Other"))
+FAST = ("--split", "train", "--device", "cpu", "--max-completion-length", "900")
+
+
+def loaded(folder):
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def results_behind(prompt):
+    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+
+
+def number_of(prompt):
+    return int(prompt.rpartition("<|im_start|>user\nq")[2][0])
+
+
+def doubling(prompt, row):
+    """Calls once; on question 5 wrongly. The answer is the result on even questions."""
+    number = number_of(prompt)
+    if results_behind(prompt):
+        return f"{2 * number if number % 2 == 0 else 1}<|im_end|>"
+    return called("double", number=-1 if number == 5 else number)
+
+
+def counting(prompt, row):
+    return called("add", number=1) if results_behind(prompt) < 3 - number_of(prompt) % 2 else "done<|im_end|>"
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """A file of rows with texts for prompts."""
+    path = tmp_path / "questions.jsonl"
+    rows = [{"prompt": f"q{n}", "answer": str(2 * n), "goal": 3} for n in range(8)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def run_with(tool_model, tmp_path):
+    """A run's folder, with the model in it and such a config in its record."""
+
+    def run_with(**config):
+        folder = tmp_path / "run"
+        shutil.copytree(tool_model, folder, dirs_exist_ok=True)
+        (folder / "grpo_plus").mkdir(exist_ok=True)
+        (folder / "grpo_plus" / "run.json").write_text(json.dumps({"schema": 1, "config": config}))
+        return str(folder)
+
+    return run_with
+
+
+def rows_of(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_generators_alone(
+    trained, calling_model, tmp_path
+):
+    settings = {"max_completion_length": 200, "temperature": 0.9}
+    trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"], **settings)
+    Measure({"n": 2}, trainer, chats()).take("before")
+    model, tokenizer = loaded(calling_model)
+    torch.manual_seed(4)
+    random.seed(4)
+    before = torch.get_rng_state(), random.getstate(), dict(vars(tokenizer))
+    found = evaluate(
+        model, tokenizer, chats(), get_verifier("tool_valid"), tools=ToolUse(tools=[DOUBLE]), n=2, batch=5,
+        drawing=Drawing(**settings),
+    )  # fmt: skip
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    assert dict(vars(tokenizer)) == before[2]
+    stored = rows_of(tmp_path / "out" / "measure" / "before.jsonl")
+    ours = [json.loads(json.dumps(sample.as_json())) for sample in found.samples]
+    for row in (*stored, *ours):
+        for turn in row["turns"]:
+            for call in turn["calls"]:
+                call.pop("seconds")
+    assert ours == sorted(stored, key=lambda row: (row["row"], row["sample"]))
+    assert found.calls >= 4
+
+
+@pytest.mark.slow
+def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking, tmp_path):
+    speaking(doubling)
+    out = tmp_path / "samples.jsonl"
+    command = (
+        "eval",
+        tool_model,
+        "--dataset",
+        questions,
+        "--verifier",
+        "numeric",
+        "--option",
+        "source=last",
+        "-n",
+        "3",
+    )
+    command += ("--tools", DOUBLE, "--out", out, *FAST)
+    code, text, err = cli(*command)
+    assert code == 0, err
+    assert "The model may call what the command line has: tools: double." in err
+    assert re.search(r"numeric: pass@1 .*50\.0%", text)
+    assert re.search(r"numeric: majority@3 .*50\.0%", text)
+    assert re.search(r"calls a completion .*1\.00", text)
+    assert re.search(r"failed calls .*3 \(12\.5%\)", text)
+    samples = rows_of(out)
+    assert len(samples) == 24
+    first = next(row for row in samples if row["row"] == 4)
+    assert first["prompt"] == [{"role": "user", "content": "q4"}]
+    assert first["completion"] == "8"
+    assert [turn["text"] for turn in first["turns"]] == ["", "8"]
+    assert json.loads(first["turns"][0]["calls"][0]["arguments"]) == {"number": 4}
+    assert (first["calls"], first["failed_calls"], first["cut_off"]) == (1, 0, False)
+    results = json.loads(out.with_suffix(".json").read_text())["results"]
+    assert (results["calls"], results["failed_calls"]) == (24, 3)
+    assert "24 of 24 samples are in" in cli(*command)[2]
+    code, _, err = cli(*command, "--max-tool-calling-iterations", "1")
+    assert code == 2
+    assert "max_tool_calling_iterations was None, now 1" in err
+
+
+@pytest.mark.slow
+def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, questions, speaking, tmp_path):
+    speaking(counting)
+    run = run_with(tools=["calculator"], environment=COUNTER, max_tool_calling_iterations=3, chat_template_kwargs=None)
+    command = ("eval", run, "--dataset", questions, *FAST)
+    out = tmp_path / "samples.jsonl"
+    code, text, err = cli(*command, "--out", out)
+    assert code == 0, err
+    assert f"The model may call what the run {run} has: tools: calculator; environment: Counter." in err
+    assert re.search(r"Counter: pass@1 .*50\.0%", text)
+    assert "majority" not in text
+    assert {row["prompt"][0]["content"] for row in rows_of(out)} == {f"q{n}" for n in range(8)}
+    assert {row["observation"] for row in rows_of(out)} == {"Count to 3."}
+    settings = json.loads(out.with_suffix(".json").read_text())["settings"]
+    assert (settings["tools"], settings["environment"]) == (["calculator"], COUNTER)
+    checkpoint = Path(run) / "checkpoint-3"
+    shutil.copytree(run, checkpoint, ignore=lambda *_: ["grpo_plus", "checkpoint-3"])
+    assert "environment: Counter" in cli("eval", checkpoint, "--dataset", questions, *FAST)[2]
+    code, text, err = cli(*command, "--environment", COUNTING, "--max-tool-calling-iterations", "2")
+    assert code == 0, err
+    assert re.search(r"Counting: pass@1 .*0\.0%", text)
+    assert re.search(r"cut off .*50\.0%", text)  # a third call is not run
+    speaking(lambda prompt, row: "4")
+    code, text, err = cli(*command, "--no-tools", "--verifier", "exact")
+    assert code == 0, err
+    assert "calls a completion" not in text
+    assert "may call" not in err
+
+
+@pytest.mark.slow
+def test_tools_of_a_config_file_with_paths_that_start_there(cli, tool_model, questions, speaking, tmp_path):
+    speaking(doubling)
+    (tmp_path / "own").mkdir()
+    shutil.copy(TOOLS, tmp_path / "own" / "mine.py")
+    config = tmp_path / "own" / "run.yaml"
+    config.write_text("tools: ./mine.py:double\nbeta: 0.1\nmax_tool_calling_iterations: 2\n")
+    command = ("eval", tool_model, "--dataset", questions, "--verifier", "tool_valid", *FAST)
+    code, text, err = cli(*command, "--tools-from", config)
+    assert code == 0, err
+    assert f"what {config} has: tools: double" in err
+    assert re.search(r"failed calls .*1 \(12\.5%\)", text)
+
+
+def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with, tool_model, questions, tmp_path):
+    base = ("eval", tool_model, "--dataset", questions, *FAST)
+    judged = (*base, "--verifier", "exact")
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("beta: 0.1\n")
+    secret = run_with(tools=[{"name": "search_documents", "kwargs": {"folder": "[hidden]"}}])
+    from grpo_verifiers.redaction import HIDDEN
+
+    record = Path(secret) / "grpo_plus" / "run.json"
+    record.write_text(record.read_text().replace("[hidden]", HIDDEN))
+    for command, said in {
+        (*judged, "--tools", "calculater"): "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?",
+        (*judged, "--tools", DOUBLE, DOUBLE): "two tools are called 'double'",
+        (*judged, "--environment", f"{TOOLS}:Gme"): "Gme",
+        (*judged, "--max-tool-calling-iterations", "3"): "--max-tool-calling-iterations needs tools",
+        (*judged, "--tools", "calculator", "--max-tool-calling-iterations", "0"): "no call of a tool would ever run",
+        (*judged, "--tools-from", empty): "has neither tools nor environment",
+        (*judged, "--tools-from", tmp_path): "no run in it was trained with tools",
+        (*judged, "--tools-from", tmp_path / "nowhere.yaml"): "cannot be read",
+        (*judged, "--tools-from", empty, "--no-tools"): "--tools-from and --no-tools are both given",
+        base: "give --verifier, or an environment with get_reward",
+        (*base, "--tools", "calculator"): "give --verifier, or an environment with get_reward",
+        (*base, "--environment", OTHER): "give --verifier, or an environment with get_reward",
+        ("eval", secret, "--dataset", questions, *FAST): "have secrets among their keywords",
+    }.items():
+        code, _, err = cli(*command)
+        assert code == 2, command
+        assert said in err, (command, err)
+        assert "Traceback" not in err
+
+
+NEEDING = '''
+class Needing:
+    def reset(self, secret: int) -> str:
+        return "x"
+
+    def look(self) -> str:
+        """Look."""
+        return "y"
+
+    def get_reward(self) -> float:
+        return 1.0
+'''
+
+
+@pytest.mark.slow
+def test_rows_and_templates_that_do_not_fit_are_the_errors_of_training(cli, tool_model, tiny_model, questions):
+    tmp_path = questions.parent
+    (tmp_path / "needing.py").write_text(NEEDING)
+    code, _, err = cli(
+        "eval", tool_model, "--dataset", questions, "--environment", f"{tmp_path}/needing.py:Needing", *FAST
+    )
+    assert code == 2
+    assert "has no column 'secret', which the environment 'Needing' needs" in err
+    code, _, err = cli("eval", tool_model, "--dataset", questions, "--environment", f"{{a: '{COUNTING}'}}", *FAST)
+    assert code == 2
+    assert "has no column 'environment', which names the environment of each row" in err
+    code, _, err = cli(
+        "eval", tiny_model, "--dataset", questions, "--tools", "calculator", "--verifier", "exact", *FAST
+    )
+    assert code == 2
+    assert "the tools cannot be shown to the model" in err
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("".join(json.dumps({"prompt": f"q{n}", "goal": -1}) + "\n" for n in range(3)))
+    code, _, err = cli("eval", tool_model, "--dataset", broken, "--environment", COUNTING, *FAST)
+    assert code == 2
+    assert "the environment 'Counting' failed in reset for all 3 rows of a batch; the first: " in err
+
+
+@pytest.mark.slow
+def test_rows_in_a_list_and_nothing_to_judge_with(tool_model, speaking):
+    speaking(counting)
+    model, tokenizer = loaded(tool_model)
+    drawing = Drawing(max_completion_length=900)
+    found = evaluate(model, tokenizer, list(chats()), [], tools=ToolUse(environment=COUNTING), drawing=drawing)
+    assert found.results["Counting"].accuracy.value == 0.5
+    with pytest.raises(ValueError, match=r"nothing to judge with"):
+        evaluate(model, tokenizer, chats(), [], tools=ToolUse(tools=[DOUBLE]), drawing=drawing)
+    texts = [{"prompt": "q1"}]
+    with pytest.raises(ConfigError, match=r"the prompts are texts, and tools are called in chats"):
+        evaluate(model, tokenizer, texts, get_verifier("tool_used"), tools=ToolUse(tools=[DOUBLE]), drawing=drawing)
+    broken = [{**row, "goal": -1} for row in chats()]
+    with pytest.raises(VerifierFailedError, match=r"failed in reset for all 8 rows"):
+        evaluate(model, tokenizer, broken, [], tools=ToolUse(environment=COUNTING), drawing=drawing)

@@ -1,0 +1,309 @@
+"""Credit to turns through the trainer: the advantages of a batch are those of a float64 loop over its turns."""
+
+import copy
+import json
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trl import GRPOTrainer
+
+from grpo_plus import GRPOPlusConfig
+from grpo_plus.recipe.advantage import running_advantage
+from grpo_plus.training.turn_spans import NO_STATE, state_number, turn_scores, with_states
+from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.turns import Turn
+
+from . import turn_ranks
+from .tools_of_tests import Counting, Other
+from .turn_ranks import COUNTER, TURNS
+
+EPS, SIZE = 1e-4, 4
+PROCESS = {"advantage": "process", "verifiers": [TURNS]}
+RUNS = {
+    "step": {**PROCESS, "advantage_kwargs": {"credit": "step", "outcome_weight": 0}},
+    "return": {**PROCESS, "advantage_kwargs": {"credit": "return", "gamma": 0.9}},
+    "turn": {**PROCESS, "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn", "outcome_weight": 0.5}},
+    "turn, discounted": {
+        **PROCESS,
+        "advantage_kwargs": {"steps_from": "turn_reward", "credit": "turn", "gamma": 0.9, "outcome_weight": 0.5},
+    },
+    "gigpo": {"advantage": "gigpo"},
+    "gigpo, no std": {"advantage": "gigpo", "advantage_kwargs": {"gamma": 0.5, "omega": 0.3, "scale": "none"}},
+    "gigpo of a verifier": {
+        "advantage": "gigpo",
+        "verifiers": [TURNS],
+        "advantage_kwargs": {"steps_from": "turn_reward"},
+    },
+    "cut": {**PROCESS, "advantage_kwargs": {"credit": "turn", "gamma": 0.9}, "max_completion_length": 140},
+    "cut, gigpo": {"advantage": "gigpo", "max_completion_length": 140},
+    "cut and masked": {
+        **PROCESS,
+        "advantage_kwargs": {"credit": "return", "gamma": 0.9},
+        "max_completion_length": 140,
+        "mask_truncated_completions": True,
+    },
+    "cut and masked, gigpo": {"advantage": "gigpo", "max_completion_length": 140, "mask_truncated_completions": True},
+}
+
+
+def relative(values, *, std=True):
+    """Each known value against the others; 0 for the unknown, and where there is nothing to compare."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or max(known) - min(known) <= 1e-6 * max(1.0, *map(abs, known)):
+        return [0.0] * len(values)
+    mean = math.fsum(known) / len(known)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (len(known) - 1)) + EPS if std else 1.0
+    return [0.0 if value is None else (value - mean) / spread for value in values]
+
+
+def relative_by(values, keys, **how):
+    found = [0.0] * len(values)
+    for key in set(keys):
+        places = [place for place, other in enumerate(keys) if other == key]
+        for place, value in zip(places, relative([values[place] for place in places], **how), strict=True):
+            found[place] = value
+    return found
+
+
+def expected(run, estimator, *, credit="step", gamma=None, outcome_weight=0.0, omega=1.0, scale="std", **_):
+    """The advantage of every token, from what the completions did."""
+    groups = [row // SIZE for row in range(len(run["told"]))]
+    outcomes = [row[-1] for row in run["rewards"]]  # that of the environment
+    turns = [
+        (row, number, *turn)
+        for row, each in enumerate(run["told"])
+        for number, turn in enumerate([turn for turn in each["turns"] if any(run["trained"][row][turn[0] : turn[1]])])
+    ]
+    if estimator == "gigpo":
+        gamma, std = 0.95 if gamma is None else gamma, scale == "std"
+        returns = []
+        for row, number, *_ in turns:
+            mine = [turn for turn in turns if turn[0] == row]
+            rewards = [turn[4] or 0.0 for turn in mine]
+            rewards[-1] += outcomes[row]
+            returns.append(math.fsum(gamma ** (k - number) * r for k, r in enumerate(rewards) if k >= number))
+        values = [omega * v for v in relative_by(returns, [(groups[t[0]], t[5]) for t in turns], std=std)]
+        whole = relative_by(outcomes, groups, std=std)
+        later = 0.0
+    else:
+        keys = [(groups[row], number if credit == "turn" else 0) for row, number, *_ in turns]
+        values = relative_by([turn[4] for turn in turns], keys)
+        whole = [outcome_weight * value for value in relative_by(outcomes, groups)]
+        later = gamma or 0.0 if credit == "turn" else 0.0 if credit == "step" else 1.0 if gamma is None else gamma
+    found = []
+    for row, trained in enumerate(run["trained"]):
+        mine = [(turn, value) for turn, value in zip(turns, values, strict=True) if turn[0] == row]
+        line = [0.0] * len(trained)
+        for place, (turn, _) in enumerate(mine):
+            value = math.fsum(
+                later ** (k - place) * v for k, (_, v) in enumerate(mine) if k >= place and (later or k == place)
+            )
+            for token in range(turn[2], turn[3]):
+                line[token] = value + whole[row] if trained[token] else 0.0
+        found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory, tiny_model, two_ranks):
+    """What one process, this one, and two launched ones make of the same completions."""
+    folder = tmp_path_factory.mktemp("turns")
+    script = Path(turn_ranks.__file__)
+    with (
+        two_ranks(script, folder, tiny_model, json.dumps(RUNS), log=folder / "log", seconds=600),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(GRPOTrainer, "_generate_single_turn", turn_ranks.say)
+        one = {name: turn_ranks.run(str(folder), tiny_model, 12, **settings) for name, settings in RUNS.items()}
+    return one, json.loads((folder / "found.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_every_token_has_the_credit_of_its_turn_and_tool_tokens_have_none(worlds, name, ranks):
+    run = worlds[ranks - 1][name]
+    assert run["world"] == ranks
+    wanted = expected(run, RUNS[name]["advantage"], **run["keywords"])
+    seen = 0.0
+    for row, (got, line, trained) in enumerate(zip(run["advantages"], wanted, run["trained"], strict=True)):
+        width = run["told"][row]["length"]
+        assert got[:width] == pytest.approx(line[:width], abs=2e-5), row
+        assert not any(value for value, own in zip(got, trained, strict=True) if not own)
+        assert len(got) == len(line) >= width
+        seen += sum(map(abs, got))
+    assert seen > 1.0
+
+
+@pytest.mark.slow
+def test_two_ranks_tell_states_apart_as_one_does(worlds):
+    for name in RUNS:
+        one, two = (world[name] for world in worlds)
+        assert one["told"] == two["told"]
+        for metric in ("advantages/anchored_fraction", "steps/score_mean", "advantages/abs_mean"):
+            assert two["log"][metric] == pytest.approx(one["log"][metric], rel=1e-5), (name, metric)
+    assert 0 < worlds[0]["gigpo"]["log"]["advantages/anchored_fraction"] <= 1
+
+
+@pytest.mark.slow
+def test_the_cases_are_there(worlds):
+    """Cut in the middle of a turn, results without room, masked rows, and states that are met again."""
+    whole, cut, masked = (worlds[0][name] for name in ("turn", "cut", "cut and masked"))
+    limit = RUNS["cut"]["max_completion_length"]
+    lengths = [each["length"] for each in cut["told"]]
+    assert max(each["length"] for each in whole["told"]) > limit >= max(lengths)
+    ends = [each["turns"][-1][1] for each in cut["told"]]
+    assert any(end == length == limit for end, length in zip(ends, lengths, strict=True))  # in the middle of a turn
+    assert any(end == length < limit and len(each["turns"]) < len(full["turns"])  # a result that had no room
+               for end, length, each, full in zip(ends, lengths, cut["told"], whole["told"], strict=True))  # fmt: skip
+    gone = [row for row, trained in enumerate(masked["trained"]) if not any(trained)]
+    assert 0 < len(gone) < len(lengths)
+    again = [each for each in whole["told"] if len({turn[3] for turn in each["turns"]}) < len(each["turns"])]
+    assert again  # one completion meets a state twice
+
+
+@pytest.mark.slow
+def test_completions_of_several_rounds_keep_the_states_of_their_turns(tmp_path, tiny_model, monkeypatch):
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", turn_ranks.say)
+    roulette = {"dead_groups": "roulette", "dead_groups_kwargs": {"after": 2, "keep": 0.5}}
+    run = turn_ranks.run(str(tmp_path), tiny_model, 12, advantage="gigpo", **roulette)
+    assert run["log"]["dead_groups/rounds"] == 2
+    rows, ordinals, states = run["steps"]
+    keys = {state_number(str(at)) for at in range(9)}
+    assert set(states) <= keys
+    assert len(set(states)) > 2
+    for row, ordinal, state in zip(rows, ordinals, states, strict=True):
+        assert (ordinal > 0) or state == state_number("0"), row
+    assert sum(abs(value) for row in run["advantages"] for value in row) > 1
+
+
+STATES = st.sampled_from(["a", "b", "", None, "汉", "\ud800"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), STATES, st.sampled_from([None, 0.5])), max_size=6))
+def test_a_step_that_is_a_turn_takes_its_state_and_no_other_does(drawn):
+    turns, spans, at = [], [], 0
+    for length, between, state, reward in drawn:
+        turns.append(Turn(0, 0, "", (), state, reward))  # nothing of it can be read
+        spans.append((at, at + length))
+        at += length + between
+    steps = turn_scores(turns, spans)
+    assert [step[:2] for step in steps] == spans
+    assert [None if math.isnan(step[2]) else step[2] for step in steps] == [each[3] for each in drawn]
+    known = [state_number(each[2]) for each in drawn]
+    assert [step[3] for step in with_states(steps, turns, spans)] == known
+    halves = [(first, last + 1, 1.0) for first, last in spans]
+    assert [step[3] for step in with_states(halves, turns, spans)] == [NO_STATE] * len(halves)
+    for one, state in zip(known, drawn, strict=True):
+        assert (one == NO_STATE) == (not state[2])
+        assert all(
+            (one == other) == ((state[2] or "") == (again[2] or "")) for other, again in zip(known, drawn, strict=True)
+        )
+
+
+BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none"}
+OTHER = COUNTER.replace("Counter", "Other")
+COUNTING = COUNTER.replace("Counter", "Counting")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"advantage": "gigpo"}, r"'gigpo' compares turns.*there is no environment"),
+        ({"advantage": "gigpo", "tools": ["calculator"]}, r"there is no environment that tells states"),
+        ({"advantage": "gigpo", "environment": OTHER}, r"environment Other has no state_key.*credit: turn"),
+        ({"advantage": "mix", "advantage_kwargs": {"parts": {"gigpo": 1.0, "sign": 1.0}}}, r"there is no environment"),
+        ({"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"omega": 0}}, "advantage: zscore"),
+        (
+            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"omega": 0, "scale": "none"}},
+            "advantage: center",
+        ),
+        (
+            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"credit": "turn"}},
+            "unknown keyword 'credit'",
+        ),
+        ({"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"gamma": 1.5}}, "'gamma' is 1.5"),
+        ({"advantage": "gigpo", "environment": COUNTER, "num_generations": 1}, "num_generations is 1"),
+        (PROCESS, "'turn_reward' gives what an environment's get_turn_reward gave, but there is no environment"),
+        ({**PROCESS, "environment": COUNTING}, "the environment Counting has none: add it"),
+        ({**PROCESS, "advantage_kwargs": {"credit": "step", "gamma": 0.9}}, "nothing would be discounted"),
+        ({**PROCESS, "advantage_kwargs": {"credit": "turns"}}, "'credit' is 'turns'"),
+    ],
+)
+def test_wrong_choices_are_told_before_anything_loads(given, said):
+    with pytest.raises(ConfigError, match=said):
+        GRPOPlusConfig(**BASE, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "trainer", "said"),
+    [
+        (
+            {**PROCESS, "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}},
+            {},
+            r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}",
+        ),
+        (
+            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"steps_from": "Counter"}},
+            {},
+            r"steps_from: 'Counter' is the environment.*\{name: turn_reward, weight: 0\}",
+        ),
+        (
+            {"advantage": "gigpo", "environment": COUNTER, "advantage_kwargs": {"steps_from": "turn_reward"}},
+            {},
+            "advantage_kwargs steps_from|nothing gives any",
+        ),
+        (
+            {"advantage": "gigpo", "environment": COUNTER},
+            {"step_scorer": lambda **_: []},
+            "step_scorer is given, but the advantage estimator takes the turns",
+        ),
+        (
+            {
+                "advantage": "process",
+                "verifiers": [{"name": "tool_valid", "weight": 0}],
+                "environment": OTHER,
+                "advantage_kwargs": {"credit": "turn", "outcome_weight": 0.5},
+            },
+            {},
+            "no reward has a weight",
+        ),
+    ],
+)
+def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):
+    with pytest.raises(ConfigError, match=said):
+        build(trainer={"reward_funcs": None, "train_dataset": chats, **trainer}, **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("factory", "weight"), [(Counting, 1.0), (Other, 0.0), (partial(Counting), 1.0)])
+def test_the_reward_of_an_environment_that_the_trainer_was_given_is_an_outcome_too(
+    build, chats, tool_tokenizer, factory, weight
+):
+    given = {"reward_funcs": None, "train_dataset": chats, "environment_factory": factory}
+    trainer = build(
+        trainer=given | {"processing_class": copy.deepcopy(tool_tokenizer)},
+        advantage="process",
+        verifiers=[{"name": "tool_valid", "weight": 0}],
+    )
+    assert trainer.estimator[1]["outcome_weight"] == weight
+
+
+def test_gigpo_reads_the_outcome_itself_and_needs_no_verifier():
+    config = GRPOPlusConfig(**BASE, advantage="gigpo", environment=COUNTER)
+    assert config.recipe.own_turns
+    assert running_advantage(config.recipe, {}) == (config.recipe.advantage, [])
+    named = GRPOPlusConfig(
+        **BASE,
+        advantage="gigpo",
+        environment=COUNTER,
+        verifiers=[TURNS],
+        advantage_kwargs={"steps_from": "turn_reward"},
+    )
+    assert not named.recipe.own_turns
+    assert named.recipe.step_source == "turn_reward"
