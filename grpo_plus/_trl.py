@@ -758,6 +758,57 @@ def gather_objects(rows: list[Any]) -> list[Any]:
     return everywhere
 
 
+def calling_tokenizer(tokenizer: Any) -> "tuple[Any, str | None]":
+    """A copy of a tokenizer that reads calls of tools, and the chat template that TRL's loop over tools renders with.
+
+    None stands for the tokenizer's own template.
+
+    Raises:
+        ValueError: TRL does not know how calls are written under this chat template.
+    """
+    import copy
+
+    from trl.chat_template_utils import (
+        add_response_schema,
+        get_training_chat_template,
+        is_chat_template_prefix_preserving,
+        supports_tool_calling,
+    )
+
+    if not supports_tool_calling(tokenizer):
+        raise ValueError("the chat template cannot write a call of a tool with its result")
+    made = copy.deepcopy(tokenizer)
+    if all(getattr(made, name, None) is None for name in ("response_template", "response_schema")):
+        made = add_response_schema(made)
+    return made, None if is_chat_template_prefix_preserving(made) else get_training_chat_template(made)
+
+
+def message_read(tokenizer: Any, ids: "Sequence[int]", behind: "Sequence[int]", tools: "Sequence[Any]") -> Any:
+    """The message that TRL's loop over tools makes of a turn's ids, whatever trainer draws them."""
+    from trl.chat_template_utils import parse_response
+
+    return parse_response(tokenizer, list(ids), prefix=list(behind), tools=list(tools))
+
+
+def result_ids(
+    tokenizer: Any, template: str | None, keywords: "Mapping[str, Any]", messages: "Sequence[Mapping[str, Any]]"
+) -> list[int]:
+    """The ids that TRL's loop puts behind a turn that called: the results, and the opening of the next turn."""
+    from types import SimpleNamespace
+
+    from trl import GRPOTrainer
+
+    trainer: Any = SimpleNamespace(
+        processing_class=tokenizer,
+        _tokenizer=tokenizer,
+        _is_vlm=False,
+        chat_template=template,
+        chat_template_kwargs=dict(keywords),
+    )
+    found: list[int] = GRPOTrainer._get_tool_suffix_ids(trainer, [dict(message) for message in messages])
+    return found
+
+
 def supervised_trainer(model: str, settings: "Mapping[str, Any]", rows: Any, tokenizer: Any, **further: Any) -> "Loop":
     """TRL's trainer on completions whose ids are known: columns ``input_ids`` and ``completion_mask``."""
     from trl import SFTConfig, SFTTrainer

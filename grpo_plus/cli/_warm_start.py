@@ -171,6 +171,7 @@ def _store(  # noqa: PLR0917
         frames=map(frame_of, chain(mine, asked if _sized(trained) else ())),
         sample=mine[0],
         held_out=hidden,
+        chats=_chats(args, tokenizer),
     )
     processes = PartialState().num_processes
     if settings.get("batch_size", processes) % processes:
@@ -197,11 +198,28 @@ def _store(  # noqa: PLR0917
     return _Plan(store, start, make)
 
 
+def _chats(args: Any, tokenizer: Any) -> Any:
+    """How chats with tools are written; None where the run has none."""
+    from grpo_plus.training.markers import markers_of
+    from grpo_plus.warm_start.turns import ToolChats
+
+    if not (args.recipe.tools or args.recipe.environments):
+        return None
+    keywords = args.chat_template_kwargs or {}
+    return ToolChats.of(
+        tokenizer,
+        keywords,
+        lambda reading, template: markers_of(reading, template, **keywords).without,
+        args.max_tool_calling_iterations,
+    )
+
+
 def _rows(
     parsed: "Parsed", settings: Mapping[str, Any], prompt: Mapping[str, Any], tokenizer: Any, splits: Any
 ) -> tuple[list[Any], str]:
     """Prompts with their solutions, and the column of these."""
     from grpo_plus.cli._data import load_rows, pick_split
+    from grpo_plus.recipe.tools import COLUMN, schemas_of
     from grpo_plus.warm_start.examples import Row, earlier_turns
 
     column = settings.get("solution", "solution")
@@ -220,15 +238,23 @@ def _rows(
     if column not in rows.column_names:
         told = unknown("column", column, rows.column_names)
         raise UserError(f"warm_start: {told} Set warm_start: {{solution: …}} to the one with the solutions.")
+    recipe = parsed.training.recipe
     solutions = rows[column]
+    if recipe.environments and None not in recipe.environments:
+        if COLUMN not in rows.column_names:
+            raise UserError(f"warm_start: the solutions have no column {COLUMN!r}, which names each row's environment.")
+        tools = [schemas_of(recipe, {COLUMN: value}) for value in rows[COLUMN]]
+    else:
+        tools = [schemas_of(recipe, {})] * len(rows)
     carry = all(earlier_turns(solution) for solution in solutions)
     if carry and not set(prompt_columns(prompt)) <= set(rows.column_names):
-        return [Row(list(earlier_turns(solution)), solution) for solution in solutions], column
+        return [Row(list(earlier_turns(each)), each, own) for each, own in zip(solutions, tools, strict=True)], column
     check_columns(rows, prompt, "warm_start")
-    if not prompt:
-        return [Row(asked, solution) for asked, solution in zip(rows["prompt"], solutions, strict=True)], column
-    make = maker(prompt, chat=tokenizer.chat_template is not None)
-    return [Row(make(row), row[column]) for row in rows], column
+    asked = list(rows["prompt"]) if not prompt else []
+    if prompt:
+        make = maker(prompt, chat=tokenizer.chat_template is not None)
+        asked = [make(row) for row in rows]
+    return [Row(*each) for each in zip(asked, solutions, tools, strict=True)], column
 
 
 def _sized(rows: Any) -> bool:
