@@ -79,6 +79,13 @@ class Counter(Counting):
         return 1.0 if self.at <= self.goal else -1.0
 
 
+class Needy(Counting):
+    """Cannot do without a column."""
+
+    def reset(self, board: str) -> str:
+        return super().reset() + board
+
+
 class Other:
     """Says something else."""
 
