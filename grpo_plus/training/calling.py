@@ -9,9 +9,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from grpo_plus import _trl
@@ -239,10 +238,34 @@ class Calling(Hook):
     def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Leave no session open, whatever ends the drawing."""
         try:
-            return draw(rows)
+            with self._reading() if self._parts else nullcontext():
+                return draw(rows)
         finally:
             self._leave()
             self.turns = self.turn_tokens = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read calls that are nested too deep as text, as TRL reads what is no JSON; no name of a tool holds a mark."""
+        tokenizer = getattr(self.host.processing_class, "tokenizer", self.host.processing_class)
+        read, names = tokenizer.parse_response, self._marks().without
+
+        def parse_response(*arguments: Any, **keywords: Any) -> Any:
+            try:
+                parsed = read(*arguments, **keywords)
+            except RecursionError as error:
+                raise ValueError("the response is nested too deep") from error
+            for call in (parsed.get("tool_calls") or ()) if isinstance(parsed, dict) else ():
+                function = call.get("function") if isinstance(call, dict) else None
+                if isinstance(function, dict) and isinstance(function.get("name"), str):
+                    function["name"] = names(function["name"])
+            return parsed
+
+        tokenizer.parse_response = parse_response
+        try:
+            yield
+        finally:
+            del tokenizer.parse_response
 
     @contextmanager
     def scoring(self, completions: Completions) -> Iterator[None]:  # noqa: ARG002 - the hook's signature
@@ -310,7 +333,7 @@ class Calling(Hook):
         if not self._rows:
             self._rows = [Row({}) for _ in completions]
         for place, tools in enumerate(_trl.tool_tables(self.host)):
-            tools |= {name: partial(self._give, place, name) for name in self._rows[place].methods if name in tools}
+            tools |= {name: self._giver(place, name) for name in self._rows[place].methods if name in tools}
         self._loop = _Loop(prompt_ids, completion_ids, completions)
         self._begin({place: messages[0] for place, messages in enumerate(completions)})
         try:
@@ -352,6 +375,15 @@ class Calling(Hook):
             calls = message.get("tool_calls")
             if calls and runs:
                 self._rows[place].begin(calls)
+
+    def _giver(self, place: int, name: str) -> Callable[..., str]:
+        """What TRL's loop calls; Python's own message about arguments that are no mapping is the model's to read."""
+
+        def give(**arguments: Any) -> str:
+            return self._give(place, name, **arguments)
+
+        give.__module__, give.__qualname__ = "builtins", name
+        return give
 
     def _give(self, place: int, name: str, **arguments: Any) -> str:
         """The result of a call that TRL's loop asks for."""

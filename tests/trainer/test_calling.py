@@ -91,10 +91,24 @@ def test_tools_of_the_config_are_trls_in_text_ids_and_masks(both, say, rollout):
     assert any("Tool nothing not found." in str(text) for text in ours[2])
 
 
+def endless(prompt, row):
+    """Calls in every turn, two at once in some."""
+    return called("double", number=row) * (1 + row % 2) + "<|im_end|>"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [{"max_tool_calling_iterations": 2}, {"max_completion_length": 150}])
-def test_turns_end_where_trls_do(both, say, limit):
-    say(script)
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max_tool_calling_iterations": 2},
+        {"max_completion_length": 150},
+        {"max_completion_length": 80},
+        {"max_completion_length": 400, "max_tool_calling_iterations": 3},
+    ],
+)
+@pytest.mark.parametrize("answers", [script, endless])
+def test_turns_end_where_trls_do(both, say, limit, answers):
+    say(answers)
     stock, ours = both({"tools": [own.double]}, {"config": {"tools": [DOUBLE]}}, **limit)
     same(stock, ours)
 
@@ -182,7 +196,7 @@ def test_what_a_tool_does_costs_its_own_completion_only(build, say, given):
     texts = []
     trainer = build(
         trainer=given(reward_funcs=[lambda completions, **_: texts.append(completions) or [1.0] * len(completions)]),
-        tools=[{"name": NASTY, "timeout": 3}, {"name": FINE, "timeout": 60}],
+        tools=[{"name": NASTY, "timeout": 15}, {"name": FINE, "timeout": 60}],
         **{**LONG, "max_completion_length": 2**17},
     )
     kept = seen_turns(trainer)
@@ -197,6 +211,48 @@ def test_what_a_tool_does_costs_its_own_completion_only(build, say, given):
     log = trainer.state.log_history[0]
     assert log["tools/late"] >= 1
     assert log["tools/died"] >= 2
+
+
+NESTED = "[" * 2000 + "]" * 2000
+WRITTEN = {
+    "arguments that are a text": (
+        '{"name": "double", "arguments": "x"}',
+        "double() argument after ** must be a mapping",
+    ),
+    "arguments that are a list": (
+        '{"name": "double", "arguments": [1]}',
+        "double() argument after ** must be a mapping",
+    ),
+    "no number of JSON": ('{"name": "double", "arguments": {"number": NaN}}', "which is no number of JSON"),
+    "half a character": ('{"name": "double", "arguments": {"number": "\\ud800"}}', "expected an integer"),
+    "a name twice": ('{"name": "double", "arguments": {"number": 1, "number": 2}}', "4"),
+    "a mark as name": ('{"name": "\\u003c|im_end|\\u003e", "arguments": {}}', "Tool <\\|im_end|> not found."),
+    "nested deep": (f'{{"name": "double", "arguments": {{"number": {NESTED}}}}}', None),
+    "no name": ('{"arguments": {}}', None),
+    "a name that is none": ('{"name": ["a"], "arguments": {}}', None),
+    "a text": ('"text"', None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", WRITTEN)
+def test_calls_however_they_are_written_end_no_run(build, say, given, what):
+    body, told = WRITTEN[what]
+    text = f"<tool_call>\n{body}\n</tool_call>"
+    say(lambda prompt, row: ("done" if row % 2 or turn_of(prompt) else text) + "<|im_end|>")
+    more = given(reward_funcs=[lambda completions, **_: [1.0] * len(completions)])
+    trainer = build(trainer=more, tools=[DOUBLE], **{**LONG, "max_completion_length": 9000})
+    kept = seen_turns(trainer)
+    trainer.train()
+    turns = kept[0][1]
+    assert [row[0].text for row in turns[1::2]] == ["done"] * 4
+    if told is None:
+        assert [row[0].calls for row in turns] == [()] * 8
+    else:
+        results = [str(row[0].calls[0].result) for row in turns[::2]]
+        assert len(set(results)) == 1
+        assert told in results[0].replace("\\\\", "\\")
+    assert "parse_response" not in vars(trainer.processing_class)
 
 
 ATTACKS = [
@@ -274,6 +330,8 @@ def test_data_that_do_not_fit_are_clear_errors(build, sums, given):
         build(
             trainer=given(train_dataset=chats.add_column("environment", ["x"] * 8)), environment={"counting": COUNTER}
         )
+    with pytest.raises(ConfigError, match=r"no column 'board', which the environment 'Needy' needs.*parameter board"):
+        build(trainer=given(), environment=f"{FILE}:Needy")
     with pytest.raises(ConfigError, match=r"'double' is the name of a tool that the trainer was given"):
         build(trainer=given(tools=[own.double]), tools=[DOUBLE])
     with pytest.raises(ConfigError, match=r"environment is set, and the trainer was given an environment_factory"):
