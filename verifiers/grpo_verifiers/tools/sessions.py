@@ -7,13 +7,8 @@ runs in boxes (`tools.python`). What these processes say is JSON, and checked: t
 
 import atexit
 import contextlib
-import itertools
-import json
 import os
-import pickle
 import queue
-import secrets
-import socket
 import sys
 import threading
 import time
@@ -22,13 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self
 
-from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
 from grpo_verifiers.exec.runner import default_memory, worker_count
-from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
-from grpo_verifiers.sandbox.children import socket_pair
-from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
+from grpo_verifiers.tools.columns import row_problem
+from grpo_verifiers.tools.forks import Fork, LostError, Nursery
 from grpo_verifiers.tools.guest import MAX_TEXT, cut
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.python import REFERENCE as PYTHON
@@ -45,182 +36,6 @@ _OWN: dict[str, tuple[str, str]] = {
 _PAUSE = 0.1
 
 
-class _LostError(Exception):
-    """A process did not answer; the text says why."""
-
-    def __init__(self, status: Any, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-class _Nursery:
-    """The process that has imported the tools, started anew where one of them has ended it."""
-
-    def __init__(self, parts: Sequence[ToolPart], memory: int | None, env: tuple[str, ...]) -> None:
-        self._parts, self._memory, self._env = parts, memory, env
-        self._lock = threading.Lock()
-        self._process: WorkerProcess | None = None
-        self._closed = False
-
-    def start(self) -> None:
-        """Start it now; VerifierFailedError where a tool cannot be imported."""
-        with self._lock:
-            self._started()
-
-    def fork(self) -> "_Child":
-        """A process that has imported the tools."""
-        with self._lock:
-            for attempt in range(BOOT_ATTEMPTS):
-                process = self._started()
-                ours, theirs = socket_pair()
-                try:
-                    reply = self._ask(process, "fork", self._memory, fd=theirs.fileno(), seconds=SEND_SECONDS)
-                    return _Child(ours, self, process, int(reply["pid"]))
-                except (WorkerGone, KeyError, TypeError, ValueError) as gone:
-                    ours.close()
-                    self._drop()
-                    if attempt == BOOT_ATTEMPTS - 1:
-                        raise _LostError("died", f"no process could be started for it: {gone}") from gone
-                finally:
-                    theirs.close()
-        raise AssertionError
-
-    def end(self, process: WorkerProcess, pid: int) -> None:
-        """End a fork with everything below it."""
-        with self._lock:
-            if process is self._process:  # the forks of one that has ended have ended with it
-                try:
-                    self._ask(process, "end", pid, seconds=SEND_SECONDS)
-                except WorkerGone:
-                    self._drop()
-
-    def close(self) -> None:
-        """End it with all its forks."""
-        with self._lock:
-            self._closed = True
-            self._drop()
-
-    def pid(self) -> int | None:
-        """The process id of its keeper, while it lives."""
-        return self._process.pid if self._process is not None else None
-
-    def forget(self) -> None:
-        """In a forked child of the trainer."""
-        self._lock, self._closed = threading.Lock(), True
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-    def _drop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def _started(self) -> WorkerProcess:
-        if self._closed:
-            raise _LostError("died", "the run is ending")
-        if self._process is not None and self._process.dead():
-            self._drop()
-        if self._process is None:
-            try:
-                process = WorkerProcess(WorkerKind(False, None, self._env), "grpo_verifiers.tools.nursery")
-            except Exception as error:
-                raise VerifierFailedError(f"no process for tools could be started: {error}") from error
-            try:
-                first = self._wait(process, BOOT_SECONDS)
-                payload = pickle.dumps(self._parts)
-                reply = self._ask(process, "load", search_path(), payload, seconds=LOAD_SECONDS)
-            except WorkerGone as gone:
-                log = process.boot_log()
-                how = process.kill(0.5) or str(gone)
-                raise VerifierFailedError(f"the process for tools did not start: {how}. {log}".strip()) from gone
-            if "e" in reply:
-                process.kill()
-                failure = reply["e"]
-                raise VerifierFailedError(
-                    f"a tool cannot be loaded in its process: {failure.get('type')}: {failure.get('message')}\n"
-                    f"{failure.get('trace', '')}".rstrip()
-                )
-            process.booted(first)
-            self._process = process
-        return self._process
-
-    def _ask(
-        self, process: WorkerProcess, kind: str, extra: Any, payload: bytes = b"", *, seconds: float, fd: int = -1
-    ) -> Mapping[str, Any]:
-        number = secrets.randbits(62)
-        process.sock.settimeout(SEND_SECONDS)
-        try:
-            process.sock.sendall(pack_call((kind, number, "", extra), payload))
-            if fd >= 0:
-                socket.send_fds(process.sock, [b"F"], [fd])
-        except OSError as error:
-            raise WorkerGone(str(error)) from error
-        reply = self._wait(process, seconds)
-        if reply.get("id") != number:
-            raise WorkerGone("it answered what nobody asked")
-        return reply
-
-    @staticmethod
-    def _wait(process: WorkerProcess, seconds: float) -> Mapping[str, Any]:
-        process.sock.settimeout(seconds)
-        while not (replies := process.receive()):
-            pass
-        if len(replies) != 1:
-            raise WorkerGone("it answered what nobody asked")
-        return replies[0]
-
-
-class _Child:
-    """A fork of the nursery; used by one thread at a time."""
-
-    def __init__(self, sock: socket.socket, nursery: _Nursery, process: WorkerProcess, pid: int) -> None:
-        self._sock, self._nursery, self._process, self._pid = sock, nursery, process, pid
-        self._replies = ReplyBuffer()
-
-    def ask(self, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Its answer; `_LostError` where there is none, and then it has to be ended."""
-        number = secrets.randbits(62)
-        body = json.dumps({**question, "id": number}).encode("ascii")
-        try:
-            self._sock.settimeout(SEND_SECONDS)
-            self._sock.sendall(len(body).to_bytes(4, "big") + body)
-            until = time.monotonic() + timeout
-            while True:
-                self._sock.settimeout(max(0.001, until - time.monotonic()))
-                data = self._sock.recv(1 << 18)
-                if not data:
-                    raise _LostError("died", "its process ended")
-                replies = list(self._replies.feed(data))
-                if replies:
-                    break
-        except TimeoutError:
-            raise _LostError("late", f"it took longer than {timeout:g} s and was ended") from None
-        except (OSError, WireError):
-            raise _LostError("died", "its process ended") from None
-        if replies[-1].get("over"):  # its keeper's last word
-            raise _LostError("died", f"it started more than {MAX_PROCESSES} processes and was ended")
-        if len(replies) != 1 or replies[0].get("id") != number:
-            raise _LostError("died", "its process broke the protocol and was ended")
-        if replies[0].get("m"):
-            raise _LostError("died", "it ran out of memory")
-        return replies[0]
-
-    def interrupt(self) -> None:
-        """From another thread: the answer that is waited for does not come."""
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-
-    def end(self) -> None:
-        """End it with everything below it."""
-        self._sock.close()
-        self._nursery.end(self._process, self._pid)
-
-    def forget(self) -> None:
-        """In a forked child of the trainer."""
-        self._sock.close()
-
-
 class Sessions:
     """The processes of a run's tools; made by `open_sessions`."""
 
@@ -228,10 +43,10 @@ class Sessions:
         """See `open_sessions`."""
         self.parts = tuple(parts)
         apart = [part for part in self.parts if part.reference != PYTHON]
-        self._nursery = _Nursery(apart, memory, tuple(env)) if apart else None
+        self._nursery = Nursery(apart, memory, tuple(env)) if apart else None
         self._at = {id(part): at for at, part in enumerate(apart)}
         self._room = threading.Semaphore(workers)
-        self._free: list[_Child] = []
+        self._free: list[Fork] = []
         self._open: set[_Session] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -281,7 +96,7 @@ class Sessions:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def fork(self) -> _Child:
+    def fork(self) -> Fork:
         """A process for a completion."""
         assert self._nursery is not None
         return self._nursery.fork()
@@ -290,7 +105,7 @@ class Sessions:
         """The number of a part in its processes."""
         return self._at[id(part)]
 
-    def borrow(self, wanted: Callable[[], bool]) -> _Child | None:
+    def borrow(self, wanted: Callable[[], bool]) -> Fork | None:
         """A worker for functions, waited for; None once it is not ``wanted`` any more."""
         while not self._room.acquire(timeout=_PAUSE):
             if not wanted():
@@ -304,7 +119,7 @@ class Sessions:
             self._room.release()
             raise
 
-    def give_back(self, child: _Child, *, fit: bool) -> None:
+    def give_back(self, child: Fork, *, fit: bool) -> None:
         """Return a worker; one that is not ``fit`` for others is ended."""
         try:
             if fit:
@@ -347,8 +162,8 @@ class _Session:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._child: _Child | None = None
-        self._busy: _Child | None = None
+        self._child: Fork | None = None
+        self._busy: Fork | None = None
         self._boxes: dict[str, PythonBox] = {}
         self._lost = ""
 
@@ -356,7 +171,7 @@ class _Session:
 
     def reset(self, row: Mapping[str, Any]) -> "Future[Reply]":
         """See `Session`."""
-        if problem := _row_problem(row):
+        if problem := row_problem(row):
             return _done(Reply("error", problem))
         return self._own("reset", dict(row))
 
@@ -460,7 +275,7 @@ class _Session:
             return _ENDED
         try:
             return self._asked(self._child, part, question)
-        except _LostError as lost:
+        except LostError as lost:
             self._end_child()
             self._lost = str(lost)
             more = "The environment has ended." if environment else "Its state is lost; the next call starts anew."
@@ -484,7 +299,7 @@ class _Session:
                 return _ENDED
             reply = self._asked(child, part, question)
             fit = self._fit and not self._closed
-        except _LostError as lost:
+        except LostError as lost:
             return Reply(lost.status, f"{lost}.", time.monotonic() - started)
         else:
             return reply
@@ -493,7 +308,7 @@ class _Session:
                 self._busy = None
             self._sessions.give_back(child, fit=fit)
 
-    def _asked(self, child: _Child, part: ToolPart, question: dict[str, Any]) -> Reply:
+    def _asked(self, child: Fork, part: ToolPart, question: dict[str, Any]) -> Reply:
         started = time.monotonic()
         answer = child.ask({**question, "part": self._sessions.index(part)}, part.timeout)
         seconds = time.monotonic() - started
@@ -502,9 +317,9 @@ class _Session:
         if isinstance(failure, str):
             return Reply("error", cut(failure, 2 * MAX_TEXT), seconds)
         if not isinstance(text, str) or isinstance(number, bool) or not isinstance(number, float | int | None):
-            raise _LostError("died", "its process broke the protocol and was ended")
+            raise LostError("died", "its process broke the protocol and was ended")
         if number is not None and not abs(number) <= sys.float_info.max:
-            raise _LostError("died", "its process broke the protocol and was ended")
+            raise LostError("died", "its process broke the protocol and was ended")
         return Reply("ok", cut(text, 2 * MAX_TEXT), seconds, None if number is None else float(number))
 
     def _python(self, part: ToolPart, method: str, arguments: Mapping[str, Any]) -> Reply:
@@ -551,7 +366,7 @@ _all: "weakref.WeakSet[Sessions]" = weakref.WeakSet()
 def _safely(job: Callable[[], Reply]) -> Reply:
     try:
         return job()
-    except _LostError as lost:
+    except LostError as lost:
         return Reply(lost.status, str(lost))
     except Exception as error:  # noqa: BLE001 - a future of these never raises
         return Reply("died", f"it cannot run: {error}"[:2000])
@@ -561,36 +376,6 @@ def _done(reply: Reply) -> "Future[Reply]":
     future: Future[Reply] = Future()
     future.set_result(reply)
     return future
-
-
-def _row_problem(row: Mapping[str, Any]) -> str:
-    for column, value in row.items():
-        if (found := _strange(value)) is not None:
-            return (
-                f"the column {column!r} holds {found}: reset is given None, numbers, texts, lists and mappings of "
-                "these; turn it into one of them in the data, or leave the column out"
-            )
-    return ""
-
-
-def _strange(value: Any) -> str | None:
-    """The type in a value that JSON has no form for."""
-    left = [value]
-    for count in itertools.count():
-        if not left:
-            return None
-        if count > 1_000_000:
-            return "more than a million values"
-        each = left.pop()
-        if isinstance(each, Mapping):
-            if bad := next((key for key in each if not isinstance(key, str)), None):
-                return f"a mapping with a key of type {type(bad).__name__}"
-            left += each.values()
-        elif isinstance(each, list | tuple):
-            left += each
-        elif not (each is None or isinstance(each, bool | int | float | str)):
-            return f"a value of type {type(each).__name__}"
-    return None
 
 
 def _close_all() -> None:

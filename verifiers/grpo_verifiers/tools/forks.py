@@ -1,0 +1,198 @@
+"""The process that has imported the tools, and its forks, as the trainer sees them: it asks, waits, and kills.
+
+What they run is in `tools.nursery` and `tools.guest`.
+"""
+
+import contextlib
+import json
+import pickle
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
+from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
+from grpo_verifiers.sandbox.children import socket_pair
+from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
+from grpo_verifiers.tools.part import ToolPart
+
+
+class LostError(Exception):
+    """A process did not answer; the text says why."""
+
+    def __init__(self, status: Any, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Nursery:
+    """The process that has imported the tools, started anew where one of them has ended it."""
+
+    def __init__(self, parts: Sequence[ToolPart], memory: int | None, env: tuple[str, ...]) -> None:
+        self._parts, self._memory, self._env = parts, memory, env
+        self._lock = threading.Lock()
+        self._process: WorkerProcess | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Start it now; VerifierFailedError where a tool cannot be imported."""
+        with self._lock:
+            self._started()
+
+    def fork(self) -> "Fork":
+        """A process that has imported the tools."""
+        with self._lock:
+            for attempt in range(BOOT_ATTEMPTS):
+                process = self._started()
+                ours, theirs = socket_pair()
+                try:
+                    reply = self._ask(process, "fork", self._memory, fd=theirs.fileno(), seconds=SEND_SECONDS)
+                    return Fork(ours, self, process, int(reply["pid"]))
+                except (WorkerGone, KeyError, TypeError, ValueError) as gone:
+                    ours.close()
+                    self._drop()
+                    if attempt == BOOT_ATTEMPTS - 1:
+                        raise LostError("died", f"no process could be started for it: {gone}") from gone
+                finally:
+                    theirs.close()
+        raise AssertionError
+
+    def end(self, process: WorkerProcess, pid: int) -> None:
+        """End a fork with everything below it."""
+        with self._lock:
+            if process is self._process:  # the forks of one that has ended have ended with it
+                try:
+                    self._ask(process, "end", pid, seconds=SEND_SECONDS)
+                except WorkerGone:
+                    self._drop()
+
+    def close(self) -> None:
+        """End it with all its forks."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def pid(self) -> int | None:
+        """The process id of its keeper, while it lives."""
+        return self._process.pid if self._process is not None else None
+
+    def forget(self) -> None:
+        """In a forked child of the trainer."""
+        self._lock, self._closed = threading.Lock(), True
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _drop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _started(self) -> WorkerProcess:
+        if self._closed:
+            raise LostError("died", "the run is ending")
+        if self._process is not None and self._process.dead():
+            self._drop()
+        if self._process is None:
+            try:
+                process = WorkerProcess(WorkerKind(False, None, self._env), "grpo_verifiers.tools.nursery")
+            except Exception as error:
+                raise VerifierFailedError(f"no process for tools could be started: {error}") from error
+            try:
+                first = self._wait(process, BOOT_SECONDS)
+                payload = pickle.dumps(self._parts)
+                reply = self._ask(process, "load", search_path(), payload, seconds=LOAD_SECONDS)
+            except WorkerGone as gone:
+                log = process.boot_log()
+                how = process.kill(0.5) or str(gone)
+                raise VerifierFailedError(f"the process for tools did not start: {how}. {log}".strip()) from gone
+            if "e" in reply:
+                process.kill()
+                failure = reply["e"]
+                raise VerifierFailedError(
+                    f"a tool cannot be loaded in its process: {failure.get('type')}: {failure.get('message')}\n"
+                    f"{failure.get('trace', '')}".rstrip()
+                )
+            process.booted(first)
+            self._process = process
+        return self._process
+
+    def _ask(
+        self, process: WorkerProcess, kind: str, extra: Any, payload: bytes = b"", *, seconds: float, fd: int = -1
+    ) -> Mapping[str, Any]:
+        number = secrets.randbits(62)
+        process.sock.settimeout(SEND_SECONDS)
+        try:
+            process.sock.sendall(pack_call((kind, number, "", extra), payload))
+            if fd >= 0:
+                socket.send_fds(process.sock, [b"F"], [fd])
+        except OSError as error:
+            raise WorkerGone(str(error)) from error
+        reply = self._wait(process, seconds)
+        if reply.get("id") != number:
+            raise WorkerGone("it answered what nobody asked")
+        return reply
+
+    @staticmethod
+    def _wait(process: WorkerProcess, seconds: float) -> Mapping[str, Any]:
+        process.sock.settimeout(seconds)
+        while not (replies := process.receive()):
+            pass
+        if len(replies) != 1:
+            raise WorkerGone("it answered what nobody asked")
+        return replies[0]
+
+
+class Fork:
+    """A fork of the nursery; used by one thread at a time."""
+
+    def __init__(self, sock: socket.socket, nursery: Nursery, process: WorkerProcess, pid: int) -> None:
+        self._sock, self._nursery, self._process, self._pid = sock, nursery, process, pid
+        self._replies = ReplyBuffer()
+
+    def ask(self, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+        """Its answer; `LostError` where there is none, and then it has to be ended."""
+        number = secrets.randbits(62)
+        body = json.dumps({**question, "id": number}).encode("ascii")
+        try:
+            self._sock.settimeout(SEND_SECONDS)
+            self._sock.sendall(len(body).to_bytes(4, "big") + body)
+            until = time.monotonic() + timeout
+            while True:
+                self._sock.settimeout(max(0.001, until - time.monotonic()))
+                data = self._sock.recv(1 << 18)
+                if not data:
+                    raise LostError("died", "its process ended")
+                replies = list(self._replies.feed(data))
+                if replies:
+                    break
+        except TimeoutError:
+            raise LostError("late", f"it took longer than {timeout:g} s and was ended") from None
+        except (OSError, WireError):
+            raise LostError("died", "its process ended") from None
+        if replies[-1].get("over"):  # its keeper's last word
+            raise LostError("died", f"it started more than {MAX_PROCESSES} processes and was ended")
+        if len(replies) != 1 or replies[0].get("id") != number:
+            raise LostError("died", "its process broke the protocol and was ended")
+        if replies[0].get("m"):
+            raise LostError("died", "it ran out of memory")
+        return replies[0]
+
+    def interrupt(self) -> None:
+        """From another thread: the answer that is waited for does not come."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """End it with everything below it."""
+        self._sock.close()
+        self._nursery.end(self._process, self._pid)
+
+    def forget(self) -> None:
+        """In a forked child of the trainer."""
+        self._sock.close()
