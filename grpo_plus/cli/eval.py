@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog=PROG, description=__doc__)
+    parser = Parser(prog=PROG, usage=f"{PROG} MODEL --dataset DATASET --verifier NAME [options]", description=__doc__)
     parser.add_argument("model", help="a folder or a name on the hub; a folder with an adapter brings its base along")
     data = parser.add_argument_group("data")
     data.add_argument("--dataset", required=True, help="a file, a folder, a name on the hub, or module:function")

@@ -69,7 +69,7 @@ def test_the_built_ins():
         assert estimator.formula
         assert pickle.loads(pickle.dumps(estimator)) == estimator
     assert [n for n in BUILTINS if not get_advantage(n).group_relative] == ["gae", "mix", "raw", "reinforce_pp"]
-    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["gae", "mix", "process"]
+    assert [n for n in BUILTINS if get_advantage(n).per != "completion"] == ["gae", "gigpo", "mix", "process"]
 
 
 def test_importing_the_package_stays_light():

@@ -126,3 +126,16 @@ def test_a_run_is_rewarded_by_its_environment_and_shows_the_tools_in_its_prompt(
     logged = {name: value for line in lines for name, value in json.loads(line).get("values", {}).items()}
     assert logged["rewards/Game/mean"] == 0.5
     assert logged["tools/turns"] == 1.0
+
+
+@pytest.mark.slow
+def test_gigpo_trains_from_yaml_and_says_how_many_turns_met_a_state_again(cli, playing, tmp_path):
+    keyed = GAME + "\n    def state_key(self):\n        return self.secret\n"
+    (tmp_path / "again.py").write_text(keyed)
+    code, _, err = cli("train", playing(advantage="gigpo", environment="./again.py:Game", tools=None))
+    assert code == 0, err
+    lines = (tmp_path / "out" / "grpo_plus" / "metrics.jsonl").read_text().splitlines()
+    logged = {name: value for line in lines for name, value in json.loads(line).get("values", {}).items()}
+    assert logged["advantages/anchored_fraction"] == 1.0  # both completions of the prompt begin alike, and end there
+    info = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())
+    assert info["parts"]["advantage"]["name"] == "gigpo"

@@ -7,7 +7,8 @@ import pytest
 
 from grpo_plus.advantages import advantages
 
-BUILT_IN = sorted(entry.name for entry in advantages.entries() if entry.way == "built-in")
+BUILT_IN = sorted(entry.name for entry in advantages.entries() if entry.way == "built-in" and entry.name != "gigpo")
+"""Estimators that need no environment; the other one is in test_tools.py."""
 
 STEPS = """
 from grpo_verifiers import Step, Verdict, verifier

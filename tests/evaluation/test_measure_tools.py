@@ -18,9 +18,15 @@ from grpo_verifiers.registry import import_reference
 
 from .conftest import TOOLS, called, chats
 
-DOUBLE, COUNTING, COUNTER, OTHER = (f"{TOOLS}:{name}" for name in ("double", "Counting", "Counter", "Other"))
+DOUBLE, NASTY, COUNTING, COUNTER, OTHER = (
+    f"{TOOLS}:{name}" for name in ("double", "nasty", "Counting", "Counter", "Other")
+)
 
 LAST = {"name": "numeric", "kwargs": {"source": "last"}}
+
+
+def results_behind(prompt):
+    return prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
 
 
 def samples_of(path):
@@ -136,7 +142,7 @@ def state_of(trainer):
 @pytest.mark.slow
 def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, tool_model, speaking, tmp_path):
     def answer(prompt, row):
-        results = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+        results = results_behind(prompt)
         number = int(prompt.rpartition("<|im_start|>user\nq")[2][0])
         if number == 7 or results == 2:
             return f"it is {number}<|im_end|>"
@@ -174,7 +180,7 @@ def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, t
 def counting(prompt, row):
     """Counts to the goal on even questions, and once on others."""
     number = int(prompt.rpartition("<|im_start|>user\nq")[2][0])
-    results = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+    results = results_behind(prompt)
     return called("add", number=1) if results < (3 if number % 2 == 0 else 1) else "done<|im_end|>"
 
 
@@ -197,7 +203,7 @@ def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, t
 def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_model, speaking):
     def answer(prompt, row):
         if '"name": "shout"' in prompt:
-            shouted = prompt.rpartition("<|im_start|>user\nq")[2].count("<tool_response>")
+            shouted = results_behind(prompt)
             return "done<|im_end|>" if shouted else called("shout", word="hi")
         return counting(prompt, row)
 
@@ -239,29 +245,26 @@ def test_an_interrupted_measurement_goes_on(trained, tool_model, speaking, tmp_p
 
 @pytest.mark.slow
 def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained, tool_model, speaking):
-    """The results of row 0 fill the completion to its last token; row 1 goes on for another turn."""
-    texts = {0: called("double", number=11), 1: called("double", number=1)}
-    rows = [dict(row) for row in chats()][:2]
+    """The result of row 0 fills the completion to its last token, while row 1 calls twice and then answers."""
+    ways = {"0": "x" * 200, "1": "y"}
 
     def answer(prompt, row):
-        asked = prompt.rpartition("<|im_start|>user\nq")[2]
-        results = asked.count("<tool_response>")
-        return texts[int(asked[0])] if results < (1 if asked[0] == "0" else 2) else "ok<|im_end|>"
+        number = prompt.rpartition("<|im_start|>user\nq")[2][0]
+        return called("nasty", way=ways[number]) if results_behind(prompt) < 2 else "ok<|im_end|>"
 
     speaking(answer)
-    trainer = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"])
-    behind = len("\n<|im_start|>user\n<tool_response>\n22\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
-    specials = 4 * (len("<|im_start|>") - 1) - 4  # four marks of one token each, of two lengths
-    tokens = trainer.processing_class.encode
-    suffix = tokens("\n<|im_start|>user\n<tool_response>\n22\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
-    length = len(tokens(texts[0])) + len(suffix)
-    assert behind > len(suffix) >= behind - specials
+    trainer = trained(tool_model, tools=[NASTY], verifiers=["tool_valid"])
+    result = (
+        f"\n<|im_start|>user\n<tool_response>\nfine: {ways['0']}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+    length = len(trainer.processing_class.encode(called("nasty", way=ways["0"]) + result, add_special_tokens=False))
     drawer = turn_sampler(trainer, Drawing(max_completion_length=length))
     with drawer.lent():
-        completed = drawer.complete(rows, [(0, 0), (1, 0)], 0)
+        completed = drawer.complete([dict(row) for row in chats()][:2], [(0, 0), (1, 0)], 0)
     assert len(completed.ids[0]) == length
-    assert [len(turns) for turns in completed.turns] == [1, 2]
-    assert [sample.cut_off for sample in completed.samples] == [True, True]
+    assert [[len(turn.calls) for turn in turns] for turns in completed.turns] == [[1], [1, 1, 0]]
+    assert [sample.cut_off for sample in completed.samples] == [True, False]
+    assert [sample.completion for sample in completed.samples] == ["", "ok"]
 
 
 @pytest.mark.slow
@@ -313,7 +316,9 @@ def untimed(path):
 
 
 @pytest.mark.slow
-def test_two_processes_measure_what_one_does_from_yaml(cli, calling_model, tmp_path, beside, port):
+def test_two_processes_measure_what_one_does_and_eval_draws_the_same_from_the_runs_folder(
+    cli, calling_model, tmp_path, beside, port
+):
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats()))
     config = {
         "model_name_or_path": calling_model, "dataset_name": "data.jsonl", "tools": [DOUBLE], "max_steps": 1,
@@ -339,3 +344,11 @@ def test_two_processes_measure_what_one_does_from_yaml(cli, calling_model, tmp_p
     assert "calls a completion" in text
     assert "Accuracy" in (tmp_path / "one" / "README.md").read_text()
     assert (tmp_path / "log").read_text().count("points of accuracy") == 1
+    out = tmp_path / "evaluated.jsonl"
+    code, text, err = cli(
+        "eval", tmp_path / "one", "--dataset", tmp_path / "data.jsonl", "--split", "train", "--verifier", "tool_valid",
+        "--verifier", "tool_used", "-n", "2", "--limit", "5", "--max-completion-length", "200", "--out", out,
+    )  # fmt: skip
+    assert code == 0, err
+    assert f"The model may call what the run {tmp_path / 'one'} has: tools: double." in err
+    assert untimed(out) == after

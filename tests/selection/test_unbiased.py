@@ -62,6 +62,7 @@ class World:
                 torch.tensor([row for row, _, _ in steps]),
                 torch.tensor([score for _, score, _ in steps], dtype=torch.float64),
                 torch.tensor([(at, at + 1) for _, _, at in steps]),
+                torch.tensor([at for _, _, at in steps]),  # the state is how far a completion is
             ),
         )
 

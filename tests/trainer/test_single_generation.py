@@ -13,6 +13,8 @@ from grpo_plus.record import open_run
 from grpo_plus.report import write_report
 from grpo_verifiers.errors import ConfigError
 
+from .turn_ranks import COUNTER
+
 BASE = {"output_dir": "unused", "use_cpu": True, "bf16": False, "report_to": "none", "num_generations": 1}
 EVERY = [entry.name for entry in advantages.entries() if entry.way == "built-in" and entry.name != "mix"]
 ALONE = [name for name in EVERY if not get_advantage(name).group_relative]
@@ -40,7 +42,7 @@ def problems(**values):
 @pytest.mark.parametrize("name", [None, *EVERY])
 def test_every_estimator_takes_one_completion_or_says_which_ones_do(name, mine):
     steps = {"verifiers": [{"name": "math_steps", "weight": 0}, "math"]} if name == "process" else {}
-    values = {"critic": {}} if name == "gae" else {}
+    values = {"critic": {}} if name == "gae" else {"environment": COUNTER} if name == "gigpo" else {}
     found = problems(advantage=name, **steps, **values)
     if name in ALONE:
         assert found == []
