@@ -117,11 +117,9 @@ def turns(messages: Sequence[Message], tools: Schemas, said: str) -> list[tuple[
         names = [called(call)[0] for call in message.get("tool_calls", ())]
         last = place == len(found) - 1
         if len(results) != len(names) and not (last and not results):
+            counts = f"{len(names)} calls and {len(results)} results behind it"
             raise ConfigError(
-                [
-                    f"{said}: turn {place + 1} has {len(names)} calls and {len(results)} results behind it: write a "
-                    "message of role tool for each call, in order."
-                ]
+                [f"{said}: turn {place + 1} has {counts}: write a message of role tool for each call, in order."]
             )
         for name, result in zip(names, results, strict=False):
             result["name"] = name
