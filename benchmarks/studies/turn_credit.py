@@ -1,6 +1,6 @@
 r"""Does credit for turns teach more than the outcome, in a game of several turns?
 
-    python -m benchmarks.studies.turn_credit [--seeds 3] [--steps 40] [--arms outcome return turn gigpo]
+    python -m benchmarks.studies.turn_credit [--seeds 3] [--steps 30] [--arms outcome return turn gigpo]
 
 The game of `examples/game.py`: a treasure is a few moves away, and the player has five. The tiny model is warm-started
 on games that were played badly. From there it is trained in each arm, on the same games, with equally many updates:
@@ -135,7 +135,7 @@ def show(options: argparse.Namespace, rows: Sequence[Row]) -> Shown:
 
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
-    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--completions", type=int, default=64, help="games of an update")
     parser.add_argument("--goal", type=float, default=0.8, help="share of games won")
     parser.add_argument("--held-out", type=int, default=90, help="games that are measured on, two samples each")
@@ -146,7 +146,7 @@ STUDY = Study(
     name="turn_credit",
     title="Credit for turns against the outcome",
     about=__doc__ or "",
-    steps=("updates", 40),
+    steps=("updates", 30),
     seeds=3,
     cases=cases,
     run=run,

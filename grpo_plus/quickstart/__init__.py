@@ -218,7 +218,7 @@ def warm_start(
 
 
 def _warm(
-    start: str, rows: Sequence[Mapping[str, Any]], home: Path, steps: int, batch: int, tools: "Schemas" = ()
+    start: str, rows: Sequence[Mapping[str, Any]], home: Path, steps: int, batch: int, *, tools: "Schemas" = ()
 ) -> Path:
     """Where the warm start of these rows is kept, whose prompts show these tools."""
     from transformers import AutoTokenizer

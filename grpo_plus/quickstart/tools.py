@@ -161,7 +161,7 @@ def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas"
     """Put the model, trained on solutions with calls of these tools, into a folder, with its tokenizer."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        made = _warm(base(), rows, Path(home), steps, batch, tools)
+        made = _warm(base(), rows, Path(home), steps, batch, tools=tools)
         made.rename(folder)
 
 

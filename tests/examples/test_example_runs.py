@@ -105,10 +105,7 @@ def test_every_estimator_that_an_example_offers_in_a_comment_is_one(examples):
     assert parse("grpo-plus train", [str(path), *flags]).training.advantage_kwargs == {"band": 0.5}
 
 
-TURNS = {  # file, reward, how the first turns end
-    "tools.yaml": ("math", "calculator"),
-    "environment.yaml": ("Treasure", "north"),
-}
+TURNS = {"tools.yaml": "math", "environment.yaml": "Treasure"}  # file, reward
 
 
 @pytest.mark.slow
@@ -119,9 +116,10 @@ def test_an_example_with_turns_warm_starts_trains_and_measures(name, place, step
     from grpo_plus.quickstart import tools
     from grpo_plus.record import open_run
 
-    reward, called = TURNS[name]
+    reward = TURNS[name]
     monkeypatch.setattr(tools, "FOLDER", place.folder)
     monkeypatch.setattr(tools, "SOLUTIONS", 600)
+    monkeypatch.setattr(tools, "CALLING", 0.8)
     assert main(["init", Path(name).stem]) == 0
     path = place.folder / name
     warm = re.sub(r"  steps: \d+", "  steps: 60", re.sub(r"batch_size: 80", "batch_size: 40", path.read_text()))
@@ -133,8 +131,6 @@ def test_an_example_with_turns_warm_starts_trains_and_measures(name, place, step
     assert len(found) == 2
     assert all(math.isfinite(values["loss"]) and f"rewards/{reward}/mean" in values for values in found)
     assert sum(values["tools/calls"] for values in found) > 0
-    assert sum(values[f"tools/{called}/calls"] for values in found) > 0
-    assert all(values["tools/unknown"] == 0 for values in found)
     said = capsys.readouterr().out
     assert "supervised training, 60 steps" in said
     assert f"Accuracy before training: {reward} " in said
@@ -152,7 +148,8 @@ def test_the_examples_with_turns_are_explained(place, examples, capsys):
         assert main(["explain", str(examples / name)]) == 0
         assert schema in capsys.readouterr().out
     assert main(["plugins", f"{examples / 'game.py'}:Treasure"]) == 0
-    assert "state" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert all(f'"name": "{way}"' in said for way in ("north", "south", "east", "west"))
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_the_games_of_the_warm_start_are_what_the_environment_would_have_said(ga
     won = 0
     for at, treasure in rng.choices(game("games")(held_out=False), k=300):
         row = game("row")(at, treasure)
-        made.reset(**row)
+        made.reset(row["start"], row["treasure"])
         turns = game("played")(at, treasure, rng)
         nearer, before = 0.0, made.state_key()
         assert before == row["prompt"][0]["content"]

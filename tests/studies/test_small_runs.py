@@ -9,7 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.studies import gradient_variance, grpo_ppo_sao, outcome_process_both, supervised_vs_grpo, task, turn_credit
+from benchmarks.studies import (
+    gradient_variance,
+    grpo_ppo_sao,
+    outcome_process_both,
+    supervised_vs_grpo,
+    task,
+    turn_credit,
+)
 from benchmarks.studies.study import Place, load, main
 from grpo_plus.quickstart import chains, is_held_out
 
