@@ -1,4 +1,4 @@
-"""A game of several turns for ``environment.yaml``: walk to a treasure on a board of 6 × 6 fields.
+"""A game of several turns for ``environment.yaml``: walk to a treasure on a board of 6 by 6 fields.
 
 The player is told on which field it stands and where the treasure lies from there, and moves a field a turn:
 
@@ -39,7 +39,7 @@ Field = tuple[int, int]
 class Treasure:
     """Walk to a treasure; methods without an underscore are what the model calls."""
 
-    def reset(self, start: str, treasure: str, **columns: Any) -> None:
+    def reset(self, start: str, treasure: str) -> None:
         """Put the player on the board, from the columns of the row; the prompt says all there is to see."""
         self.at, self.treasure = _field(start), _field(treasure)
         self.before = self.at
@@ -65,7 +65,7 @@ class Treasure:
         return float(self.at == self.treasure)
 
     def get_turn_reward(self) -> float:
-        """How much nearer the turn came to the treasure: 1, −1, or 0 at the edge of the board."""
+        """How much nearer the turn came to the treasure: 1, -1, or 0 at the edge of the board."""
         nearer = distance(self.before, self.treasure) - distance(self.at, self.treasure)
         self.before = self.at
         return float(nearer)

@@ -46,6 +46,8 @@ RECIPES = {
     "estimators": Recipe("swap the advantage estimator in one line, and compare several", ("estimators.yaml",)),
     "verifier": Recipe("verifiers of your own, weights, a gated format", ("verifiers.yaml", "my_verifiers.py")),
     "process": Recipe("process supervision: every line of a solution judged and trained on its own", ("process.yaml",)),
+    "tools": Recipe("a small model that cannot carry learns to call the calculator", ("tools.yaml",)),
+    "environment": Recipe("a small model learns a game of several turns", ("environment.yaml", "game.py")),
     "code": Recipe("programs judged by tests in a sandbox", ("code_rl.yaml", "code_rl.py")),
     "estimator": Recipe(
         "an advantage estimator as a package of its own, with tests",

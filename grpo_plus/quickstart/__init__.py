@@ -18,7 +18,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,8 @@ from grpo_verifiers.files import folder_lock, replaced_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
+
+    from grpo_plus.warm_start.turns import Schemas
 
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
 """Folder of the untrained model, and of the warm-started one in ``warm``."""
@@ -215,16 +217,24 @@ def warm_start(
         made.rename(folder)
 
 
-def _warm(start: str, rows: list[dict[str, Any]], home: Path, steps: int, batch: int) -> Path:
-    """Where the warm start of these rows is kept."""
+def _warm(
+    start: str, rows: Sequence[Mapping[str, Any]], home: Path, steps: int, batch: int, *, tools: "Schemas" = ()
+) -> Path:
+    """Where the warm start of these rows is kept, whose prompts show these tools."""
     from transformers import AutoTokenizer
 
+    from grpo_plus.training.markers import markers_of
     from grpo_plus.warm_start.examples import Row, encode
     from grpo_plus.warm_start.make import Start, obtain, store_of
     from grpo_plus.warm_start.options import WarmStart
+    from grpo_plus.warm_start.turns import ToolChats
 
     tokenizer = AutoTokenizer.from_pretrained(start)
-    examples = encode([Row(each["prompt"], each["solution"]) for each in rows], tokenizer, column="solution")
+    chats = None
+    if tools:
+        chats = ToolChats.of(tokenizer, None, lambda reading, template: markers_of(reading, template).without)
+    learned = [Row(each["prompt"], each["solution"], tools) for each in rows]
+    examples = encode(learned, tokenizer, column="solution", chats=chats)
     options = WarmStart(steps, batch, RATE)
     computing = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
     begun = Start(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)

@@ -1,7 +1,7 @@
 r"""The data and the model of ``examples/tools.yaml``: sums of two numbers, and a model that adds without carrying.
 
-Most solutions answer from the head, digit by digit, with a 9 where a digit would carry; some call the calculator. The model learns
-both habits and is right some of the time; the reward tells the habits apart.
+Most solutions answer from the head, digit by digit, with a 9 where a digit would carry; some call the calculator. The
+model learns both habits and is right some of the time; the reward tells the habits apart.
 
     user:       47+38
     assistant:  \boxed{79}                                            from the head, or
@@ -13,17 +13,20 @@ both habits and is right some of the time; the reward tells the habits apart.
 
 import json
 import random
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.checkpoints.folder import read_json
-from grpo_plus.quickstart import FOLDER, is_held_out
+from grpo_plus.quickstart import FOLDER, _warm, is_held_out
 from grpo_verifiers.files import folder_lock, replaced_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
+
+    from grpo_plus.warm_start.turns import Schemas
 
 RECIPE = 1
 """Version of the untrained model's recipe; a stored model of another version is replaced."""
@@ -152,6 +155,14 @@ def base() -> str:
     if read_json(folder / "recipe.json").get("recipe") != RECIPE:
         _save(folder)
     return str(folder)
+
+
+def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas", *, steps: int, batch: int) -> None:
+    """Put the model, trained on solutions with calls of these tools, into a folder, with its tokenizer."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
+        made = _warm(base(), rows, Path(home), steps, batch, tools=tools)
+        made.rename(folder)
 
 
 def _save(folder: Path, hidden: int = 64) -> None:

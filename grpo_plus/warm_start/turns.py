@@ -83,16 +83,17 @@ def own_turns(solution: Any) -> int:
     >>> own_turns([{"role": "assistant"}, {"role": "assistant"}])
     1
     """
-    roles = [message.get("role") for message in solution]
-    first = len(roles) - 1
-    while first > 0 and roles[first - 1] == "tool":
-        before = first - 1
-        while before > 0 and roles[before] == "tool":
-            before -= 1
-        if roles[before] != "assistant":
+    first = start = len(solution) - 1
+    while first > 0:
+        before = solution[first - 1]
+        if before.get("role") == "tool":
+            first -= 1
+        elif before.get("role") == "assistant" and (before.get("tool_calls") or solution[first].get("role") == "tool"):
+            first -= 1
+            start = first
+        else:
             break
-        first = before
-    return len(roles) - first
+    return len(solution) - start
 
 
 def turns(messages: Sequence[Message], tools: Schemas, said: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -116,11 +117,9 @@ def turns(messages: Sequence[Message], tools: Schemas, said: str) -> list[tuple[
         names = [called(call)[0] for call in message.get("tool_calls", ())]
         last = place == len(found) - 1
         if len(results) != len(names) and not (last and not results):
+            counts = f"{len(names)} calls and {len(results)} results behind it"
             raise ConfigError(
-                [
-                    f"{said}: turn {place + 1} has {len(names)} calls and {len(results)} results behind it: write a "
-                    "message of role tool for each call, in order."
-                ]
+                [f"{said}: turn {place + 1} has {counts}: write a message of role tool for each call, in order."]
             )
         for name, result in zip(names, results, strict=False):
             result["name"] = name

@@ -105,6 +105,53 @@ def test_every_estimator_that_an_example_offers_in_a_comment_is_one(examples):
     assert parse("grpo-plus train", [str(path), *flags]).training.advantage_kwargs == {"band": 0.5}
 
 
+TURNS = {"tools.yaml": "math", "environment.yaml": "Treasure"}  # file, reward
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TURNS)
+def test_an_example_with_turns_warm_starts_trains_and_measures(name, place, steps, monkeypatch, capsys):
+    """Its own model and data, with fewer steps: turns are drawn, the calls of the warm start among them."""
+    from grpo_plus.cli import main
+    from grpo_plus.quickstart import tools
+    from grpo_plus.record import open_run
+
+    reward = TURNS[name]
+    monkeypatch.setattr(tools, "FOLDER", place.folder)
+    monkeypatch.setattr(tools, "SOLUTIONS", 600)
+    monkeypatch.setattr(tools, "CALLING", 0.8)
+    assert main(["init", Path(name).stem]) == 0
+    path = place.folder / name
+    warm = re.sub(r"  steps: \d+", "  steps: 60", re.sub(r"batch_size: 80", "batch_size: 40", path.read_text()))
+    path.write_text(warm)
+    few = {"max_steps": 2, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "logging_steps": 1}
+    few |= {"output_dir": place.out, "disable_tqdm": True, "measure": '{"split": "test", "n": 1, "limit": 12}'}
+    assert main(["train", str(path), *(f"--{key}={value}" for key, value in few.items())]) == 0
+    found = steps(place.out)
+    assert len(found) == 2
+    assert all(math.isfinite(values["loss"]) and f"rewards/{reward}/mean" in values for values in found)
+    assert sum(values["tools/calls"] for values in found) > 0
+    said = capsys.readouterr().out
+    assert "supervised training, 60 steps" in said
+    assert f"Accuracy before training: {reward} " in said
+    assert f"{reward}: " in next(line for line in said.splitlines() if "points of accuracy" in line)
+    assert open_run(place.out) is not None
+    measured = (place.out / "measure" / "after.jsonl").read_text().splitlines()
+    assert len(measured) == 12
+    assert all(json.loads(line)["turns"] for line in measured)
+
+
+def test_the_examples_with_turns_are_explained(place, examples, capsys):
+    from grpo_plus.cli import main
+
+    for name, schema in (("tools.yaml", '"name": "calculator"'), ("environment.yaml", '"name": "west"')):
+        assert main(["explain", str(examples / name)]) == 0
+        assert schema in capsys.readouterr().out
+    assert main(["plugins", f"{examples / 'game.py'}:Treasure"]) == 0
+    said = capsys.readouterr().out
+    assert all(f'"name": "{way}"' in said for way in ("north", "south", "east", "west"))
+
+
 @pytest.mark.slow
 def test_a_recipe_with_companions_runs_where_it_was_written(place, steps):
     """As it is, nothing put in place: the model, the data and a reward come from the file beside it."""

@@ -9,7 +9,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from benchmarks.studies import gradient_variance, grpo_ppo_sao, outcome_process_both, supervised_vs_grpo, task
+from benchmarks.studies import (
+    gradient_variance,
+    grpo_ppo_sao,
+    outcome_process_both,
+    supervised_vs_grpo,
+    task,
+    turn_credit,
+)
 from benchmarks.studies.study import Place, load, main
 from grpo_plus.quickstart import chains, is_held_out
 
@@ -88,6 +95,25 @@ def test_outcome_process_and_both_train_with_the_parts_that_they_name(home, monk
     assert [name for name, _ in seen.values()] == ["zscore", "process", "process"]
     assert [weight for _, weight in seen.values()][1:] == [0.0, 1.0]
     assert all(len(row["found"]["steps"]) == 2 for row in rows)
+
+
+def test_credit_for_turns_and_the_outcome_train_with_the_parts_that_they_name(home, monkeypatch):
+    seen, real = [], task.train
+
+    def noting(model, rows, fields, **keywords):
+        trained = real(model, rows, fields, **keywords)
+        chosen = trained.trainer.estimator
+        seen.append((chosen.estimator.name, chosen.keywords.get("credit"), chosen.keywords.get("outcome_weight")))
+        assert sum(log.get("tools/calls", 0) for log in trained.logs) >= 0
+        return trained
+
+    monkeypatch.setattr(task, "train", noting)
+    rows, table = run(home, "turn_credit", "--warm-steps", "60")
+    assert len(table) == 1 + len(turn_credit.ARMS)
+    assert [name for name, *_ in seen] == ["zscore", "process", "process", "gigpo"]
+    assert seen[1][1:] == ("return", 1.0)
+    assert seen[2][1:] == ("turn", 1.0)
+    assert all(len(row["found"]["won"]) == 2 and 0 <= row["found"]["held_out"] <= 1 for row in rows)
 
 
 def test_sign_target_and_zscore_note_their_course(home):
