@@ -123,7 +123,9 @@ def dataset() -> "DatasetDict":
         while len(found) < count:
             made = next(source)
             found.setdefault(made.question, made)
-        splits[name] = Dataset.from_list([{**asked(each.question), "answer": str(each.answer)} for each in found.values()])
+        splits[name] = Dataset.from_list(
+            [{**asked(each.question), "answer": str(each.answer)} for each in found.values()]
+        )
     return DatasetDict(splits)
 
 

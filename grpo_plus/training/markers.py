@@ -18,9 +18,7 @@ class Markers:
     def __init__(self, tokenizer: Any, marks: Sequence[str]) -> None:
         self._encode: Callable[[str], list[int]] = lambda text: tokenizer.encode(text, add_special_tokens=False)
         special = set(tokenizer.all_special_tokens)
-        self._ids = {
-            number for text, number in tokenizer.get_added_vocab().items() if text in marks or text in special
-        }
+        self._ids = {number for text, number in tokenizer.get_added_vocab().items() if text in marks or text in special}
         self._marks = sorted({*marks, *filter(None, tokenizer.all_special_tokens)}, key=len, reverse=True)
         self._found = re.compile("|".join(map(re.escape, self._marks))) if self._marks else None
 

@@ -228,9 +228,7 @@ def _block(text: str) -> list[str]:
     return [f"  | {line}" for line in text.split("\n")]
 
 
-def _told(
-    row: Row, number: int, column: str, reads: Callable[..., str], tokenizer: Any, *, verbatim: bool
-) -> _Told:
+def _told(row: Row, number: int, column: str, reads: Callable[..., str], tokenizer: Any, *, verbatim: bool) -> _Told:
     """The prompt as the model reads it, and the text of each turn behind it."""
     said = f"warm_start: row {number} of the solutions"
     prompt, earlier = reads(row.prompt, row.tools), earlier_turns(row.solution)
