@@ -104,7 +104,8 @@ class TurnSampler:
             value = environment.get_reward()
             if inspect.isawaitable(value):
                 value = asyncio.run(_waited(value))
-            found[name] = _verdict(None, Status.ERROR, "the environment gave no reward")
+            why = self._calling.why_no_reward(environment) or "the environment gave no reward"
+            found[name] = _verdict(None, Status.ERROR, why)
             if value is not None:
                 status = Status.CORRECT if value >= PASSES else Status.PARTIAL if value > 0 else Status.WRONG
                 found[name] = _verdict(float(value), status, "")

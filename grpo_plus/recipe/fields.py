@@ -35,7 +35,7 @@ def normalise(config: Any, base: Path) -> list[Problem]:
         items = _listed(name, getattr(config, name), problems)
         setattr(config, name, [absolute_entry(_entry(item), base) for item in items])
     config.tools = [absolute_entry(_entry(item), base) for item in _listed("tools", config.tools, problems)]
-    config.environment = _environment(config.environment, base)
+    config.environment = _environment(config.environment, base, problems)
     for name in ("advantage", "objective", "selection"):
         value = getattr(config, name)
         if isinstance(value, str):
@@ -67,13 +67,19 @@ def _entry(item: Any) -> Any:
     return numbers(item) if isinstance(item, dict) else item
 
 
-def _environment(given: Any, base: Path) -> Any:
+def _environment(given: Any, base: Path, problems: list[Problem]) -> Any:
     """An environment, or several by the values of a column."""
     given = _entry(given)
     if isinstance(given, str) and given.lower() in ("", "none", "null"):
         return None
     if isinstance(given, dict) and "name" not in given:
-        return {str(value): absolute_entry(_entry(item), base) for value, item in given.items()} or None
+        values = [str(value) for value in given]
+        problems += [
+            f"environment has {value!r} twice, as a text and as another value: the column holds texts. Keep one."
+            for value in dict.fromkeys(values)
+            if values.count(value) > 1
+        ]
+        return {str(value): absolute_entry(_entry(item), base) for value, item in given.items()}
     return absolute_entry(given, base)
 
 

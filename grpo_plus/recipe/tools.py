@@ -1,6 +1,6 @@
 """The ``tools`` and the ``environment`` of a config: names or mappings with closed keys, made into parts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grpo_plus.recipe.recipe import Recipe
@@ -30,7 +30,17 @@ def choose_tools(config: Any) -> tuple[tuple[ToolPart, ...], dict[str | None, To
             environments[value] = part
     if not problems:
         problems += duplicate_names(tools, list(environments.values()))
+        problems += _silent(tools, list(environments.values()))
     return tuple(tools), environments, problems
+
+
+def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list[str]:
+    """Environments that are never called: without a call nobody asks for turns and states."""
+    if not environments or any(part.methods for part in (*tools, *environments)):
+        return []
+    names = ", ".join(dict.fromkeys(part.label for part in environments))
+    text = f"environment: {names} has no public method that the model could call, and there are no tools"
+    return [f"{text}: add one (class methods, static methods and names with _ are none), or reward with a verifier."]
 
 
 def tool_problems(config: Any) -> list[str]:
@@ -60,6 +70,34 @@ def turn_problems(recipe: Recipe) -> list[str]:
     ]
 
 
+def call_problems(recipe: Recipe, own: Sequence[str], iterations: int | None, *, open_ended: bool) -> list[str]:
+    """What looks at calls where nothing can be called: verifiers, a limit, and names that no tool has.
+
+    ``own`` are names of tools that the trainer was given, and ``open_ended`` says that it may have others.
+    """
+    if open_ended:
+        return []
+    parts = [*recipe.tools, *recipe.environments.values()]
+    names = [*own, *(method.name for part in parts for method in part.methods)]
+    verifiers = [part for part in (*recipe.verifiers, *recipe.eval_verifiers) if part.entry.name in _OF_CALLS]
+    if not names:
+        nothing = "but nothing can be called: set tools or environment"
+        problems = [f"the verifier {part.label!r} looks at calls, {nothing}, or remove it." for part in verifiers]
+        if iterations is not None:
+            problems.append(f"max_tool_calling_iterations is {iterations}, {nothing}, or remove it.")
+        return problems
+    return [
+        f"the verifier {part.label!r}: {unknown('tool', name, names)}"
+        for part in verifiers
+        if part.entry.name == "tool_used"
+        for name in part.entry.kwargs.get("names", ())
+        if name not in names
+    ]
+
+
+_OF_CALLS = ("tool_used", "tool_valid", "turns_overlong")
+
+
 def schemas_of(recipe: Recipe, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The schemas that the model sees in a row's prompt."""
     several = None not in recipe.environments
@@ -83,7 +121,7 @@ def _made(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart 
         return None
     wrong = [f"{where}: {unknown('key', key, KEYS)}" for key in values if key not in KEYS]
     name: Any = values.get("name")
-    kwargs: Any = values.get("kwargs") or {}
+    kwargs: Any = {} if values.get("kwargs") is None else values["kwargs"]
     if not isinstance(name, str) or not name:
         wrong.append(f"{where} has no name: give a name or a reference, got {item!r}.")
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from grpo_plus import _trl
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.tools import COLUMN
+from grpo_plus.recipe.tools import COLUMN, call_problems
 from grpo_plus.training.hooks import Completions, Draw, Hook, Setup
 from grpo_plus.training.markers import Markers, markers_of
 from grpo_plus.training.stand_ins import environment_stand_in, tool_stand_in
@@ -23,11 +23,14 @@ from grpo_plus.training.token_spans import decoder
 from grpo_plus.training.turn_spans import turns_of
 from grpo_verifiers.errors import Problem, VerifierFailedError
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.tools.arguments import argument_problem
 from grpo_verifiers.tools.part import Method, ToolPart
 from grpo_verifiers.tools.session import Reply, Session
 from grpo_verifiers.tools.sessions import Sessions, open_sessions
 from grpo_verifiers.turns import Call, CallStatus, Turn, calls_of
+
+logger = get_logger("grpo_plus")
 
 
 class CallError(Exception):
@@ -74,6 +77,22 @@ class Row:
         """Ask for the state before the turn that comes."""
         if self.part is not None and self.part.states and self.session is not None:
             self.states.append(self.session.state())
+
+    def asked_of(self) -> dict[str, str | None]:
+        """What its environment was asked for while it lived, with its first error; reset alone, where that failed."""
+        asked = {
+            "reset": [self.reset], "state_key": self.states, "get_turn_reward": self.rewards,
+            "get_reward": [self.reward],
+        }  # fmt: skip
+        found: dict[str, str | None] = {}
+        for name, futures in asked.items():
+            replies = [future.result() for future in futures if future is not None]
+            living = [reply for reply in replies if not reply.ended]
+            if living:
+                found[name] = next((reply.text for reply in living if reply.status != "ok"), None)
+            if name == "reset" and found.get(name) is not None:
+                break
+        return found
 
     def begin(self, calls: Sequence[Mapping[str, Any]]) -> None:
         """Begin the calls of a turn, in order; then ask what the turn was worth, and how things stand."""
@@ -137,7 +156,9 @@ class Calling(Hook):
     def __init__(self, recipe: Recipe) -> None:
         self.turns: list[Sequence[Turn]] | None = None
         self.turn_tokens: list[list[tuple[int, int]]] | None = None
+        self._recipe = recipe
         self._tools, self._environments = recipe.tools, recipe.environments
+        self._warned: set[tuple[str, str]] = set()
         self._parts = (*self._tools, *self._environments.values())
         self._sessions: Sessions | None = None
         self._markers: Markers | None = None
@@ -150,10 +171,16 @@ class Calling(Hook):
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """Names that the caller's own tools have, too; columns that an environment needs; prompts that are no chats."""
-        if not self._parts:
-            return []
         own = {getattr(tool, "__name__", str(tool)) for tool in setup.further.get("tools") or ()}
+        further = any(setup.further.get(name) is not None for name in ("environment_factory", "rollout_func"))
         problems: list[Problem] = [
+            *call_problems(
+                self._recipe, sorted(own), getattr(setup.args, "max_tool_calling_iterations", None), open_ended=further
+            )
+        ]
+        if not self._parts:
+            return problems
+        problems += [
             f"tools: {method.name!r} is the name of a tool that the trainer was given, too: give one another name."
             for part in self._parts
             for method in part.methods
@@ -273,6 +300,7 @@ class Calling(Hook):
         self.ask_rewards()
         self._log()
         yield
+        self._look_at_environments()
 
     def ask_rewards(self) -> None:
         """Have all environments begin on their rewards."""
@@ -428,6 +456,40 @@ class Calling(Hook):
                 f"{replies[0].text}"
             )
 
+    def why_no_reward(self, stand_in: Any) -> str:
+        """Why the environment of a completion of the last drawing gave no reward; empty where it gave None."""
+        place = self._places.get(id(stand_in))
+        asked = () if place is None else (("reset", self._rows[place].reset), ("get_reward", self._rows[place].reward))
+        replies = [(name, future.result()) for name, future in asked if future is not None]
+        return next((f"{name} failed: {reply.text}" for name, reply in replies if reply.status != "ok"), "")
+
+    def _look_at_environments(self) -> None:
+        """Count and tell of what environments failed in; one that fails everywhere would train on nothing."""
+        if not self._environments:
+            return
+        here = [(row.part.label, row.asked_of()) for row in self._rows if row.part is not None]
+        everywhere = _trl.gather_objects(here)
+        asked = Counter((label, name) for label, errors in everywhere for name in errors)
+        failed: dict[tuple[str, str], list[str]] = {}
+        for label, errors in everywhere:
+            for name, text in errors.items():
+                if text is not None:
+                    failed.setdefault((label, name), []).append(text)
+        _trl.log(self.host, {"tools/environment_errors": float(sum(map(len, failed.values())))})
+        for (label, name), texts in failed.items():
+            of_all = f"{len(texts)} of {asked[label, name]}"
+            if name in _FOR_ALL and len(texts) == asked[label, name] > 1:
+                raise VerifierFailedError(
+                    f"the environment {label!r} failed in {name} for all {len(texts)} completions of a batch; the "
+                    f"first: {texts[0]}"
+                )
+            if (label, name) not in self._warned:
+                self._warned.add((label, name))
+                logger.warning(
+                    "the environment %r failed in %s in %s completions, %s. The first: %s. It is told once; "
+                    "tools/environment_errors counts.", label, name, of_all, _FAILED[name], texts[0],
+                )  # fmt: skip
+
     def _method(self, stand_in: Any, name: str, arguments: Mapping[str, Any]) -> str:
         return self._give(self._places[id(stand_in)], name, **arguments)
 
@@ -487,6 +549,15 @@ class Calling(Hook):
         _trl.log(self.host, values)
 
 
+_FAILED = {
+    "reset": "which are not rewarded",
+    "state_key": "whose turns have no state there",
+    "get_turn_reward": "whose turns have no score there",
+    "get_reward": "which are left out",
+}
+"""What the trainer asks of an environment, and what becomes of a completion in which it fails."""
+_FOR_ALL = ("state_key", "get_reward")
+"""Asked in each completion, whatever the model does."""
 _COUNTED: dict[str, CallStatus] = {
     "tools/errors": "error",
     "tools/late": "late",

@@ -313,6 +313,11 @@ def config(tmp_path, **settings):
         ({"environment": DOUBLE}, "environment.*expected a class"),
         ({"environment": {"a": COUNTER, "b": "nobody"}}, r"environment\['b'\].*unknown environment 'nobody'"),
         ({"tools": ["calculator"], "max_tool_calling_iterations": 0}, "no call of a tool would ever run"),
+        ({"tools": [{"name": "calculator", "kwargs": []}]}, r"tools\[0\]: kwargs is \[\], expected a mapping"),
+        ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
+        ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
+        ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),
+        ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be asked"),
     ],
 )
 def test_wrong_entries_are_clear_errors(tmp_path, settings, said):

@@ -1,6 +1,7 @@
 """Tools and environments of the tests, named by path in configs and handed over in Python."""
 
 import ctypes
+import math
 import os
 import time
 
@@ -80,6 +81,23 @@ class Counter(Counting):
         return 1.0 if self.at <= self.goal else -1.0
 
 
+class Failing(Counter):
+    """Fails where its row says, for the rows that it says."""
+
+    def reset(self, fails="", **columns) -> str | None:
+        self.fails = fails
+        return super().reset(**columns)
+
+    def state_key(self) -> object:
+        return object() if self.fails == "state_key" else self.at
+
+    def get_turn_reward(self) -> float:
+        return math.inf if self.fails == "get_turn_reward" else 0.5
+
+    def get_reward(self) -> object:
+        return "1.0" if self.fails == "get_reward" else 1.0
+
+
 class Moody(Counting):
     """Opens with what depends on how many were opened before: rows of one prompt get different ones."""
 
@@ -111,3 +129,23 @@ class Other:
         """
         self.said.append(word)
         return word.upper() * len(self.said)
+
+
+class Speechless:
+    """Has nothing to call."""
+
+    def reset(self, **columns) -> str:
+        return "Listen."
+
+    @classmethod
+    def made(cls) -> str:
+        """Nobody calls it."""
+        return ""
+
+
+class Propertied(Counting):
+    """Has a property where a method belongs."""
+
+    @property
+    def get_reward(self) -> float:
+        return 1.0

@@ -12,10 +12,13 @@ from typing import Any
 from grpo_verifiers.exec.wire import pack_reply, read_exactly
 from grpo_verifiers.exec.worker import silence_again
 from grpo_verifiers.sandbox.inside import proc
+from grpo_verifiers.tools.keys import key_text
 from grpo_verifiers.tools.part import ToolPart
 
 MAX_TEXT = 64 << 10
 """Characters of a result."""
+_OF_THE_MODEL = ("call", "reset")
+"""What is asked for the model, which reads its errors; all else is for people."""
 
 
 def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
@@ -36,7 +39,7 @@ def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a tool are its failure
-            reply["e"] = shown(error)
+            reply["e"] = shown(error) if asked["kind"] in _OF_THE_MODEL else typed(error)
         if os.getpid() != me:  # a tool forked, and its child came back here
             os._exit(0)
         if not made:  # a function: nothing of this call goes into the next
@@ -66,13 +69,28 @@ def _answer(
     if kind == "reset":
         return {"text": "" if value is None else text_of(value)}
     if kind == "state_key":
-        return {"text": "" if value is None else text_of(value)}
-    if value is None:
-        return {"text": "", "number": None}
-    number = float(value)
+        return {"text": key_text(value)}
+    return {"text": "", "number": None if value is None else number_of(kind, value)}
+
+
+def number_of(kind: str, value: Any) -> float:
+    """A reward as a number.
+
+    >>> number_of("get_reward", True)
+    1.0
+    >>> number_of("get_reward", "0.5")
+    Traceback (most recent call last):
+    ...
+    ValueError: get_reward returned '0.5' (str), expected a finite number or None
+    """
+    try:
+        number = math.nan if isinstance(value, str | bytes | bytearray) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{kind} returned {number}, expected a finite number or None")
-    return {"text": "", "number": number}
+        said = f"{value!r:.80} ({type(value).__name__})"
+        raise ValueError(f"{kind} returned {said}, expected a finite number or None")
+    return number
 
 
 def _run(loop: asyncio.AbstractEventLoop, fn: Any, arguments: dict[str, Any]) -> Any:
@@ -118,3 +136,8 @@ def shown(error: BaseException) -> str:
         return cut(str(error))
     except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
         return f"{type(error).__name__} (its message cannot be shown)"
+
+
+def typed(error: BaseException) -> str:
+    """An exception for people: its type and message."""
+    return cut(f"{type(error).__name__}: {shown(error)}".removesuffix(": "))

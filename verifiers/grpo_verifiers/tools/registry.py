@@ -247,7 +247,13 @@ def get_environment(
         method, more = _method(f"{what}: the method {member!r}", member, getattr(empty, member), ())
         problems += more
         methods += [method] if method else []
-    for special in (each for each in NOT_TOOLS if each != "reset" and callable(getattr(cls, each, None))):
+    own = {each: getattr(cls, each) for each in NOT_TOOLS if each != "reset" and getattr(cls, each, None) is not None}
+    problems += [
+        f"{what}: {name} is {short(value)} ({type(value).__name__}), expected a method: it would never be asked."
+        for name, value in own.items()
+        if not callable(value)
+    ]
+    for special in (each for each, value in own.items() if callable(value)):
         needs = [
             parameter.name
             for parameter in list(inspect.signature(getattr(cls, special)).parameters.values())[1:]

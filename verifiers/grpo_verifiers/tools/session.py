@@ -19,12 +19,14 @@ class Reply:
         text: ``str`` of what the tool returned, cut at its limit; of an error, its message.
         seconds: how long it took.
         number: of ``reward``, the reward; None elsewhere, and where there is none.
+        ended: the environment had ended before it was asked.
     """
 
     status: CallStatus
     text: str
     seconds: float = 0.0
     number: float | None = None
+    ended: bool = False
 
 
 class Session(Protocol):

@@ -265,7 +265,7 @@ class _Session:
     def _stateful(self, part: ToolPart, question: dict[str, Any]) -> Reply:
         environment = part.kind == "environment"
         if environment and self._lost:
-            return Reply("error", f"The environment has ended: {self._lost}.")
+            return Reply("error", f"The environment has ended: {self._lost}.", ended=True)
         if self._child is None:
             child = self._sessions.fork()
             with self._lock:
