@@ -80,7 +80,7 @@ class Row:
 
     def asked_of(self) -> dict[str, str | None]:
         """What its environment was asked for while it lived, with its first error; reset alone, where that failed."""
-        asked = {
+        asked: dict[str, Sequence[Future[Reply] | None]] = {
             "reset": [self.reset], "state_key": self.states, "get_turn_reward": self.rewards,
             "get_reward": [self.reward],
         }  # fmt: skip
