@@ -21,6 +21,7 @@ from grpo_plus.qlora.defaults import Default, Device, fill_parser
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.options import add_dotted_flags, dotted_flags, mapping, mapping_or_none, read_yaml
 from grpo_plus.recipe.ranges import entry_problems, judge
+from grpo_plus.recipe.tools import call_problems
 from grpo_plus.recipe.weights import idle_problems
 from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.options import warm_start_problems
@@ -161,7 +162,9 @@ def parse(prog: str, arguments: Sequence[str], beside: Collection[str] = (), dev
         problems.append(
             "eval_verifiers are set, but eval_strategy is 'no': set it (eval_strategy: steps), or remove them."
         )
-    problems += idle_problems(training.recipe, reward_names(script))  # the trainer says so only after the model loaded
+    # The trainer says these only after the model loaded. A command has no tools beside those of its config.
+    problems += idle_problems(training.recipe, reward_names(script))
+    problems += call_problems(training.recipe, (), training.max_tool_calling_iterations, open_ended=False)
     if problems:
         raise UserError(str(ConfigError(problems)))
     return Parsed(script, training, model, mixture, launch, processes, folder, tuple(filled))

@@ -20,7 +20,7 @@ def command_notes(parsed: "Parsed", weights: list[tuple[str, float]], chosen: "C
 
 
 def beside_notes(parsed: "Parsed") -> list[str]:
-    """Notes on the options beside the training config: model, data, TRL's fields for agents."""
+    """Notes on the options beside the training config: model and data."""
     script, mixture, config = parsed.script, parsed.mixture, parsed.training
     measured = isinstance(script.measure, dict) and "split" not in script.measure
     evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
@@ -34,11 +34,8 @@ def beside_notes(parsed: "Parsed") -> list[str]:
         Unread("ignore_bias_buffers", lambda _: True, "neither TRL nor this project looks at it"),
     )
     mixed = (Unread("streaming test_split_size", lambda _: not mixture.datasets, "datasets is empty"),)
-    called = bool(config.tools or config.environment)
-    tools = (Unread("max_tool_calling_iterations", lambda _: not called, "the model has no tools"),)
     return [
         *unread_notes(parsed.model, MODEL_NOTES),
         *unread_notes(script, data),
         *unread_notes(mixture, mixed),
-        *unread_notes(config, tools),
     ]

@@ -270,19 +270,37 @@ def test_the_only_note_on_sao_is_that_its_warm_up_shortens_the_schedule(cli, pyt
 
 @pytest.mark.slow
 def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
-    path = config(epsilon=0.3, vllm_mode="server", lora_r=8, dataset_test_split="other", max_tool_calling_iterations=3)
+    path = config(epsilon=0.3, vllm_mode="server", lora_r=8, dataset_test_split="other")
     code, out, err = cli("explain", path)
     assert code == 0, err
     notes = out.partition("notes:")[2]
     for name in ("epsilon (0.3)", "vllm_mode ('server')", "lora_r (8)", "dataset_test_split ('other')"):
         assert f"- {name} is not read: " in notes
-    assert "max_tool_calling_iterations (3)" in notes
     caplog.clear()
     code, out, err = cli("train", path)
     assert code == 0, err
     logged = [record.message for record in caplog.records if "vllm_mode ('server') is not read" in record.message]
     assert len(logged) == 1
     assert out.count("lora_r (8) is not read") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
+        ({"verifiers": ["math", "tool_used"]}, "'tool_used' looks at calls, but nothing can be called"),
+        (
+            {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "kwargs": {"names": ["calculater"]}}]},
+            "unknown tool 'calculater'. Did you mean 'calculator'",
+        ),
+    ],
+)
+def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, monkeypatch, values, said):
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
+    for command in ("explain", "train"):
+        code, out, err = cli(command, config(**values))
+        assert code == 2, out
+        assert said in err
 
 
 @pytest.mark.parametrize(
