@@ -129,6 +129,37 @@ def test_an_environment_of_the_config_is_trls_in_text_ids_masks_and_rewards(both
     same(*both({"environment_factory": own.Counting}, {"config": {"environment": COUNTING}}))
 
 
+def counts_on(prompt, row):
+    """Two calls in every turn, the second on another line."""
+    return f"more {called('add', number=1)}\n{called('add', number=row)}<|im_end|>"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "limit",
+    [{"max_tool_calling_iterations": 2}, {"max_completion_length": 250}, {"max_completion_length": 330}],
+)
+def test_games_end_where_trls_do(both, say, limit):
+    say(counts_on)
+    same(*both({"environment_factory": own.Counting}, {"config": {"environment": COUNTING}}, **limit))
+
+
+def botched(prompt, row):
+    """A call that is none, of a kind for each row; in the turn behind it a good one, then an answer."""
+    if turn_of(prompt):
+        return "done<|im_end|>"
+    ways = ('{"name": "double", "arguments": {"number": 1', "double(1)", "[1, 2]", "null", "{}",
+            '{"arguments": {"number": 1}}', '{"name": "double", "arguments": {}} so', '{"name": 7, "arguments": {}}')  # fmt: skip
+    good = called("double", number=1) if row % 2 else ""
+    return f"<tool_call>\n{ways[row]}\n</tool_call>{good}<|im_end|>"
+
+
+@pytest.mark.slow
+def test_calls_that_are_no_json_are_read_as_trls(both, say):
+    say(botched)
+    same(*both({"tools": [own.double]}, {"config": {"tools": [DOUBLE]}}))
+
+
 @pytest.mark.slow
 def test_environments_by_column_are_trls(both, say, given):
     def answer(prompt, row):
