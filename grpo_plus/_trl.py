@@ -601,25 +601,20 @@ def completion_of(host: Host, prompt: Any, prompt_ids: list[int], ids: list[int]
     if not is_conversational({"prompt": prompt}):
         return host.processing_class.batch_decode([ids], skip_special_tokens=True)[0]
     if any(getattr(host._tokenizer, name, None) is not None for name in ("response_template", "response_schema")):
-        from trl.chat_template_utils import parse_response
-
-        return [parse_response(host._tokenizer, ids, prefix=prompt_ids)]
+        return [message_read(host._tokenizer, ids, prompt_ids)]
     (content,) = host.processing_class.batch_decode([ids], skip_special_tokens=True)
     return [{"role": "assistant", "content": content}]
 
 
 def parsed_turn(host: Host, row: int, ids: list[int], behind: list[int]) -> dict[str, Any]:
     """The message that TRL's loop over tools will make of a further turn of a row; empty of one without ids."""
-    from trl.chat_template_utils import parse_response
-
     if not ids:
         return {}
     tools = host.tools
     if getattr(host, "environment_factories", None) is not None:
         named: Any = host
         tools = named._env_tools[named._batch_environments[row]]
-    message: dict[str, Any] = parse_response(host._tokenizer, ids, prefix=behind, tools=tools)
-    return message
+    return message_read(host._tokenizer, ids, behind, tools)
 
 
 def tool_tables(host: Host) -> list[dict[str, Any]]:
@@ -783,11 +778,16 @@ def calling_tokenizer(tokenizer: Any) -> "tuple[Any, str | None]":
     return made, None if is_chat_template_prefix_preserving(made) else get_training_chat_template(made)
 
 
-def message_read(tokenizer: Any, ids: "Sequence[int]", behind: "Sequence[int]", tools: "Sequence[Any]") -> Any:
-    """The message that TRL's loop over tools makes of a turn's ids, whatever trainer draws them."""
+def message_read(
+    tokenizer: Any, ids: "Sequence[int]", behind: "Sequence[int]", tools: "Sequence[Any] | None" = None
+) -> dict[str, Any]:
+    """The message that TRL makes of a turn's ids, whatever trainer draws them."""
     from trl.chat_template_utils import parse_response
 
-    return parse_response(tokenizer, list(ids), prefix=list(behind), tools=list(tools))
+    # Older releases read arguments without the schemas of their tools.
+    typed = {"tools": list(tools)} if tools and "tools" in inspect.signature(parse_response).parameters else {}
+    message: dict[str, Any] = parse_response(tokenizer, list(ids), prefix=list(behind), **typed)
+    return message
 
 
 def result_ids(

@@ -28,6 +28,8 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
     def kept(text: str, most: int = TEXT_KEPT) -> str:
         nonlocal left
         most = min(most, left)
+        if not most:
+            return CUT if text else ""
         whole = redact_text(text[: 4 * TEXT_KEPT])  # before the cut, which could halve a key
         found = whole if len(whole) <= most else whole[: max(0, most - 1)] + CUT
         left = max(0, left - len(found))
@@ -40,7 +42,7 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
             "calls": [
                 {
                     "name": kept(call.name, NAME_KEPT),
-                    "arguments": kept(_arguments(call.arguments)),
+                    "arguments": kept(_arguments(call.arguments)) if left else CUT,
                     "result": kept(call.result),
                     "status": call.status,
                     "seconds": round(call.seconds, 4),
