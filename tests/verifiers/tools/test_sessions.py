@@ -76,10 +76,30 @@ PARTS = [
 PYTHON = ToolPart("python", "grpo_verifiers.tools.python:python", {"output": 1000}, methods("python"), timeout=5.0)
 
 
+def started_with(mark):
+    """The processes that run with ``GRPO_TEST`` set so: other tests have theirs at the same time."""
+    found = []
+    for each in psutil.process_iter():
+        try:
+            has = Path(f"/proc/{each.pid}/environ").read_bytes().split(b"\0")
+            if f"GRPO_TEST={mark}".encode() in has and each.status() != "zombie":
+                found.append(each)
+        except (OSError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
 @pytest.fixture(scope="module")
-def sessions():
-    with open_sessions(PARTS, memory=1 << 30, workers=3) as opened:
-        yield opened
+def mark():
+    return f"sessions of {os.getpid()}"
+
+
+@pytest.fixture(scope="module")
+def sessions(mark):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRPO_TEST", mark)
+        with open_sessions(PARTS, memory=1 << 30, workers=3) as opened:
+            yield opened
 
 
 @pytest.fixture
@@ -128,7 +148,7 @@ def test_results_are_their_text_and_errors_their_message(session):
         ("returns_much", "ok", "[cut: 268435456 characters, at most 65536 are shown]"),
     ],
 )
-def test_a_tool_that_misbehaves_costs_its_own_call_alone(sessions, name, status, words):
+def test_a_tool_that_misbehaves_costs_its_own_call_alone(sessions, mark, name, status, words):
     bad, good = sessions.open(), sessions.open()
     try:
         answers = [bad.call(name, {})] + [good.call("add", {"a": i, "b": 1}) for i in range(5)]
@@ -139,7 +159,7 @@ def test_a_tool_that_misbehaves_costs_its_own_call_alone(sessions, name, status,
         if name != "kills_grandparent":  # it takes along what the others run at that moment
             assert [told(each) for each in answers[1:]] == [("ok", str(i + 1)) for i in range(5)]
         assert told(bad.call("add", {"a": 1, "b": 1})) == ("ok", "2")
-        assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "4321"]]
+        assert not [each for each in started_with(mark) if each.name() == "sleep"]
     finally:
         bad.close()
         good.close()
@@ -287,26 +307,15 @@ if __name__ == "__main__":
 def test_nothing_stays_of_a_trainer_that_ends_or_is_killed(tmp_path, end):
     script = tmp_path / "trainer.py"
     script.write_text(TRAINER.format(root=str(Path(__file__).parents[3]), end=end))
-    mark = f"GRPO_TEST={tmp_path}"
     trainer = subprocess.Popen(
         [sys.executable, str(script)], env={**os.environ, "GRPO_TEST": str(tmp_path)}, stderr=subprocess.DEVNULL
     )
 
-    def left():
-        found = []
-        for each in psutil.process_iter():
-            try:
-                if mark.encode() in Path(f"/proc/{each.pid}/environ").read_bytes() and each.status() != "zombie":
-                    found.append(each)
-            except (OSError, psutil.NoSuchProcess):
-                continue
-        return found
-
     if end.startswith("time"):
-        assert comes(lambda: any(each.name() == "sleep" for each in left()), SECONDS)
+        assert comes(lambda: any(each.name() == "sleep" for each in started_with(tmp_path)), SECONDS)
         os.kill(trainer.pid, signal.SIGKILL)
     trainer.wait(SECONDS)
-    assert comes(lambda: not left(), SECONDS)
+    assert comes(lambda: not started_with(tmp_path), SECONDS)
 
 
 def test_a_forked_trainer_leaves_its_parents_tools_alone(sessions):
