@@ -41,7 +41,7 @@ class PlusScriptArguments(ScriptArguments):
             `grpo_plus.evaluation.measure`.
         warm_start: supervised training on solutions before GRPO: the keys of `grpo_plus.warm_start.options`.
         next_steps: lines to print when training is over; {command} stands for the command that was run, {folder}
-            for the folder of the config.
+            for the folder of the config, {output_dir} for that of the run.
         torch_threads: threads of torch on the CPU; None leaves torch its own choice. Very small models want few.
         overwrite_output_dir: start anew in a folder that holds the checkpoints of another run, and remove those.
     """
@@ -80,7 +80,9 @@ class PlusScriptArguments(ScriptArguments):
     )
     next_steps: list[str] | None = field(
         default=None,
-        metadata={"help": "Lines to print at the end; {command}: the command, {folder}: the config's."},
+        metadata={
+            "help": "Lines to print at the end; {command}, {folder} (the config's) and {output_dir} are filled in."
+        },
     )
     overwrite_output_dir: bool = field(
         default=False,

@@ -193,7 +193,7 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
         *(trainer.measure.summary() if trainer.measure else []),
         f"The model is in {parsed.training.output_dir}.",
         *([f"The report is {report}."] if report.is_file() else []),
-        *(next_step(line, arguments, parsed.folder) for line in parsed.script.next_steps or []),
+        *(next_step(line, arguments, parsed.folder, folder) for line in parsed.script.next_steps or []),
     ]
 
 
@@ -220,13 +220,13 @@ def _program() -> list[str]:
     return [started if by_path else "grpo-plus", "train"]
 
 
-def next_step(line: str, arguments: Sequence[str], folder: Path) -> str:
+def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
     """Fill ``{command}`` with the command, without options that the line sets again.
 
     Plug-ins of the command stay beside the line's: other options may name their parts. ``{folder}`` is the config's, as
-    seen from here.
+    seen from here, and ``{output_dir}`` the run's.
     """
-    line = line.replace("{folder}", os.path.relpath(folder))
+    line = line.replace("{folder}", os.path.relpath(folder)).replace("{output_dir}", shlex.quote(str(output)))
     before, found, after = line.partition("{command}")
     anew = [word.partition("=")[0] for word in after.split() if word.startswith("--")]
     if "--plugins" in anew:

@@ -30,6 +30,7 @@ from grpo_plus.cli._folder import (
 from grpo_plus.cli.train import next_step, plain_command
 from tests.waiting import comes
 
+OUT = Path("runs/a")
 SAVING = {"save_strategy": "steps", "save_steps": 1}
 
 
@@ -157,21 +158,22 @@ def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, 
     given = ["c.yaml", "--advantage", "sign", "--verifiers", "math", "exact", "--seed", "3"]
     line = "swap it  {command} --advantage rloo --verifiers near"
     assert (
-        next_step(line, given, Path.cwd())
+        next_step(line, given, Path.cwd(), OUT)
         == "swap it  grpo-plus train c.yaml --seed 3 --advantage rloo --verifiers near"
     )
-    assert next_step("--plugins {folder}/mine.py", given, Path("a").resolve()) == "--plugins a/mine.py"
-    assert next_step("That is all.", given, Path.cwd()) == "That is all."
+    assert next_step("--plugins {folder}/mine.py", given, Path("a").resolve(), OUT) == "--plugins a/mine.py"
+    assert next_step("eval {output_dir} -n 4", given, Path.cwd(), Path("my runs/b")) == "eval 'my runs/b' -n 4"
+    assert next_step("That is all.", given, Path.cwd(), OUT) == "That is all."
     monkeypatch.setattr("sys.argv", [".venv/bin/grpo-plus"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert next_step("{command}", ["c.yaml"], Path.cwd()) == ".venv/bin/grpo-plus train c.yaml"
+    assert next_step("{command}", ["c.yaml"], Path.cwd(), OUT) == ".venv/bin/grpo-plus train c.yaml"
 
 
 @pytest.mark.parametrize("given", [["--plugins", "a.py", "b c.py"], ["--plugins=a.py", "b c.py"]])
 def test_a_next_step_with_plug_ins_keeps_those_that_the_command_names_parts_of(given):
     line = "{command} --plugins mine.py --verifiers near"
     expected = "grpo-plus train c.yaml --selection s --plugins a.py 'b c.py' mine.py --verifiers near"
-    assert next_step(line, ["c.yaml", *given, "--selection", "s"], Path.cwd()) == expected
+    assert next_step(line, ["c.yaml", *given, "--selection", "s"], Path.cwd(), OUT) == expected
 
 
 def test_what_is_known_of_a_checkpoint(tmp_path):
