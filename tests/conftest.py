@@ -1,6 +1,7 @@
 """Shared by all tests: one thread each, no network, a tiny model, and skips that say why."""
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items):
         for place, item in enumerate(cases):
             if place not in fast:
                 item.add_marker("slow")
+
+
+def pytest_collection_finish():
+    """Take what is imported by now out of further garbage collections: each training asks for some, through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):
