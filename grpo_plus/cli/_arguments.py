@@ -80,9 +80,7 @@ class PlusScriptArguments(ScriptArguments):
     )
     next_steps: list[str] | None = field(
         default=None,
-        metadata={
-            "help": "Lines to print at the end; {command}, {folder} (the config's) and {output_dir} are filled in."
-        },
+        metadata={"help": "Lines to print at the end; {command}, {folder} and {output_dir} are filled in."},
     )
     overwrite_output_dir: bool = field(
         default=False,
