@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+import psutil
+
 
 def comes(condition: Callable[[], object], seconds: float = 120) -> bool:
     """Whether a condition holds within so many seconds."""
@@ -12,3 +14,12 @@ def comes(condition: Callable[[], object], seconds: float = 120) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def gone(process: psutil.Process | int) -> bool:
+    """Whether a process has ended; it may do so while it is looked at."""
+    try:
+        found = psutil.Process(process) if isinstance(process, int) else process
+        return not found.is_running() or found.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import comes
+from tests.waiting import comes, gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends a process with its parent")
 
@@ -41,10 +41,6 @@ elif how == "parent that died before":
 print(subprocess.Popen(command, env=environment).pid, flush=True)
 time.sleep(600)
 """
-
-
-def gone(process):
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture

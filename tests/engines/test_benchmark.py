@@ -4,11 +4,10 @@ import json
 import os
 import sys
 
-import psutil
 import pytest
 
 from benchmarks import engines
-from tests.waiting import comes
+from tests.waiting import comes, gone
 
 LAUNCHER = """
 import subprocess, sys, time
@@ -16,10 +15,6 @@ rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], 
 open(sys.argv[1], "w").write(str(rank.pid))
 time.sleep(600)
 """
-
-
-def gone(pid):
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_ranks_end_with_a_launch_that_takes_too_long(tmp_path):

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from grpo_verifiers import Verdict, get_verifier
 from grpo_verifiers.exec.runner import Runner
 from grpo_verifiers.exec.spec import make_spec
+from tests.waiting import comes, gone
 
 WAIT = 60.0
 
@@ -267,10 +267,7 @@ def test_an_interrupted_script_ends_at_once_and_leaves_no_worker(how):
             script.kill()
     assert pids
     assert script.returncode in {-how, 130, 1}
-    end = time.monotonic() + 10
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-        assert time.monotonic() < end, "a worker survived its script"
-        time.sleep(0.05)
+    assert comes(lambda: all(map(gone, pids)), 10), "a worker survived its script"
 
 
 def test_plug_ins_are_imported_by_workers(tmp_path):

@@ -16,6 +16,7 @@ import pytest
 from grpo_verifiers.exec.runner import Runner, default_memory, worker_count
 from grpo_verifiers.exec.spec import make_spec
 from tests.waiting import comes
+from tests.waiting import gone as ended
 
 WAIT = 60.0
 
@@ -584,10 +585,7 @@ def test_workers_end_when_the_trainer_is_killed(tmp_path):
     pids = [int(pid) for pid in done.stdout.split()]
     assert done.returncode == -9
     assert pids, done.stderr
-    end = time.monotonic() + 10
-    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
-        assert time.monotonic() < end, "a worker survived its trainer"
-        time.sleep(0.05)
+    assert comes(lambda: all(map(ended, pids)), 10), "a worker survived its trainer"
 
 
 def test_works_with_standard_input_closed(tmp_path):
