@@ -25,14 +25,15 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
     """
     left = ALL_KEPT
 
-    def kept(text: str, most: int = TEXT_KEPT) -> str:
+    def kept(said: Mapping[str, Any] | str, most: int = TEXT_KEPT) -> str:
         nonlocal left
         most = min(most, left)
-        if not most:
-            return CUT if text else ""
+        if not most:  # nothing of it is kept, so nothing is searched for secrets
+            return CUT if said != "" else ""
+        text = said if isinstance(said, str) else _arguments(said)
         whole = redact_text(text[: 4 * TEXT_KEPT])  # before the cut, which could halve a key
-        found = whole if len(whole) <= most else whole[: max(0, most - 1)] + CUT
-        left = max(0, left - len(found))
+        found = whole if len(whole) <= most else whole[: most - 1] + CUT
+        left -= len(found)
         return found
 
     return [
@@ -42,7 +43,7 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
             "calls": [
                 {
                     "name": kept(call.name, NAME_KEPT),
-                    "arguments": kept(_arguments(call.arguments)) if left else CUT,
+                    "arguments": kept(call.arguments),
                     "result": kept(call.result),
                     "status": call.status,
                     "seconds": round(call.seconds, 4),
@@ -57,9 +58,7 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
     ]
 
 
-def _arguments(arguments: Mapping[str, Any] | str) -> str:
-    if isinstance(arguments, str):
-        return arguments
+def _arguments(arguments: Mapping[str, Any]) -> str:
     return json.dumps(redact(dict(arguments)), ensure_ascii=False, default=str)
 
 

@@ -239,7 +239,8 @@ Accelerator.wait_for_everyone = late
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("interrupted", "late"), [(False, "0"), (False, "1"), (True, "0"), (True, None)])
+@pytest.mark.parametrize("late", ["0", "1", None])
+@pytest.mark.parametrize("interrupted", [False, True])
 def test_two_ranks_end_with_one_code(config, folder, disk, clean_environment, elsewhere, interrupted, late):  # noqa: PLR0917 - its cases
     act = FILL.format(path=str(disk / "other"), left=16_384).strip()
     if interrupted:  # Ctrl-C for their launcher, at the same moment

@@ -124,7 +124,6 @@ def gradients(model, output_dir, *, rows, accumulation, shares=None, **settings)
     )
     gc.freeze()  # the trainer collects garbage when it starts, among all that was ever imported
     trainer.train()
-    gc.unfreeze()
     return keep.seen, trainer
 
 

@@ -24,14 +24,14 @@ TEMPLATES = [
     "nemotron_3_nano",
     "phi3",
 ]
-# Older releases lack some of them.
-TEMPLATES = [name for name in TEMPLATES if hasattr(chat_template_utils, f"{name}_chat_template")]
 TOKEN = re.compile(r"<[|\uff5c][^<>\s]{1,40}[|\uff5c]>|</?(?:tool_call|tool_response|think)>")
 
 
 def tokenizer_of(name, special, normalizer=None):
     """A tokenizer of bytes with the tokens of a template, of which its own map of special tokens names two."""
-    template = getattr(chat_template_utils, f"{name}_chat_template")
+    template = getattr(chat_template_utils, f"{name}_chat_template", None)
+    if template is None:
+        pytest.skip("this release of TRL has no such template")
     tokens = sorted({*TOKEN.findall(template), "<|endoftext|>", "<|reserved_7|>"})
     made = Tokenizer(models.BPE())
     if normalizer is not None:
@@ -65,7 +65,7 @@ def test_no_token_of_a_template_stands_in_a_result(name, special):
     assert markers.without("4 < 5 > 3 [a] {b: 1}") == "4 < 5 > 3 [a] {b: 1}"
 
 
-@pytest.mark.parametrize("name", [n for n in TEMPLATES if n in ("qwen3", "qwen2_5", "glm4moe", "lfm2_v2", "gptoss")])
+@pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "glm4moe", "lfm2_v2", "gptoss"])
 def test_a_conversation_has_as_many_marks_with_an_attack_as_with_a_harmless_result(name):
     tokenizer, tokens = tokenizer_of(name, special=False)
     markers = markers_of(tokenizer)

@@ -1,17 +1,15 @@
 """Programs of the tool ``python`` that reach for what is not theirs: each costs its own completion at most."""
 
 import socket
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.sessions import open_sessions
 
-from .test_sessions import methods, told
+from .test_sessions import PYTHON, told
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("bwrap")]
-PYTHON = ToolPart("python", "grpo_verifiers.tools.python:python", {"output": 1000}, methods("python"), timeout=3.0)
 
 REFUSED = {
     "reads the sources": ("print(open({file!r}).read())", "FileNotFoundError"),
@@ -25,7 +23,7 @@ REFUSED = {
     "raises what nobody catches": ("raise BaseException('mine')", "mine"),
     "has an error without a text": (
         "class E(Exception):\n    def __str__(self): raise KeyboardInterrupt\nraise E",
-        "E",
+        "E: <exception str() failed>",
     ),
     "has no source": ("\x00", "null bytes"),
 }
@@ -55,7 +53,7 @@ KEPT = {
 
 @pytest.fixture(scope="module")
 def opened():
-    with open_sessions([PYTHON]) as opened:
+    with open_sessions([replace(PYTHON, timeout=3.0)]) as opened:
         yield opened
 
 
@@ -82,7 +80,7 @@ def play(opened):
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_the_programs_is_refused_and_its_variables_stay(play, tmp_path, name):
     file = tmp_path / "secret"
-    file.write_text("the answer is 42")
+    file.write_text("the answer is plover")
     code, said = REFUSED[name]
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
@@ -91,9 +89,9 @@ def test_what_is_not_the_programs_is_refused_and_its_variables_stay(play, tmp_pa
             server.accept()
     assert status == "ok"
     assert said in text
-    assert "42" not in text
+    assert "plover" not in text
     assert later == ("ok", "1\n")
-    assert [path.name for path in Path(tmp_path).iterdir()] == ["secret"]
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
 
 @pytest.mark.parametrize("name", LOST)
