@@ -2,11 +2,35 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors.messages import nearest
+
+_ASKED: ContextVar[bool] = ContextVar("asked", default=False)
+
+
+class _Asked(BaseException):
+    """Carries the parser of a command out of the command."""
+
+    def __init__(self, parser: "Parser") -> None:
+        self.parser = parser
+
+
+def asked_parser(command: Callable[[Sequence[str]], int], words: Sequence[str]) -> "Parser | None":
+    """The parser that a command makes for ``words``, without running the command; None where it makes none."""
+    token = _ASKED.set(True)
+    try:
+        command(words)
+    except _Asked as asked:
+        return asked.parser
+    except (UserError, SystemExit):
+        return None
+    finally:
+        _ASKED.reset(token)
+    return None
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,6 +42,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """As in argparse; underscores in an option are dashes, and a mistyped option is named before a missing one."""
+        if _ASKED.get():
+            raise _Asked(self)
         self._words = given = list(args or ())
         known = self._option_string_actions
         for at, word in enumerate(given[: given.index("--")] if "--" in given else given):
@@ -30,6 +56,12 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name}" + (f", did you mean {close}?" if close else ""))
             given[at] = f"{option}{equals}{value}"
         return super().parse_args(given, namespace)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in argparse."""
+        if _ASKED.get():
+            raise _Asked(self)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise the message for the command line."""
