@@ -162,25 +162,20 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         _tell(f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. Go on with:\n  {again}")
         return interruption.exit_code
     _tell(*_closing(trainer, parsed, arguments))
-    code = _push(trainer, parsed) if args.push_to_hub else 0
+    code = _pushed(trainer, parsed) if args.push_to_hub else 0
     if code == 0 and _is_main():
         with contextlib.suppress(OSError):  # the same command would save the model once more
             final_model.seal(folder, trainer.state.global_step)
     return code
 
 
-def _push(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:
-    """Push the model to the Hub; gives the exit code. A network that is down leaves the model where it is."""
-    import httpx
-
+def _pushed(trainer: "GRPOPlusTrainer", parsed: "Parsed") -> int:
+    """Push the model to the hub; gives the exit code."""
     from grpo_plus.checkpoints.disk import UNSAVED
+    from grpo_plus.cli._hub import push
 
-    folder = parsed.training.output_dir
-    try:
-        trainer.push_to_hub(dataset_name=parsed.script.dataset_name)
-    except (OSError, httpx.HTTPError) as error:
-        push = shlex.join(["hf", "upload", str(trainer.hub_model_id), folder, "--exclude", "checkpoint-*", "_*"])
-        _warn(f"the model is in {folder}, but was not pushed to the Hub ({error}). Push it later:\n  {push}")
+    if problem := push(trainer, parsed.script.dataset_name):
+        _warn(problem)
         return UNSAVED
     return 0
 
@@ -276,6 +271,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from trl import get_dataset, get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import NO_MODEL, check_rows, load_rows, model_path, pick_split
+    from grpo_plus.cli._hub import hub_errors, not_made
     from grpo_plus.cli._prompts import check_columns, with_prompts
     from grpo_plus.cli._rewards import resolve_rewards
     from grpo_plus.cli._warm_start import begin
@@ -346,8 +342,8 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
             peft_config=adapter,
             hooks=begun.hooks,
         )
-    except OSError as error:
-        raise UserError(f"model_name_or_path: loading {path!r} failed: {error}") from error
+    except hub_errors() as error:
+        raise UserError(not_made(path, args, error)) from error
     except (ConfigError, VerifierError):
         raise
     except (ValueError, ImportError) as error:  # TRL checks combinations with the model, transformers its arguments
