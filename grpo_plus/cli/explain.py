@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from grpo_plus.recipe.recipe import Chosen, VerifierPart
 
 PROG = "grpo-plus explain"
+OWN = ("--rewards", "--lengths", "--steps", "--states", "--values", "--html")
+"""The command's own options."""
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
 
@@ -45,6 +48,9 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
     parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
     parser.add_argument("--states", metavar="A,B;C,D", help="the state before each of --steps, any word: a,b;a,c")
+    parser.add_argument(
+        "--html", metavar="FILE", help="also write a page: the same, and a playground with these rewards to drag"
+    )
     parser.add_argument("--values", metavar="A,B;C,D", help="values of a critic, a list for each completion")
     options, rest = parser.parse_known_args(list(arguments))
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
@@ -56,7 +62,9 @@ def run(arguments: Sequence[str]) -> int:
 
     # Nothing is computed here that a card is needed for: a config for one is explained anywhere.
     parsed = parse(
-        PROG, [*rest, "--use_cpu", "true"], beside=("--rewards", "--lengths", "--steps", "--states", "--values")
+        PROG,
+        [*rest, "--use_cpu", "true"],
+        beside=("--rewards", "--lengths", "--steps", "--states", "--values", "--html"),
     )
     config = parsed.training
     functions = reward_names(parsed.script)
@@ -68,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
         options.rewards, options.lengths, options.steps, weights, options.values, states=options.states
     )
     notes = command_notes(parsed, weights, chosen)
-    for line in [
+    lines = [
         *_prompt_lines(mapping("prompt", parsed.script.prompt)),
         *warm_start_lines(mapping_or_none("warm_start", parsed.script.warm_start), adapter=bool(parsed.model.use_peft)),
         *_advantage_lines(config, sample, chosen),
@@ -86,9 +94,44 @@ def run(arguments: Sequence[str]) -> int:
         *_round_lines(config),
         *_run_lines(config, _sync(parsed)),
         *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
-    ]:
-        print(redact_text(line))
+    ]
+    lines = [redact_text(line) for line in lines]
+    print(*lines, sep="\n")
+    if options.html:
+        print(f"\nThe page is {_page(options.html, arguments, lines, sample, config)}.")
     return 0
+
+
+def _page(file: str, arguments: Sequence[str], lines: list[str], sample: Sample, config: "GRPOPlusConfig") -> Path:
+    """Write the page of a config; gives its path."""
+    from grpo_plus.recipe.advantage import equivalent_advantage
+    from grpo_plus.report.embed import EXPLAINED, page
+    from grpo_plus.report.visible import visible
+    from grpo_verifiers.files import write_named
+
+    name, keywords = equivalent_advantage(config) if config.advantage is None else _chosen(config)
+    totals = sample.table().totals().tolist()
+    start = {
+        "rewards": [None if math.isnan(total) else total for total in totals],
+        "lengths": list(sample.lengths),
+        "estimator": name,
+        "keywords": {key: value for key, value in keywords.items() if isinstance(value, int | float)},
+    }
+    first = arguments[0] if arguments and not arguments[0].startswith("-") else "config"
+    title = visible(Path(first).name)
+    path = Path(file).expanduser()
+    try:
+        data = {"name": title, "lines": [visible(line) for line in lines], "sample": start}
+        write_named(path, page(title, data, "explain.html", EXPLAINED))
+    except OSError as error:
+        raise UserError(f"--html {file} cannot be written: {error}. Name another file.") from error
+    return path
+
+
+def _chosen(config: "GRPOPlusConfig") -> tuple[str, Mapping[str, Any]]:
+    """Name and keywords of the estimator that is set."""
+    estimator, keywords = config.recipe.estimator_parts[0] if len(config.recipe.estimator_parts) == 1 else (None, {})
+    return (config.advantage or "") if estimator is None else estimator.name, keywords
 
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:

@@ -3,23 +3,35 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 from grpo_plus.record.files import plain
 
 STYLES = ("uPlot.min.css", "report.css")
-SCRIPTS = ("uPlot.iife.min.js", "text.js", "charts.js", "inspector.js", "drawn.js", "page.js")
+SCRIPTS = (
+    "uPlot.iife.min.js",
+    "text.js",
+    "charts.js",
+    "estimators.js",
+    "playground.js",
+    "inspector.js",
+    "drawn.js",
+    "page.js",
+)
+EXPLAINED = ("text.js", "estimators.js", "playground.js", "explain.js")
+"""Scripts of the page that ``grpo-plus explain --html`` writes."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def page(title: str, data: Any) -> str:
-    """The whole page.
+def page(title: str, data: Any, frame: str = "report.html", scripts: Sequence[str] = SCRIPTS) -> str:
+    """The whole page: ``frame`` with its fields filled.
 
     The page's policy allows the one script with this hash and loads nothing: even a completion that got into the markup
     would not run.
     """
-    script = "\n".join(asset(name) for name in SCRIPTS)
+    script = "\n".join(asset(name) for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     fields = {
         "title": text(title),
@@ -29,7 +41,7 @@ def page(title: str, data: Any) -> str:
         "script": script,
         "data": safe_json(data),
     }
-    whole = asset("report.html")
+    whole = asset(frame)
     parts = whole.split("@@")  # literal text and field names take turns
     return "".join(fields[part] if at % 2 else part for at, part in enumerate(parts))
 

@@ -229,7 +229,21 @@ function aside(group, order) {
     dead ? make("p", { class: "note small" }, "Every advantage is 0: this group taught nothing.") : byValue ? null :
       make("div", { class: "shades", "aria-hidden": "true" }, make("span", {}, signed(-group.scale)), ["m4", "m3", "m2", "m1"].map((name) => make("i", { class: name })), make("span", {}, "0"), ["p1", "p2", "p3", "p4"].map((name) => make("i", { class: name })), make("span", {}, signed(group.scale))),
     byValue ? make("div", { class: "shades", "aria-hidden": "true" }, make("span", {}, figure(group.range[0])), ["v1", "v2", "v3", "v4", "v5"].map((name) => make("i", { class: name })), make("span", {}, figure(group.range[1]))) : null,
-    group.range ? make("p", { class: "note small" }, "Value: what the critic expected before the token that the rest would earn. Dashed: the reward of the completion.") : null);
+    group.range ? make("p", { class: "note small" }, "Value: what the critic expected before the token that the rest would earn. Dashed: the reward of the completion.") : null,
+    playBox(group));
+}
+
+const trainedTokens = (one) => (one.untrained || []).reduce((left, [first, last]) => left - (last - first), one.tokens ?? one.pieces.length);
+
+/** The playground of a group, made when it is opened first. */
+function playBox(group) {
+  if (!group.completions.some((one) => one.total !== null)) return null;
+  const { name, keywords } = DATA.runs[view.run].parts?.advantage || {};
+  const box = make("details", { class: "play-box", on: { toggle: () => {
+    if (!box.open || box.querySelector(".play")) return;
+    box.append(playground({ rewards: group.completions.map((one) => one.total), lengths: group.completions.map(trainedTokens), estimator: name, keywords }));
+  } } }, make("summary", {}, "Playground: other rewards, another estimator"));
+  return box;
 }
 
 const shade = (level) => (level > 0 ? `p${level}` : level < 0 ? `m${-level}` : "");
