@@ -117,13 +117,12 @@ class _Look:
     # -- the config
 
     def _config(self) -> Iterator[Finding]:
+        from grpo_plus.cli._arguments import reward_names
         from grpo_plus.cli._notes import command_notes
         from grpo_plus.cli._rewards import resolve_rewards
         from grpo_plus.cli._tracking import check_trackers
         from grpo_plus.recipe.advantage import running_advantage
         from grpo_plus.recipe.weights import named_weights, weight_problems
-
-        from grpo_plus.cli._arguments import reward_names
 
         args, script = self.args, self.script
         refused: list[Finding] = []
@@ -197,9 +196,10 @@ class _Look:
         except UserError as error:
             yield from refused_findings(str(error))
             return
-        self.data = self._read_rows(sets["dataset_train_split"])
-        others = [rows for field, rows in sets.items() if field != "dataset_train_split"]
-        if others and others[0] is not sets["dataset_train_split"]:
+        train = sets.pop("dataset_train_split")
+        self.data = self._read_rows(train)
+        self._say_unread(self.data)
+        if others := [rows for rows in sets.values() if rows is not train]:
             self.held_out = self._read_rows(others[0])
 
     def _sets(self) -> dict[str, Any]:
@@ -253,14 +253,18 @@ class _Look:
                 found.places.append(at)
                 for name, value in {**row, "prompt": prompt}.items():
                     found.sample.setdefault(name, []).append(value)
-        if total is not None and len(found.prompts) < total:
-            self.examination.unchecked.append(f"rows from {len(found.prompts)} on, of {total}")
-        if total is None:
-            self.examination.unchecked.append(f"a stream: its first {len(found.prompts)} rows were looked at")
-        if len(found.places) < len(found.prompts):
-            told = f"{len(found.places)} of {len(found.prompts)} rows were looked at (--rows N, --all-rows)"
-            self.examination.unchecked.append(f"tokens and golds of other rows: {told}")
         return found
+
+    def _say_unread(self, data: _Data) -> None:
+        """Name the rows that nobody looked at."""
+        read, unchecked = len(data.prompts), self.examination.unchecked
+        if data.total is None:
+            unchecked.append(f"a stream: only its first {read} rows were looked at")
+        elif read < data.total:
+            unchecked.append(f"rows from {read} on, of {data.total}")
+        if len(data.places) < read:
+            told = f"{len(data.places)} of {read} rows were looked at (--rows N, --all-rows)"
+            unchecked.append(f"tokens and golds of other rows: {told}")
 
     def _gold_columns(self) -> list[str]:
         """Columns that completions are compared with."""
@@ -306,7 +310,9 @@ class _Look:
             self.examination.unchecked.append(f"lengths of prompts: the template raised {type(error).__name__}")
             return []
         answers = self._columns_of(GOLD)
-        worked = {name for name in SOLUTIONS if name in data.sample}
+        warm = self.script.warm_start
+        named = [warm.get("solution", "solution")] if isinstance(warm, Mapping) and "dataset" not in warm else []
+        worked = {name for name in (*SOLUTIONS, *named) if name in data.sample}
         return length_findings(
             Lengths(
                 prompts=sizes,
@@ -341,8 +347,6 @@ class _Look:
 
         if self.args.recipe.environments or not known:
             return  # an environment may add columns, and a stream may not say which it has
-        if "prompt" not in known:
-            yield "prompt", f"{unknown('column', 'prompt', known)} Set prompt: {{column: NAME}}."
         for part in self.args.recipe.verifiers:
             needed = {**part.verifier.required_columns, **part.verifier.named_columns}
             for parameter, column in needed.items():

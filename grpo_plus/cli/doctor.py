@@ -58,3 +58,7 @@ def _quiet() -> None:
     """Libraries show no bars, which would be lines of a log."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    with contextlib.suppress(Exception):  # a package that is broken is a finding of its own
+        import datasets
+
+        datasets.disable_progress_bars()

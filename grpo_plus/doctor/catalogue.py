@@ -4,8 +4,21 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from grpo_plus.doctor import examination
-from grpo_plus.doctor.checks import boxes, disk, fit, golds, hub, installed, lengths, machine, plugins, rows, settings
-from grpo_plus.doctor.checks import template, tokens
+from grpo_plus.doctor.checks import (
+    boxes,
+    disk,
+    fit,
+    golds,
+    hub,
+    installed,
+    lengths,
+    machine,
+    plugins,
+    rows,
+    settings,
+    template,
+    tokens,
+)
 from grpo_plus.doctor.finding import Kind
 
 FAMILIES: tuple[ModuleType, ...] = (

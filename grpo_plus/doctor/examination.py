@@ -11,7 +11,7 @@ from grpo_plus.doctor.checks.installed import installed_findings
 from grpo_plus.doctor.checks.machine import machine_findings
 from grpo_plus.doctor.checks.plugins import plugin_findings
 from grpo_plus.doctor.finding import Finding, Severity, warning
-from grpo_verifiers.errors.messages import short, type_name
+from grpo_verifiers.errors.messages import exact, type_name
 
 FAILED = warning(
     "check-failed",
@@ -41,7 +41,7 @@ class Examination:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a report never ends in a traceback
-            told = f"{type_name(type(error))}: {short(str(error), 600)}"
+            told = f"{type_name(type(error))}: {exact(str(error), 600)}"
             self.sections.setdefault(section, []).append(FAILED.at(section, told))
 
     @property

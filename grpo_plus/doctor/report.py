@@ -60,7 +60,7 @@ def text_report(examination: Examination, *, colour: bool = False) -> str:
     """The report for people: one line for what is well, and for the rest what it means and what to do."""
     lines = [f"grpo-plus doctor {__version__} on {platform.system()} {platform.machine()}: {_summary(examination)}"]
     for section, found in examination.sections.items():
-        lines += ["", section]
+        lines += ["", section] if found else []
         for finding in found:
             lines += _lines(finding, colour=colour)
     if examination.unchecked:
@@ -120,6 +120,8 @@ def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
+    """A value without its traceback, and not longer than a report can bear."""
+    text = text.partition("\nTraceback (most recent call last)")[0].rstrip(":")
     return text if len(text) <= MOST else f"{text[:MOST]}…"
 
 

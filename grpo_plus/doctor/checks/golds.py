@@ -20,7 +20,14 @@ NONE_ACCEPTED = warning(
     "Score a right completion by hand: grpo-plus verify FILE --verifier NAME.",
 )
 EMPTY = warning(
-    "gold-empty", "The gold is empty: completions of the row get no score from this verifier.", "Fill it or drop the row."
+    "gold-empty",
+    "The gold is empty: completions of the row get no score from this verifier.",
+    "Fill it or drop the row.",
+)
+UNUSABLE = problem(
+    "gold-unusable",
+    "The verifier cannot read the row's gold or tests, or they decide nothing: its completions get no score.",
+    "Correct them, or drop the row.",
 )
 REFERENCE = problem(
     "reference-fails",
@@ -82,7 +89,7 @@ class GoldTrial:
     error: str = ""
 
 
-_FAULTS = {"rejected": REJECTED, "empty": EMPTY, "reference": REFERENCE, "idle": IDLE, "nothing": NOTHING}
+_FAULTS = {"rejected": REJECTED, "unusable": UNUSABLE, "empty": EMPTY, "reference": REFERENCE, "idle": IDLE, "nothing": NOTHING}
 
 
 def gold_findings(trial: GoldTrial) -> Iterator[Finding]:
@@ -130,5 +137,3 @@ def route_findings(facts: Routes) -> Iterator[Finding]:
 def column_findings(missing: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     """Each reward, and what it lacks."""
     yield from (COLUMN.at(reward, text) for reward, text in missing)
-
-

@@ -9,7 +9,9 @@ from grpo_plus._trl import OVERRIDE, TESTED, is_supported, is_untested
 from grpo_plus.doctor.finding import Finding, ok, problem, warning
 
 INSTALLED = ok("installed", "The versions that a run uses.")
-MISSING = problem("package-missing", "A package that every run needs is not installed.", "Install it: pip install NAME.")
+MISSING = problem(
+    "package-missing", "A package that every run needs is not installed.", "Install it: pip install NAME."
+)
 OUTSIDE = problem(
     "package-version",
     "The installed version is outside of what this release asks for; commands may fail anywhere.",
@@ -72,7 +74,9 @@ class Installed:
 def installed_findings(facts: Installed) -> Iterator[Finding]:
     """Each package that is wrong, and all versions in a line."""
     found = {name: each.version for name, each in facts.needed.items() if each.version is not None}
-    yield INSTALLED.at("packages", ", ".join(f"{name} {version}" for name, version in {**facts.others, **found}.items()))
+    yield INSTALLED.at(
+        "packages", ", ".join(f"{name} {version}" for name, version in {**facts.others, **found}.items())
+    )
     for name, each in facts.needed.items():
         if each.version is None:
             yield MISSING.at(name, f"not installed, wanted {each.range or 'any version'}")

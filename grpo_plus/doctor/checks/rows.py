@@ -62,7 +62,8 @@ def row_findings(facts: Rows) -> Iterator[Finding]:
     if not facts.repeats:
         golds = facts.golds or [None] * looked
         first: dict[Hashable, int] = {}
-        copies, conflicts = [], []
+        copies: list[tuple[int, int]] = []
+        conflicts: list[tuple[int, int]] = []
         for row, (prompt, gold) in enumerate(zip(facts.prompts, golds, strict=True)):
             if row in empty:
                 continue

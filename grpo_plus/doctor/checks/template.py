@@ -121,7 +121,9 @@ def _end(facts: TemplateFacts, tokens: TokenFacts) -> Iterator[Finding]:
         return
     name, number = facts.turn_end
     kind = ENDS if number in tokens.ends else NEVER
-    yield kind.at("chat template", f"a turn ends with {name} ({number}), completions at {tokens.shown(sorted(tokens.ends))}")
+    yield kind.at(
+        "chat template", f"a turn ends with {name} ({number}), completions at {tokens.shown(sorted(tokens.ends))}"
+    )
 
 
 def _thinking(facts: TemplateFacts, asked: Asked) -> Iterator[Finding]:

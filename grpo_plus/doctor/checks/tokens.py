@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from grpo_plus.doctor.finding import Finding, info, ok, problem, warning
+from grpo_plus.doctor.finding import Finding, info, ok, problem
 
 MODEL = ok("model", "The model's config and its tokenizer can be read; no weights were loaded.")
 UNREADABLE = problem(

@@ -15,6 +15,8 @@ from grpo_verifiers.errors.messages import show
 from grpo_verifiers.verdict import Status
 
 GOLD = "answer"
+ITSELF = "does not accept itself"
+"""In the reason of a gold that was read, and is not equal to itself."""
 _PLAIN = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "The answer is {}.", "The answer is \\boxed{{{}}}.", "#### {}")
 _THINKING = "<think>\nLet me see.\n</think>\n"
 FORMS = (*_PLAIN, *(_THINKING + form for form in _PLAIN))
@@ -55,14 +57,15 @@ def _reported(report: Any, places: Sequence[int]) -> list[GoldFault]:
     if isinstance(report, ColumnReport):
         return [fault for each in report.problems for fault in _of_problem(each, places)]
     if isinstance(report, BrokenReport):
-        raise RuntimeError(report.reason)
+        raise RuntimeError(report.reason)  # noqa: TRY004 - of the verifier, not of a type
     return [] if report.ok else [GoldFault("rejected", places[0], "; ".join(report.lines(limit=3)))]
 
 
 def _of_problem(problem: GoldProblem, places: Sequence[int]) -> list[GoldFault]:
     kinds = [kind for words, kind in ((RIGHT_FAILS, "reference"), (IDLE_SCORES, "idle")) if words in problem.treatment]
     if not kinds:
-        kinds = ["empty" if problem.answer is None or not str(problem.answer).strip() else "rejected"]
+        empty = problem.answer is None or not str(problem.answer).strip()
+        kinds = ["empty" if empty else "rejected" if ITSELF in problem.reason else "unusable"]
     return [GoldFault(kind, places[problem.row], f"{show(problem.answer)}: {problem.reason}") for kind in kinds]
 
 
@@ -82,7 +85,8 @@ def _tried(
     nothing = dict(zip(usable, _scores(verifier, columns, prompts, usable, [""] * len(usable)), strict=True))
     for form in FORMS:
         left = [row for row in usable if not best[row] >= 1]
-        for row, score in zip(left, _scores(verifier, columns, prompts, left, [_form(form, golds[r]) for r in left]), strict=True):
+        written = [_form(form, golds[row]) for row in left]
+        for row, score in zip(left, _scores(verifier, columns, prompts, left, written), strict=True):
             if score is not None:
                 best[row] = max(best[row], score)
                 scored.add(row)
@@ -92,7 +96,9 @@ def _tried(
         if row not in scored:
             faults.append(GoldFault("rejected", places[row], f"{show(golds[row])} gets no score in any form"))
         elif empty is not None and empty >= max(best[row], 1):
-            faults.append(GoldFault("nothing", places[row], f"{show(golds[row])}: an empty completion scores {empty:g}"))
+            faults.append(
+                GoldFault("nothing", places[row], f"{show(golds[row])}: an empty completion scores {empty:g}")
+            )
         elif best[row] <= (empty or 0):
             faults.append(GoldFault("rejected", places[row], f"{show(golds[row])} scores {best[row]:g}"))
         else:

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 from grpo_plus._trl import OVERRIDE, UnsupportedTRLError, is_supported, seam_problems
 from grpo_plus.doctor.checks.installed import Installed, Needed
-from grpo_verifiers.errors.messages import short, type_name
+from grpo_verifiers.errors.messages import exact, type_name
 
 OTHERS = ("grpo-plus", "tokenizers", "huggingface-hub", "vllm", "deepspeed", "ray", "flash-attn", "liger-kernel")
 IMPORTED = ("torch", "transformers", "datasets", "accelerate", "peft", "bitsandbytes", "trl")
@@ -32,7 +32,8 @@ def installed() -> Installed:
         except UnsupportedTRLError as error:
             seams = [str(error)]
     there = [name for name in IMPORTED if name in needed and needed[name].version is not None]
-    broken = {name: error for name in there if (error := _import_error(name))}
+    errors = {name: _import_error(name) for name in there}
+    broken = {name: text for name, text in errors.items() if text}
     python = {"python": platform.python_version()}
     return Installed(needed, python | others, broken, os.environ.get(OVERRIDE) == "1", tuple(seams))
 
@@ -49,5 +50,5 @@ def _import_error(name: str) -> str:
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - packages raise anything while they are imported
-        return f"{type_name(type(error))}: {short(str(error), 400)}"
+        return f"{type_name(type(error))}: {exact(str(error), 400)}"
     return ""

@@ -12,11 +12,11 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def machine(processes: int = 1) -> Machine:
     """Look at this machine."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]  # has no types
     import torch
 
     memory = psutil.virtual_memory()
-    limit, used = _number(CGROUP / "memory.max"), _number(CGROUP / "memory.current")
+    limit, used = _limits()
     total, available = memory.total, memory.available
     if limit is not None and limit < total:
         total, available = limit, min(available, max(0, limit - (used or 0)))
@@ -32,9 +32,20 @@ def cores() -> float:
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
         quota, period = (CGROUP / "cpu.max").read_text(encoding="ascii").split()
-        if quota != "max":
-            return min(float(bound), int(quota) / int(period))
-    return float(bound)
+        return float(bound) if quota == "max" else min(float(bound), int(quota) / int(period))
+    share, period = (_number(CGROUP / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return min(float(bound), share / period) if share and period and share > 0 else float(bound)
+
+
+def _limits() -> tuple[int | None, int | None]:
+    """Most and used bytes of the container, by the second or the first kind of control groups."""
+    for most, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        if (limit := _number(CGROUP / most)) is not None:
+            return limit, _number(CGROUP / used)
+    return None, None
 
 
 def _number(path: Path) -> int | None:

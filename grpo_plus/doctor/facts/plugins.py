@@ -1,9 +1,12 @@
 """Every entry point of the registries, loaded."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.doctor.checks.plugins import Plugins, Point
 from grpo_verifiers.errors import DuplicateNameError
+
+if TYPE_CHECKING:
+    from grpo_verifiers.registry import Registry
 
 
 def plugins() -> Plugins:
@@ -11,7 +14,6 @@ def plugins() -> Plugins:
     from grpo_plus.advantages import advantages
     from grpo_plus.objectives import objectives, piece_registries
     from grpo_plus.selection import selections
-    from grpo_verifiers.registry import Registry
     from grpo_verifiers.tools.registry import ENVIRONMENTS, TOOLS
     from grpo_verifiers.verifying import REGISTRY
 
