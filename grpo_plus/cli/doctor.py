@@ -62,3 +62,4 @@ def _quiet() -> None:
         import datasets
 
         datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised as well, and reported
