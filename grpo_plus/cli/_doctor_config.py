@@ -41,7 +41,9 @@ def examine_config(examination: Examination, arguments: Sequence[str], sample: i
     with failing.failing("config"):
         parsed, found = _read(arguments)
     output = str(parsed.training.output_dir) if parsed is not None else None
-    examine_machine(examination, processes=(parsed.processes if parsed else None) or 1, output_dir=output)
+    processes = (parsed.processes if parsed else None) or 1
+    threads = parsed.script.torch_threads if parsed is not None else None
+    examine_machine(examination, processes=processes, threads=threads, output_dir=output)
     examination.sections["config"] = [*found, *failing.findings]
     if parsed is None:
         examination.unchecked.append("model, data and verifiers: the config was refused")
@@ -177,6 +179,9 @@ class _Look:
         from grpo_plus.recipe.tools import schemas_of
 
         if self.files.tokenizer is None or self.files.facts is None or not self.data or not self.data.prompts:
+            return
+        if self.files.tokenizer.chat_template is None and hasattr(self.files.config, "vision_config"):
+            self.examination.unchecked.append("the chat template: that of a model that sees is with its processor")
             return
         first = {name: values[0] for name, values in self.data.sample.items() if values}
         prompt = next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0])
@@ -354,6 +359,13 @@ class _Look:
                     yield f"verifier {part.label}", f"{parameter}: {unknown('column', column, known)}"
         if self.args.verifier_column and self.args.verifier_column not in known:
             yield "verifier_column", unknown("column", self.args.verifier_column, known)
+        held_out = list(self.held_out.columns) if self.held_out is not None else []
+        if held_out and self.args.eval_strategy != "no":
+            for part in self._parts():
+                for parameter, column in part.verifier.required_columns.items():
+                    if column not in [*held_out, *(["prompt"] if self.prompt else [])]:
+                        told = f"{parameter}, in the data of evaluations: {unknown('column', column, held_out)}"
+                        yield f"verifier {part.label}", told
         for name, parameters in self._function_needs():
             for parameter in parameters:
                 if parameter not in known:
@@ -439,7 +451,9 @@ class _Look:
             bits=bits,
             lean=recipe_of(self.args).rollout == "auto",
         )
-        if self.args.world_size > 1:
+        if facts.card and facts.shortage is None:
+            self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
+        if (self.parsed.processes or 1) > 1:
             self.examination.unchecked.append("memory of several processes: the estimate is of one card")
         return fit_findings(facts)
 

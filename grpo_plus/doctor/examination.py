@@ -55,8 +55,10 @@ class Examination:
         return max((finding.severity for finding in self.findings), key=lambda each: each.rank, default=Severity.OK)
 
 
-def examine_machine(examination: Examination, *, processes: int = 1, output_dir: str | None = None) -> None:
-    """Everything that can be said without a config; ``processes`` and ``output_dir`` are those of one."""
+def examine_machine(
+    examination: Examination, *, processes: int = 1, threads: int | None = None, output_dir: str | None = None
+) -> None:
+    """Everything that can be said without a config; the keywords are what one says of its run."""
     import os
 
     from grpo_plus.doctor.facts.boxes import boxes, worker
@@ -66,7 +68,7 @@ def examine_machine(examination: Examination, *, processes: int = 1, output_dir:
     from grpo_plus.doctor.facts.plugins import plugins
 
     examination.look("packages", lambda: installed_findings(installed()))
-    examination.look("machine", lambda: machine_findings(machine(processes)))
+    examination.look("machine", lambda: machine_findings(machine(processes, threads)))
     examination.look("sandbox", lambda: box_findings(boxes()))
     examination.look("sandbox", lambda: worker_findings(worker()))
     examination.look("disk", lambda: disk_findings(places(output_dir)))

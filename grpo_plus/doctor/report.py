@@ -23,6 +23,8 @@ WIDTH = 110
 MOST = 1200
 """Characters of a value."""
 _HOMES = re.compile(r"(?<![\w.])(/(?:home|Users)/)[^/\s'\",:;]+")
+_ABOVE = re.compile(r"Its traceback is above[.;] ?(\w?)")
+"""What errors of plug-ins say of a traceback, which a report does not show."""
 _PLAIN_USERS = {"root", "user", "ubuntu", "runner", "nobody", "app", "admin"}
 _COLOURS = {Severity.PROBLEM: "31", Severity.WARNING: "33", Severity.INFO: "36", Severity.OK: "32"}
 
@@ -122,6 +124,7 @@ def _lines(finding: Finding, *, colour: bool) -> Iterator[str]:
 def _cut(text: str) -> str:
     """A value without its traceback, and not longer than a report can bear."""
     text = text.partition("\nTraceback (most recent call last)")[0].rstrip(":")
+    text = _ABOVE.sub(lambda found: found[1].upper(), text).rstrip()
     return text if len(text) <= MOST else f"{text[:MOST]}…"
 
 

@@ -101,7 +101,10 @@ def test_other_ends_in_the_generation_config_are_told_by_their_tokens(case, look
     case.edit("generation_config.json", eos_token_id=[4, 2])
     report = look()
     assert report.code == 0
-    assert report.one("eos-disagrees")["value"] == "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|startoftext|> (2)"
+    assert (
+        report.one("eos-disagrees")["value"]
+        == "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|startoftext|> (2)"
+    )
 
 
 @pytest.mark.parametrize("pad", ["<|im_end|>", None])
@@ -136,6 +139,7 @@ def test_a_turn_that_ends_with_another_token_never_ends_a_completion(case, look)
     assert "turn-never-ends" not in look().codes()
 
 
+@pytest.mark.slow
 def test_the_trainer_stops_at_the_tokens_that_the_report_names(case):
     """TRL's own trainer on the same folders."""
     from datasets import Dataset
@@ -291,7 +295,7 @@ def test_a_verifier_that_takes_no_gold_in_any_form(case, look):
     assert "gold-rejected" not in report.codes()
 
 
-VERIFIERS = '''
+VERIFIERS = """
 from grpo_verifiers import verifier
 
 
@@ -303,7 +307,7 @@ def lenient(completion: str, answer: str):
 @verifier("breaks", isolation="inline", on_error="raise")
 def breaks(completion: str, answer: str):
     raise RuntimeError(f"no idea about {answer}")
-'''
+"""
 
 
 def test_verifiers_that_reward_silence_or_break(case, look):
@@ -314,11 +318,19 @@ def test_verifiers_that_reward_silence_or_break(case, look):
     assert "no idea about 1" in report.one("golds-unchecked")["value"]
 
 
+@pytest.mark.slow
 def test_tests_of_programs_that_show_nothing(case, look):
     good = {"tests": [{"function": "inc", "args": [1], "expected": 2}]}
-    rows = [{"prompt": [{"role": "user", "content": f"inc {n}"}], **good, "solution": "def inc(n): return n + 1"} for n in range(8)]
+    rows = [
+        {"prompt": [{"role": "user", "content": f"inc {n}"}], **good, "solution": "def inc(n): return n + 1"}
+        for n in range(8)
+    ]
     rows[3]["solution"] = "def inc(n): return n"
-    rows[5] = {**rows[5], "tests": [{"function": "inc", "args": [1], "expected": 1}], "solution": "def inc(n): return n"}
+    rows[5] = {
+        **rows[5],
+        "tests": [{"function": "inc", "args": [1], "expected": 1}],
+        "solution": "def inc(n): return n",
+    }
     rows[6] = {**rows[6], "tests": [{"code": "assert True"}]}
     case.rows([{**row, "tests": json.dumps(row["tests"])} for row in rows])
     report = look(verifiers=["code"])
@@ -338,6 +350,46 @@ def test_columns_that_rewards_need_and_the_data_lacks(case, look):
     assert "unknown column 'solution'" in found[1][1]
     fixed = look(verifiers=[{"name": "exact", "columns": {"answer": "gold"}}])
     assert (fixed.code, fixed.one("golds")["value"]) == (0, "8 rows tried")
+
+
+def test_columns_that_evaluations_lack(case, look):
+    folder = case.folder / "rows"
+    folder.mkdir()
+    for name, rows in (("train", ROWS), ("test", [{"prompt": row["prompt"]} for row in ROWS])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"dataset_name": "./rows.py:splits"}
+    (case.folder / "rows.py").write_text(
+        "from datasets import load_dataset\n"
+        "from pathlib import Path\n"
+        "HERE = Path(__file__).parent / 'rows'\n"
+        "def splits():\n"
+        "    return {n: load_dataset('json', data_files=str(HERE / f'{n}.jsonl'))['train'] for n in ('train', 'test')}\n"
+    )
+    assert look(**files).code == 0
+    report = look(**files, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=4)
+    found = report.one("column-missing")
+    assert (report.code, found["thing"]) == (2, "verifier exact")
+    assert "in the data of evaluations: unknown column 'answer'. There is: prompt" in found["value"]
+
+
+def test_a_plug_in_that_fails_shows_no_traceback_and_speaks_of_none(case, look):
+    (case.folder / "mine.py").write_text("import nothing_of_that_name\n")
+    found = look(plugins=["./mine.py"]).one("config-invalid")["value"]
+    assert "No module named 'nothing_of_that_name'" in found
+    assert "traceback" not in found.lower()
+
+
+def test_a_sandbox_below_what_the_config_asks_for(look, monkeypatch):
+    from grpo_verifiers.code import probe
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    probe.cache_clear()
+    try:
+        report = look(verifiers=[{"name": "code", "kwargs": {"level": "full"}}])
+    finally:
+        probe.cache_clear()
+    assert report.code == 2
+    assert "apt install bubblewrap" in report.one("config-invalid")["value"]
 
 
 def test_data_without_a_prompt(case, look):
@@ -364,7 +416,13 @@ def test_what_asks_a_server_is_not_asked(look):
 # -- the fit
 
 
-BIG = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "head_dim": 128}
+BIG = {
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "head_dim": 128,
+}
 
 
 def test_a_model_too_large_for_this_machine(case, look):
@@ -399,6 +457,24 @@ def test_a_disk_without_room_for_a_checkpoint(case, look, small_disk):
     assert report.one("disk-short-later")["value"].endswith("50 of them are planned")
     kept = look(output_dir=str(place / "out"), save_strategy="steps", save_steps=1, max_steps=50, save_total_limit=1)
     assert kept.one("checkpoints-fit")["severity"] == "ok"
+
+
+def test_all_weights_that_do_not_fit_a_card(case):
+    from transformers import AutoConfig
+
+    from grpo_plus.cli._arguments import parse
+    from grpo_plus.doctor.checks.fit import fit_findings
+    from grpo_plus.doctor.facts.fit import fit_facts
+
+    case.edit("config.json", **BIG, num_key_value_heads=8, vocab_size=128256, layer_types=None)
+    parsed = parse("grpo-plus doctor", [str(case.config())])
+    config = AutoConfig.from_pretrained(case.model)
+    facts = fit_facts(parsed.training, config, "m", None, width=2.0, memory=1 << 35, capacity=80 * 2**30)
+    (found,) = [one for one in fit_findings(facts) if one.thing == "memory"]
+    weights = 70_553_706_496  # of Llama 3 70B
+    assert facts.weights == weights
+    assert found.code == "memory-short"
+    assert f"about {weights * (2 + 4 + 8) / 2**30:.1f} GiB, the card has 80.0 GiB" in found.value
 
 
 @pytest.mark.parametrize(("gib", "code"), [(80, "memory-fits"), (2.7, "memory-short"), (0.01, "memory-short")])

@@ -31,7 +31,9 @@ def asserted(path):
 
 
 def test_every_kind_of_finding_is_made_by_a_test():
-    made = {code for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__) for code in asserted(path)}
+    made = {
+        code for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__) for code in asserted(path)
+    }
     assert not KINDS.keys() - made
 
 
@@ -52,9 +54,7 @@ def test_the_page_says_what_the_code_says():
         if line.startswith("| `"):
             code, severity, means, remedy = [cell.strip() for cell in line.strip("|").split(" | ")]
             rows[code.strip("`")] = (severity, means, remedy)
-    assert rows == {
-        kind.code: (kind.severity.value, kind.means, kind.remedy or "—") for kind in KINDS.values()
-    }
+    assert rows == {kind.code: (kind.severity.value, kind.means, kind.remedy or "—") for kind in KINDS.values()}
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the sources are not here")

@@ -131,7 +131,11 @@ def test_a_report_made_for_pasting_has_no_secret_and_no_user_in_it(case, clean_e
         )  # fmt: skip
         assert done.stdout, done.stderr
         assert "Traceback" not in done.stdout + done.stderr
-        for secret in (*(secrets[name] for name in ("HF_TOKEN", "WANDB_API_KEY", "HOME", "USER")), "hunter2", "AbCdEf9"):
+        for secret in (
+            *(secrets[name] for name in ("HF_TOKEN", "WANDB_API_KEY", "HOME", "USER")),
+            "hunter2",
+            "AbCdEf9",
+        ):
             assert secret not in done.stdout, secret
         assert "/(user)/out" in done.stdout
         assert "~/.cache/huggingface/hub" in done.stdout
@@ -206,7 +210,14 @@ def test_wrong_rows_are_findings(case, look, text):
 
 
 FILES = {
-    "config.json": ["", "[]", "3", '{"model_type": "nothing-of-the-kind"}', "{}", '{"model_type": "llama", "hidden_size": "x"}'],
+    "config.json": [
+        "",
+        "[]",
+        "3",
+        '{"model_type": "nothing-of-the-kind"}',
+        "{}",
+        '{"model_type": "llama", "hidden_size": "x"}',
+    ],
     "tokenizer.json": ["", "[]", "{}"],
     "tokenizer_config.json": ["", "[]", '{"eos_token": 3}'],
     "generation_config.json": ["", "[]", '{"eos_token_id": "x"}', '{"eos_token_id": [[1]]}'],
@@ -246,7 +257,10 @@ def test_strict_and_the_number_of_rows(case, look):
     assert look("--strict").code == 1
     report = look("--rows", "3")
     assert report.one("golds")["value"] == "3 rows tried"
-    assert "tokens and golds of other rows: 3 of 8 rows were looked at (--rows N, --all-rows)" in report.data["not_checked"]
+    assert (
+        "tokens and golds of other rows: 3 of 8 rows were looked at (--rows N, --all-rows)"
+        in report.data["not_checked"]
+    )
     assert look("--all-rows").one("golds")["value"] == "8 rows tried"
     assert look("--max_completion_length", "1").one("lengths")["value"].endswith("at most 1")
 
@@ -265,7 +279,7 @@ def test_nothing_is_loaded_or_written(case, look):
     assert report.code == 0
     assert report.one("golds")
     assert "weights: only the model's config and tokenizer were read" in report.data["not_checked"]
-    after = {path for path in case.folder.rglob("*")}
+    after = set(case.folder.rglob("*"))
     assert after - set(before) <= {case.folder / "config.yaml"}
 
 

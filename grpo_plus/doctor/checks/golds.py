@@ -89,7 +89,14 @@ class GoldTrial:
     error: str = ""
 
 
-_FAULTS = {"rejected": REJECTED, "unusable": UNUSABLE, "empty": EMPTY, "reference": REFERENCE, "idle": IDLE, "nothing": NOTHING}
+_FAULTS = {
+    "rejected": REJECTED,
+    "unusable": UNUSABLE,
+    "empty": EMPTY,
+    "reference": REFERENCE,
+    "idle": IDLE,
+    "nothing": NOTHING,
+}
 
 
 def gold_findings(trial: GoldTrial) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from grpo_plus.doctor.finding import Finding, ok, problem, warning
 LENGTHS = ok("lengths", "Lengths of prompts in tokens, as the model reads them.")
 TOO_LONG = problem(
     "prompt-too-long",
-    "Together, a prompt and a completion at its limit exceed the model's context: what lies beyond is noise or an error.",
+    "A prompt and a completion at its limit exceed the context of the model: what lies beyond is noise or an error.",
     "Drop or shorten those rows, lower max_completion_length, or take a model with a longer context.",
 )
 ANSWER = problem(

@@ -18,7 +18,8 @@ NEVER = problem(
 )
 NO_END = warning(
     "turn-without-end",
-    "The template writes nothing behind a turn of the assistant, so the model sees no end of a turn there.",
+    "The template writes nothing behind a turn of the assistant, and the next turn begins with a token that ends no "
+    "completion: the model has no end to learn.",
     "Add the token to the template, behind the assistant's content.",
 )
 MISSING = problem(
@@ -56,7 +57,7 @@ SHORT = warning(
     "thinking-cut-off",
     "The model thinks unless it is told not to, and the limit of a completion is short for that: most are cut off "
     "before their answer.",
-    "Set chat_template_kwargs: {enable_thinking: false}, or raise max_completion_length.",
+    "Set chat_template_kwargs: {enable_thinking: false}, where the template knows it, or raise max_completion_length.",
 )
 NO_TOOLS = problem(
     "tools-unsupported",
@@ -70,11 +71,11 @@ class TemplateFacts:
     """What a template does.
 
     Attributes:
-        turn_end: token and id behind an assistant's turn; None where nothing is there, or it could not be told.
+        turn_end: token and id behind an assistant's turn; None where it could not be told.
+        follows: nothing ends the turn but what the next one begins with, which is ``turn_end``.
         opening: the text that the prompt ends with, ready for a completion.
         strips: earlier thinking is left out.
-        switchable: enable_thinking changes what is written.
-        thinks: the opening invites thinking, or leaves it to the model.
+        thinks: enable_thinking switches thinking, and it is on where nothing is said.
         told: enable_thinking is set by the config.
         problem: the error of writing a first prompt.
         missing: prompts are conversations, and there is no template.
@@ -82,9 +83,10 @@ class TemplateFacts:
     """
 
     turn_end: tuple[str, int] | None = None
+    follows: bool = False
     opening: str = ""
     strips: bool = False
-    switchable: bool = False
+    thinks: bool = False
     told: bool = False
     problem: str = ""
     missing: bool = False
@@ -117,9 +119,12 @@ def template_findings(facts: TemplateFacts, tokens: TokenFacts, asked: Asked) ->
 
 def _end(facts: TemplateFacts, tokens: TokenFacts) -> Iterator[Finding]:
     if facts.turn_end is None:
-        yield NO_END.at("chat template", "nothing behind the assistant's content")
         return
     name, number = facts.turn_end
+    if facts.follows and number not in tokens.ends:
+        told = f"nothing behind the assistant's content; the next turn begins with {name} ({number})"
+        yield NO_END.at("chat template", told)
+        return
     kind = ENDS if number in tokens.ends else NEVER
     yield kind.at(
         "chat template", f"a turn ends with {name} ({number}), completions at {tokens.shown(sorted(tokens.ends))}"
@@ -136,5 +141,7 @@ def _thinking(facts: TemplateFacts, asked: Asked) -> Iterator[Finding]:
         yield kind.at("chat template", f"the prompt ends with {facts.opening[-40:]!r}")
     if opened and asked.think_format and not asked.prefilled:
         yield PREFILLED.at("think_format", f"the prompt ends with {facts.opening[-20:]!r}")
-    if facts.switchable and not facts.told and not closed and asked.limit is not None and asked.limit < ROOM_TO_THINK:
-        yield SHORT.at("max_completion_length", f"{asked.limit} tokens, enable_thinking is not set")
+    thinks = opened or (facts.thinks and not closed)
+    if thinks and not facts.told and asked.limit is not None and asked.limit < ROOM_TO_THINK:
+        why = "the prompt opens the thinking" if opened else "enable_thinking is not set"
+        yield SHORT.at("max_completion_length", f"{asked.limit} tokens, {why}")

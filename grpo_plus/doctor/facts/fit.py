@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.checkpoints.disk import free_bytes
+from grpo_plus.checkpoints.disk import free_bytes, size_text
 from grpo_plus.doctor.checks.fit import Fit
 from grpo_plus.memory.advice import optimizer_of, settings_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
@@ -44,12 +44,18 @@ def fit_facts(
             told = shortage(config, name, settings, capacity, args.num_generations) or ""
         except DoesNotFitError as error:
             told = str(error)
+    resident = weights * width + trained * (FLOAT + state)
+    if capacity is not None and adapter is None and resident > capacity:
+        told = (
+            f"weights, gradients and the state of {optimizer_of(args)} take about {size_text(resident)}, the card has "
+            f"{size_text(capacity)}: set use_peft: true, or a smaller model"
+        )
     saves = str(getattr(args.save_strategy, "value", args.save_strategy)) != "no"
     model = trained * FLOAT if adapter is not None else weights * width
     extra = 0 if args.save_only_model else trained * state
     return Fit(
         weights=weights,
-        resident=weights * width + trained * (FLOAT + state),
+        resident=resident,
         memory=memory,
         card=capacity is not None,
         shortage=told,

@@ -10,8 +10,8 @@ from grpo_plus.doctor.checks.machine import Card, Machine
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def machine(processes: int = 1) -> Machine:
-    """Look at this machine."""
+def machine(processes: int = 1, threads: int | None = None) -> Machine:
+    """Look at this machine; a run starts so many processes, and may set their threads."""
     import psutil  # type: ignore[import-untyped]  # has no types
     import torch
 
@@ -23,7 +23,9 @@ def machine(processes: int = 1) -> Machine:
     driver = Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "ROCm" if torch.version.hip else "the processor"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    threads = torch.get_num_threads()
+    if threads is None:  # torch's launcher gives each of several processes one, unless told otherwise
+        alone = processes == 1 or "OMP_NUM_THREADS" in os.environ
+        threads = torch.get_num_threads() if alone else 1
     return Machine(_cards(), driver, build, visible, total, available, cores(), threads, processes)
 
 
@@ -31,21 +33,18 @@ def cores() -> float:
     """Cores that this process may use: those that it is bound to, or a container's share of them."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):
-        quota, period = (CGROUP / "cpu.max").read_text(encoding="ascii").split()
-        return float(bound) if quota == "max" else min(float(bound), int(quota) / int(period))
+        most, every = (CGROUP / "cpu.max").read_text(encoding="ascii").split()
+        return float(bound) if most == "max" else min(float(bound), int(most) / int(every))
     share, period = (_number(CGROUP / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
     return min(float(bound), share / period) if share and period and share > 0 else float(bound)
 
 
 def _limits() -> tuple[int | None, int | None]:
     """Most and used bytes of the container, by the second or the first kind of control groups."""
-    for most, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        if (limit := _number(CGROUP / most)) is not None:
-            return limit, _number(CGROUP / used)
-    return None, None
+    if (limit := _number(CGROUP / "memory.max")) is not None:
+        return limit, _number(CGROUP / "memory.current")
+    old = CGROUP / "memory"
+    return _number(old / "memory.limit_in_bytes"), _number(old / "memory.usage_in_bytes")
 
 
 def _number(path: Path) -> int | None:

@@ -28,11 +28,13 @@ def template_facts(
     thinking = f"<think>\n{_THOUGHT}\n</think>\n\n{_ANSWER}"
     earlier = _tried(tokenizer, [user, {"role": "assistant", "content": thinking}, user], **keywords)
     ways = [_tried(tokenizer, [user], **{**keywords, "enable_thinking": way}) for way in (True, False)]
+    turn_end, follows = _turn_end(tokenizer, keywords)
     return TemplateFacts(
-        turn_end=_turn_end(tokenizer, keywords),
+        turn_end=turn_end,
+        follows=follows,
         opening=opened[-200:],
         strips=bool(earlier) and _ANSWER in earlier and _THOUGHT not in earlier,
-        switchable=ways[0] != ways[1],
+        thinks=ways[0] != ways[1] and _tried(tokenizer, [user], **keywords) == ways[0],
         told="enable_thinking" in keywords,
         tools_problem=tools_problem,
     )
@@ -50,13 +52,19 @@ def _tried(tokenizer: Any, messages: Any, **keywords: Any) -> str:
         return ""
 
 
-def _turn_end(tokenizer: Any, keywords: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The first token behind the content of an assistant's turn that is more than space."""
-    turns = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
-    text = _tried(tokenizer, turns, **{**keywords, "add_generation_prompt": False})
-    behind = text.rpartition(_ANSWER)[2].strip()
-    ids = tokenizer.encode(behind, add_special_tokens=False) if behind else []
-    return (str(tokenizer.convert_ids_to_tokens(ids[0])), int(ids[0])) if ids else None
+def _turn_end(tokenizer: Any, keywords: Mapping[str, Any]) -> tuple[tuple[str, int] | None, bool]:
+    """The first token behind the content of an assistant's turn that is more than space.
+
+    Where the template writes nothing there (GLM), it is the token that the next turn begins with, and the second value
+    is true. None where an answer is not written at all.
+    """
+    user, answer = {"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}
+    for turns in ([user, answer], [user, answer, user]):
+        text = _tried(tokenizer, turns, **{**keywords, "add_generation_prompt": False})
+        behind = text.rpartition(_ANSWER)[2].strip() if _ANSWER in text else ""
+        if ids := tokenizer.encode(behind, add_special_tokens=False) if behind else []:
+            return (str(tokenizer.convert_ids_to_tokens(ids[0])), int(ids[0])), len(turns) == 3
+    return None, False
 
 
 def _tools_problem(tokenizer: Any) -> str:
