@@ -242,14 +242,12 @@ class _Look:
         chat = getattr(self.files.tokenizer, "chat_template", None) is not None
         make = maker(self.prompt, chat=chat) if self.prompt else lambda row: row.get("prompt")
         total = len(rows) if hasattr(rows, "__len__") else None
-        count = total if total is not None else (self.limit or MOST_ROWS)
+        count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
         wanted = range(count) if self.limit is None else _evenly(count, self.limit)
         chosen, compared = set(wanted), self._gold_columns()
         column = self.args.verifier_column
         found = _Data(tuple(rows.column_names or ()), total=total)
-        for at, row in enumerate(islice(rows, max(MOST_ROWS, count if self.limit is None else 0))):
-            if at >= count:
-                break
+        for at, row in enumerate(islice(rows, count)):
             prompt = make(row)
             found.prompts.append(prompt)
             found.golds.append(key_of([row.get(name) for name in compared]))

@@ -271,6 +271,17 @@ def test_a_stream_is_read_as_far_as_its_sample(look):
     assert "a stream: only its first 5 rows were looked at" in report.data["not_checked"]
 
 
+def test_of_very_many_rows_the_first_are_read_and_the_sample_is_of_those(look, monkeypatch):
+    from grpo_plus.cli import _doctor_config
+
+    monkeypatch.setattr(_doctor_config, "MOST_ROWS", 6)
+    report = look("--rows", "3")
+    assert report.one("rows")["value"] == "6 of 8 rows"
+    assert report.one("golds")["value"] == "3 rows tried"
+    assert "rows from 6 on, of 8" in report.data["not_checked"]
+    assert look("--all-rows").one("rows")["value"] == "8 of 8 rows"
+
+
 def test_nothing_is_loaded_or_written(case, look):
     for file in case.model.glob("*.safetensors"):
         file.unlink()
