@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "train a model from a YAML file",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
+    "doctor": "look at this machine, and at a config, for what would go wrong",
     "plan": "estimate the memory of a run, and find settings that fit a card",
     "explain": "print the parts that a config resolves to, and the advantages they give",
     "plugins": "list every estimator, objective and verifier, and its source",

@@ -12,6 +12,9 @@ BATCH = 64
 """Rows that are tried at a time."""
 CLAIM = "rows pass with their reference solution, where they have one, and fail with programs that do nothing"
 CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (no reference solutions were given)"
+RIGHT_FAILS = "right programs may score 0"
+IDLE_SCORES = "programs that do nothing score 1"
+"""What becomes of rows whose reference fails, and of those that a program passes that does nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ def _problem(at: int, row: Mapping[str, Any], found: Sequence[tuple[Trial, Verdi
     for trial, verdict in found:
         if trial.passes:
             reasons.append(f"{trial.name} does not pass ({verdict.detail or verdict.status.value})")
-            treatments.append("right programs may score 0")
+            treatments.append(RIGHT_FAILS)
     nothing = [trial.name for trial, _ in found if not trial.passes]
     if nothing:
         reasons.append(f"{' and '.join(nothing)} {'passes' if len(nothing) == 1 else 'pass'}")
-        treatments.append("programs that do nothing score 1")
+        treatments.append(IDLE_SCORES)
     return GoldProblem(at, tests, "; ".join(reasons), ", and ".join(treatments))

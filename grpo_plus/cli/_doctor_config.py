@@ -1,0 +1,468 @@
+"""The part of ``doctor`` that reads a config: its checks, model, data and verifiers, each by itself."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from grpo_plus.cli import UserError
+from grpo_plus.doctor.checks.fit import fit_findings
+from grpo_plus.doctor.checks.golds import Routes, column_findings, gold_findings, route_findings
+from grpo_plus.doctor.checks.lengths import Lengths, length_findings
+from grpo_plus.doctor.checks.rows import Rows, row_findings
+from grpo_plus.doctor.checks.settings import READ, note_findings, refused_findings
+from grpo_plus.doctor.checks.template import Asked, template_findings
+from grpo_plus.doctor.checks.tokens import token_findings
+from grpo_plus.doctor.examination import Examination, examine_machine
+from grpo_plus.doctor.facts.data import SOLUTIONS, is_empty, key_of, prompt_length, text_lengths
+from grpo_plus.doctor.facts.golds import GOLD, gold_trial, reaches_out
+from grpo_plus.doctor.facts.template import template_facts
+from grpo_plus.doctor.facts.tokens import Files, model_files
+from grpo_plus.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.recipe.recipe import VerifierPart
+
+PROG = "grpo-plus doctor"
+BESIDE = ("--json", "--strict", "--rows", "--all-rows")
+MOST_ROWS = 100_000
+"""Rows that are read for prompts without a text, or that are there twice; a tokenizer sees fewer."""
+STANDARD = {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
+"""What TRL gives a reward function beside the columns."""
+
+
+def examine_config(examination: Examination, arguments: Sequence[str], sample: int | None) -> None:
+    """Look at the machine and at everything that a config names; ``sample`` rows, or None for all."""
+    found: list[Finding] = []
+    parsed: Parsed | None = None
+    failing = Examination()
+    with failing.failing("config"):
+        parsed, found = _read(arguments)
+    output = str(parsed.training.output_dir) if parsed is not None else None
+    processes = (parsed.processes if parsed else None) or 1
+    threads = parsed.script.torch_threads if parsed is not None else None
+    examine_machine(examination, processes=processes, threads=threads, output_dir=output)
+    examination.sections["config"] = [*found, *failing.findings]
+    if parsed is None:
+        examination.unchecked.append("model, data and verifiers: the config was refused")
+        return
+    _Look(examination, parsed, sample).at_everything()
+
+
+def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[Finding]]":
+    """The config as train would read it; where only this machine is wrong for it, as a processor would."""
+    from grpo_plus.cli._arguments import parse
+
+    words = list(arguments)
+    try:
+        return parse(PROG, list(words), beside=BESIDE), []
+    except UserError as error:
+        refused = str(error)
+    os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+    try:
+        parsed = parse(PROG, [*words, "--use_cpu", "true"], beside=BESIDE)
+    except UserError as error:
+        return None, list(refused_findings(str(error)))
+    return parsed, list(refused_findings(refused, here_only=True))
+
+
+@dataclass
+class _Data:
+    """The rows that were read: all prompts, and for a sample all columns.
+
+    ``places`` are the places of the sample's rows in the data.
+    """
+
+    columns: tuple[str, ...]
+    prompts: list[Any] = field(default_factory=list)
+    golds: list[Any] = field(default_factory=list)
+    sample: dict[str, list[Any]] = field(default_factory=dict)
+    places: list[int] = field(default_factory=list)
+    total: int | None = None
+    routes: list[Any] = field(default_factory=list)
+
+
+class _Look:
+    """One config, and what is known of it so far."""
+
+    def __init__(self, examination: Examination, parsed: "Parsed", sample: int | None) -> None:
+        self.examination, self.parsed, self.limit = examination, parsed, sample
+        self.args, self.script, self.model = parsed.training, parsed.script, parsed.model
+        prompt = parsed.script.prompt
+        self.prompt: Mapping[str, Any] = prompt if isinstance(prompt, Mapping) else {}
+        self.files = Files()
+        self.name = ""
+        self.data: _Data | None = None
+        self.held_out: _Data | None = None
+
+    def at_everything(self) -> None:
+        """All sections, in the order of the report; each goes on from what the last one learned."""
+        examination = self.examination
+        examination.look("config", self._config)
+        examination.look("model", self._model)
+        examination.look("data", self._load)
+        if self.data is not None:
+            examination.look("data", self._rows)
+            examination.look("model", self._template)
+            if self.files.tokenizer is not None:
+                examination.look("data", self._lengths)
+            examination.look("verifiers", self._columns)
+            examination.look("verifiers", self._golds)
+        examination.look("fit", self._fit)
+        examination.unchecked += [
+            "weights: only the model's config and tokenizer were read",
+            *([f"the vLLM server at {self.args.vllm_server_host}"] if self.args.use_vllm else []),
+        ]
+
+    # -- the config
+
+    def _config(self) -> Iterator[Finding]:
+        from grpo_plus.cli._arguments import reward_names
+        from grpo_plus.cli._notes import command_notes
+        from grpo_plus.cli._rewards import resolve_rewards
+        from grpo_plus.cli._tracking import check_trackers
+        from grpo_plus.recipe.advantage import running_advantage
+        from grpo_plus.recipe.weights import named_weights, weight_problems
+
+        args, script = self.args, self.script
+        refused: list[Finding] = []
+        functions = reward_names(script)
+        told: list[str] = weight_problems(args.recipe, functions)
+        for check in (
+            lambda: check_trackers(args.report_to),
+            lambda: resolve_rewards(script.reward_model_name_or_path, script.reward_funcs or [], self.parsed.folder),
+        ):
+            try:
+                check()
+            except UserError as error:
+                told.append(str(error))
+        owned = any(part.rewards for part in args.recipe.environments.values())
+        if not functions and not args.verifiers and not owned:
+            told.append("nothing rewards the completions: set verifiers, reward_funcs or reward_model_name_or_path.")
+        if args.max_steps == 0:
+            told.append("max_steps is 0, expected at least 1, or -1 for num_train_epochs.")
+        for text in told:
+            refused += refused_findings(text)
+        yield from refused
+        if refused:
+            return
+        if not self.examination.sections["config"]:
+            yield READ.at("config", "every check passed")
+        chosen, _ = running_advantage(args.recipe, args.recipe.step_givers, functions)
+        yield from note_findings(command_notes(self.parsed, named_weights(args.recipe, functions), chosen))
+
+    # -- the model
+
+    def _model(self) -> Iterator[Finding]:
+        from grpo_plus.cli._data import model_path
+
+        try:
+            self.name = model_path(self.model.model_name_or_path, self.parsed.folder)
+        except UserError as error:
+            yield from refused_findings(str(error))
+            return
+        self.files = model_files(self.name, self._loading())
+        yield from self.files.failed
+        if self.files.facts is not None:
+            yield from token_findings(self.files.facts)
+
+    def _loading(self) -> dict[str, Any]:
+        """Revision and trust_remote_code, where they are set."""
+        trusted = any(getattr(group, "trust_remote_code", False) for group in (self.args, self.model))
+        given = {"revision": self.model.model_revision, "trust_remote_code": trusted or None}
+        given |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in given}
+        return {key: value for key, value in given.items() if value is not None and value != "main"}
+
+    def _template(self) -> Iterator[Finding]:
+        from grpo_plus.recipe.tools import schemas_of
+
+        if self.files.tokenizer is None or self.files.facts is None or not self.data or not self.data.prompts:
+            return
+        if self.files.tokenizer.chat_template is None and hasattr(self.files.config, "vision_config"):
+            self.examination.unchecked.append("the chat template: that of a model that sees is with its processor")
+            return
+        first = {name: values[0] for name, values in self.data.sample.items() if values}
+        prompt = next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0])
+        facts = template_facts(
+            self.files.tokenizer, prompt, self.args.chat_template_kwargs or {}, schemas_of(self.args.recipe, first)
+        )
+        format_parts = [part for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
+        prefilled = all(part.entry.kwargs.get("prefilled") for part in format_parts)
+        asked = Asked(self.args.max_completion_length, bool(format_parts), prefilled)
+        yield from template_findings(facts, self.files.facts, asked)
+
+    # -- the data
+
+    def _load(self) -> Iterator[Finding]:
+        try:
+            sets = self._sets()
+        except UserError as error:
+            yield from refused_findings(str(error))
+            return
+        train = sets.pop("dataset_train_split")
+        self.data = self._read_rows(train)
+        self._say_unread(self.data)
+        if others := [rows for rows in sets.values() if rows is not train]:
+            self.held_out = self._read_rows(others[0])
+
+    def _sets(self) -> dict[str, Any]:
+        """The splits that a run would take, by the field that names them."""
+        from trl import get_dataset
+
+        from grpo_plus.cli._data import check_rows, load_rows, pick_split
+        from grpo_plus.cli._prompts import check_columns
+
+        script, args, mixture = self.script, self.args, self.parsed.mixture
+        if mixture.datasets and script.dataset_name:
+            raise UserError("dataset_name and datasets are both set: keep one.")
+        if mixture.datasets:
+            splits: Any = get_dataset(mixture)
+        elif script.dataset_name:
+            streaming = script.dataset_streaming
+            splits = load_rows(script.dataset_name, script.dataset_config, streaming=streaming, base=self.parsed.folder)
+        else:
+            raise UserError("no data: set dataset_name (a file, a folder or a name on the hub) or datasets.")
+        chosen = {"dataset_train_split": script.dataset_train_split}
+        if args.eval_strategy != "no":
+            chosen["dataset_test_split"] = script.dataset_test_split
+        if isinstance(script.measure, Mapping):
+            chosen["measure"] = script.measure.get("split", script.dataset_test_split)
+        sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
+        for field_name, rows in sets.items():
+            check_columns(rows, self.prompt, field_name)
+        check_rows(sets["dataset_train_split"], args)
+        return sets
+
+    def _read_rows(self, rows: Any) -> _Data:
+        """Read prompts of all rows up to a bound, and whole rows of an even sample."""
+        from grpo_plus.cli._prompts import maker
+
+        chat = getattr(self.files.tokenizer, "chat_template", None) is not None
+        make = maker(self.prompt, chat=chat) if self.prompt else lambda row: row.get("prompt")
+        total = len(rows) if hasattr(rows, "__len__") else None
+        count = self.limit or MOST_ROWS if total is None else total if self.limit is None else min(total, MOST_ROWS)
+        wanted = range(count) if self.limit is None else _evenly(count, self.limit)
+        chosen, compared = set(wanted), self._gold_columns()
+        column = self.args.verifier_column
+        found = _Data(tuple(rows.column_names or ()), total=total)
+        for at, row in enumerate(islice(rows, count)):
+            prompt = make(row)
+            found.prompts.append(prompt)
+            found.golds.append(key_of([row.get(name) for name in compared]))
+            found.routes.append(row.get(column) if column else None)
+            if at in chosen:
+                found.places.append(at)
+                for name, value in {**row, "prompt": prompt}.items():
+                    found.sample.setdefault(name, []).append(value)
+        return found
+
+    def _say_unread(self, data: _Data) -> None:
+        """Name the rows that nobody looked at."""
+        read, unchecked = len(data.prompts), self.examination.unchecked
+        if data.total is None:
+            unchecked.append(f"a stream: only its first {read} rows were looked at")
+        elif read < data.total:
+            unchecked.append(f"rows from {read} on, of {data.total}")
+        if len(data.places) < read:
+            told = f"{len(data.places)} of {read} rows were looked at (--rows N, --all-rows)"
+            unchecked.append(f"tokens and golds of other rows: {told}")
+
+    def _gold_columns(self) -> list[str]:
+        """Columns that completions are compared with."""
+        names = [name for part in self._parts() for name in part.verifier.gold_columns.values()]
+        return [name for name in dict.fromkeys(names) if name != "prompt"]
+
+    def _parts(self) -> "list[VerifierPart]":
+        recipe = self.args.recipe
+        return [*recipe.verifiers, *recipe.eval_verifiers]
+
+    def _rows(self) -> Iterable[Finding]:
+        data = self.data
+        assert data is not None
+        if "prompt" not in data.sample and not self.prompt:
+            return []
+        held_out = self.held_out.prompts if self.held_out else []
+        return row_findings(
+            Rows(
+                prompts=[key_of(prompt) for prompt in data.prompts],
+                empty=[at for at, prompt in enumerate(data.prompts) if is_empty(prompt)],
+                golds=data.golds,
+                held_out=[key_of(prompt) for prompt in held_out],
+                total=data.total,
+                repeats=bool(self.args.recipe.environments),
+            )
+        )
+
+    def _lengths(self) -> Iterable[Finding]:
+        from grpo_plus.recipe.tools import schemas_of
+
+        data, tokenizer, facts = self.data, self.files.tokenizer, self.files.facts
+        assert data is not None
+        prompts = data.sample.get("prompt", [])
+        chat = any(not isinstance(prompt, str) for prompt in prompts)
+        if any(prompt is None for prompt in prompts) or (chat and tokenizer.chat_template is None):
+            return []
+        first = {name: values[0] for name, values in data.sample.items() if values}
+        schemas = schemas_of(self.args.recipe, first)
+        keywords = {**(self.args.chat_template_kwargs or {}), **({"tools": schemas} if schemas else {})}
+        try:
+            sizes = [prompt_length(tokenizer, prompt, keywords) for prompt in prompts]
+        except Exception as error:  # noqa: BLE001 - a template that refuses a prompt
+            self.examination.unchecked.append(f"lengths of prompts: the template raised {type(error).__name__}")
+            return []
+        answers = self._columns_of(GOLD)
+        warm = self.script.warm_start
+        named = [warm.get("solution", "solution")] if isinstance(warm, Mapping) and "dataset" not in warm else []
+        worked = {name for name in (*SOLUTIONS, *named) if name in data.sample}
+        return length_findings(
+            Lengths(
+                prompts=sizes,
+                context=facts.context if facts else None,
+                limit=self.args.max_completion_length,
+                answers={name: text_lengths(tokenizer, data.sample[name]) for name in sorted(answers - worked)},
+                solutions={name: text_lengths(tokenizer, data.sample[name]) for name in sorted(worked)},
+                rows=data.places,
+            )
+        )
+
+    def _columns_of(self, parameter: str) -> set[str]:
+        """Columns of the data that verifiers read under a parameter."""
+        assert self.data is not None
+        maps = [{**part.verifier.optional_columns, **part.verifier.required_columns} for part in self._parts()]
+        return {columns[parameter] for columns in maps if columns.get(parameter) in self.data.sample}
+
+    # -- the verifiers
+
+    def _columns(self) -> Iterator[Finding]:
+        data, args = self.data, self.args
+        assert data is not None
+        known = [*data.columns, "prompt"] if self.prompt else list(data.columns)
+        yield from column_findings([*self._missing(known)])
+        column = args.verifier_column
+        if column and column in data.columns:
+            yield from route_findings(Routes(column, [part.label for part in args.recipe.verifiers], data.routes))
+
+    def _missing(self, known: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Each reward with the column that it lacks."""
+        from grpo_verifiers.errors.messages import unknown
+
+        if self.args.recipe.environments or not known:
+            return  # an environment may add columns, and a stream may not say which it has
+        for part in self.args.recipe.verifiers:
+            needed = {**part.verifier.required_columns, **part.verifier.named_columns}
+            for parameter, column in needed.items():
+                if column not in known:
+                    yield f"verifier {part.label}", f"{parameter}: {unknown('column', column, known)}"
+        if self.args.verifier_column and self.args.verifier_column not in known:
+            yield "verifier_column", unknown("column", self.args.verifier_column, known)
+        held_out = list(self.held_out.columns) if self.held_out is not None else []
+        if held_out and self.args.eval_strategy != "no":
+            for part in self._parts():
+                for parameter, column in part.verifier.required_columns.items():
+                    if column not in [*held_out, *(["prompt"] if self.prompt else [])]:
+                        told = f"{parameter}, in the data of evaluations: {unknown('column', column, held_out)}"
+                        yield f"verifier {part.label}", told
+        for name, parameters in self._function_needs():
+            for parameter in parameters:
+                if parameter not in known:
+                    yield f"reward_funcs {name}", unknown("column", parameter, known)
+
+    def _function_needs(self) -> Iterator[tuple[str, list[str]]]:
+        """Columns that reward functions cannot be called without."""
+        import inspect
+
+        from grpo_plus.cli._rewards import resolve_rewards
+
+        for name in self.script.reward_funcs or []:
+            try:
+                (function,) = resolve_rewards(None, [name], self.parsed.folder)
+                parameters = inspect.signature(function).parameters.values()
+            except (UserError, ValueError, TypeError):
+                continue
+            kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            needed = [one.name for one in parameters if one.kind in kinds and one.default is one.empty]
+            yield name, [one for one in needed if one not in STANDARD]
+
+    def _golds(self) -> Iterator[Finding]:
+        from grpo_verifiers.exec.runner import close_shared_runners
+
+        data = self.data
+        assert data is not None
+        functions = [*(self.script.reward_funcs or []), self.script.reward_model_name_or_path]
+        if any(functions):
+            told = ", ".join(filter(None, functions))
+            self.examination.unchecked.append(f"golds of reward functions and models: {told}")
+        try:
+            for part in self._parts():
+                yield from self._golds_of(part, data)
+        finally:
+            close_shared_runners()
+
+    def _golds_of(self, part: "VerifierPart", data: _Data) -> Iterator[Finding]:
+        verifier, label = part.verifier, part.label
+        needed = {**verifier.required_columns, **verifier.named_columns}.values()
+        if reaches_out(verifier.describe()):
+            self.examination.unchecked.append(f"golds of {label}: it asks a server or loads a model")
+            return
+        if any(column not in data.sample for column in needed):
+            return  # said already
+        rows = [at for at in range(len(data.places)) if self._is_for(label, data, at)]
+        columns = {name: [values[at] for at in rows] for name, values in data.sample.items() if name != "prompt"}
+        prompts = [data.sample["prompt"][at] for at in rows] if "prompt" in data.sample else [""] * len(rows)
+        trial = gold_trial(verifier, columns, [data.places[at] for at in rows], prompts) if rows else None
+        if trial is not None:
+            yield from gold_findings(trial)
+        elif rows:
+            self.examination.unchecked.append(f"golds of {label}: it has none that could be tried")
+
+    def _is_for(self, label: str, data: _Data, at: int) -> bool:
+        column = self.args.verifier_column
+        rewards = any(part.label == label for part in self.args.recipe.verifiers)
+        return not column or not rewards or data.sample.get(column, [label] * (at + 1))[at] == label
+
+    # -- the fit
+
+    def _fit(self) -> Iterable[Finding]:
+        from trl import get_peft_config
+
+        from grpo_plus.doctor.facts.fit import fit_facts
+        from grpo_plus.doctor.facts.machine import machine
+        from grpo_plus.qlora.defaults import bits_asked, stored_bits
+        from grpo_plus.recipe.recipe import recipe_of
+
+        if self.files.config is None:
+            return []
+        here = machine()
+        capacity = float(here.cards[0].total) or None if here.cards and not self.args.use_cpu else None
+        values = {**vars(self.model), "model_name_or_path": self.name}
+        bits = bits_asked(values) or stored_bits(values)
+        facts = fit_facts(
+            self.args,
+            self.files.config,
+            self.name,
+            get_peft_config(self.model),
+            width=_width(self.model.dtype, bits),
+            memory=here.memory,
+            capacity=capacity,
+            bits=bits,
+            lean=recipe_of(self.args).rollout == "auto",
+        )
+        if facts.card and facts.shortage is None:
+            self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
+        if (self.parsed.processes or 1) > 1:
+            self.examination.unchecked.append("memory of several processes: the estimate is of one card")
+        return fit_findings(facts)
+
+
+def _width(dtype: Any, bits: int | None) -> float:
+    """Bytes of a weight as it is loaded; what the model's config says is not known before that."""
+    if bits is not None:
+        return bits / 8 * 1.1
+    return 2.0 if str(dtype) in ("auto", "bfloat16", "float16") else 4.0
+
+
+def _evenly(count: int, wanted: int) -> Sequence[int]:
+    """At most so many places, at even distances and with the first."""
+    return range(count) if count <= wanted else [at * count // wanted for at in range(wanted)]

@@ -1,0 +1,497 @@
+"""Each finding about a config, on a config, a model and data that really are so."""
+
+import json
+
+import pytest
+
+from tests.doctor.conftest import CHATML, ROWS
+
+THINKING = (
+    "{% for message in messages %}{% set text = message['content'] %}"
+    "{% if message['role'] == 'assistant' and not loop.last %}{% set text = text.split('</think>')[-1] %}{% endif %}"
+    "<|im_start|>{{ message['role'][0] }}{{ text }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>a"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+"""As Qwen3 writes: earlier thinking goes, and an empty section stands for none."""
+
+
+def test_a_sound_config_has_no_finding_but_what_was_seen(look):
+    report = look()
+    assert report.code == 0
+    assert report.codes("info", "warning", "problem") == set()
+    assert report.codes() == {"config", "model", "turn-ends", "rows", "lengths", "golds", "checkpoints-fit"}
+    assert report.one("golds")["value"] == "8 rows tried"
+    assert report.one("rows")["value"] == "8 of 8 rows"
+    # Each character is a token: <|im_start|>, u, 0+1=, <|im_end|>, <|im_start|>, a.
+    assert "longest 9 tokens of 8 prompts" in report.one("lengths")["value"]
+    assert "<|im_end|>" in report.one("turn-ends")["value"]
+
+
+def test_every_problem_of_a_config_is_a_finding(look):
+    report = look(advantage="sing", learning_rate=-1.0)
+    found = [one["value"] for one in report.data["findings"] if one["code"] == "config-invalid"]
+    assert report.code == 2
+    assert len(found) == 2
+    assert any("Did you mean 'sign'?" in text for text in found)
+    assert any("learning_rate is -1.0" in text for text in found)
+    assert report.data["not_checked"] == ["model, data and verifiers: the config was refused"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"verifiers": None}, "nothing rewards the completions"),
+        ({"model_name_or_path": None}, "model_name_or_path is missing"),
+        ({"model_name_or_path": "./nowhere"}, "the folder './nowhere' does not exist"),
+        ({"dataset_name": None}, "no data: set dataset_name"),
+        ({"dataset_name": "./nothing.jsonl"}, "'./nothing.jsonl' does not exist"),
+        ({"dataset_train_split": "trian"}, "unknown split 'trian'. Did you mean 'train'?"),
+        ({"prompt": {"column": "qestion"}}, "unknown column 'qestion'"),
+        ({"per_device_train_batch_size": 64}, "the training data has 8 rows"),
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"reward_funcs": ["accuracy_rewrad"]}, "unknown reward function 'accuracy_rewrad'"),
+    ],
+)
+def test_what_train_refuses_later_is_refused_in_its_words(look, changes, words):
+    report = look(**changes)
+    assert report.code == 2
+    assert words in report.one("config-invalid")["value"]
+
+
+def test_a_config_for_another_machine_is_looked_at_all_the_same(look):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a card")
+    report = look(use_cpu=None, bf16=True)
+    assert report.code == 2
+    assert "bf16" in report.one("config-not-here")["value"]
+    assert report.one("golds")["value"] == "8 rows tried"
+    assert "config" not in report.codes()
+
+
+def test_a_note_on_a_valid_config_is_passed_on(look):
+    report = look(dataset_test_split="held")
+    assert report.code == 0
+    assert "dataset_test_split" in report.one("config-note")["value"]
+
+
+# -- the model
+
+
+def test_a_folder_without_the_files_of_a_model(case, look):
+    for file in case.model.iterdir():
+        file.unlink()
+    report = look()
+    assert report.code == 2
+    assert "config" in report.one("model-unreadable")["value"]
+    assert report.one("tokenizer-unreadable")["severity"] == "problem"
+    assert report.one("rows")["value"] == "8 of 8 rows"
+
+
+def test_a_tokenizer_without_an_end(case, look):
+    case.edit("tokenizer_config.json", eos_token=None)
+    case.edit("generation_config.json", eos_token_id=None)
+    report = look()
+    assert report.one("eos-missing")["severity"] == "problem"
+    assert report.one("turn-never-ends")["severity"] == "problem"
+
+
+def test_other_ends_in_the_generation_config_are_told_by_their_tokens(case, look):
+    case.edit("generation_config.json", eos_token_id=[4, 2])
+    report = look()
+    assert report.code == 0
+    assert (
+        report.one("eos-disagrees")["value"]
+        == "tokenizer <|im_end|> (4), generation_config <|im_end|> (4), <|startoftext|> (2)"
+    )
+
+
+@pytest.mark.parametrize("pad", ["<|im_end|>", None])
+def test_padding_that_is_the_end(case, look, pad):
+    case.edit("tokenizer_config.json", pad_token=pad)
+    found = look().one("pad-is-eos")
+    assert found["severity"] == "info"
+    assert "<|im_end|> (4)" in found["value"]
+    assert ("unset" in found["value"]) is (pad is None)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_has_rows(case, look):
+    case.edit("config.json", vocab_size=40)
+    report = look()
+    assert report.code == 2
+    assert "the model has 40 embeddings" in report.one("vocabulary-small")["value"]
+
+
+# -- the template
+
+
+def test_a_turn_that_ends_with_another_token_never_ends_a_completion(case, look):
+    """The most common reason for completions that all run to the limit."""
+    case.edit("tokenizer_config.json", eos_token="</s>", pad_token="<|pad|>")
+    case.edit("generation_config.json", eos_token_id=None)
+    report = look()
+    found = report.one("turn-never-ends")
+    assert report.code == 2
+    assert found["value"].startswith("a turn ends with <|im_end|> (4), completions at </s>")
+    assert "eos_token" in found["remedy"]
+    case.edit("generation_config.json", eos_token_id=4)  # as the remedy says
+    assert "turn-never-ends" not in look().codes()
+
+
+@pytest.mark.slow
+def test_the_trainer_stops_at_the_tokens_that_the_report_names(case):
+    """TRL's own trainer on the same folders."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    from grpo_plus.doctor.facts.tokens import model_files
+
+    args = GRPOConfig(str(case.folder / "out"), report_to="none", use_cpu=True, bf16=False, num_generations=2,
+                      per_device_train_batch_size=2)  # fmt: skip
+    for ends in (4, [4, 2], [2, 3], None):
+        case.edit("generation_config.json", eos_token_id=ends)
+        trainer = GRPOTrainer(
+            str(case.model), lambda completions, **_: [0.0] * len(completions), args, Dataset.from_list(ROWS)
+        )
+        assert model_files(str(case.model), {}).facts.ends == set(trainer.eos_token_ids)
+
+
+def test_a_template_that_writes_nothing_behind_a_turn(case, look):
+    case.template(CHATML.replace("<|im_end|>", ""))
+    assert look().one("turn-without-end")["severity"] == "warning"
+
+
+def test_conversations_without_a_template(case, look):
+    case.template("")
+    (case.model / "chat_template.jinja").unlink()
+    report = look()
+    assert report.code == 2
+    assert report.one("template-missing")["severity"] == "problem"
+    case.rows([{"prompt": f"{n}+1=", "answer": str(n + 1)} for n in range(8)])
+    report = look()
+    assert report.code == 0
+    assert "template-missing" not in report.codes()
+
+
+def test_a_template_that_refuses_a_system_message(case, look):
+    refuse = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+    case.template(refuse + CHATML)
+    report = look(prompt={"system": "Be brief."})
+    assert report.code == 2
+    assert "no system role" in report.one("template-fails")["value"]
+    assert "template-fails" not in look().codes()
+
+
+def test_thinking_of_earlier_turns_that_is_left_out_and_a_limit_too_short_for_thinking(case, look):
+    case.template(THINKING)
+    report = look()
+    assert report.one("thinking-stripped")["severity"] == "info"
+    found = report.one("thinking-cut-off")
+    assert (found["severity"], found["value"]) == ("warning", "64 tokens, enable_thinking is not set")
+    assert report.code == 0
+    told = look(chat_template_kwargs={"enable_thinking": True})
+    assert "thinking-cut-off" not in told.codes()
+    assert "thinking-cut-off" not in look(max_completion_length=4096, max_steps=1).codes()
+
+
+def test_an_empty_thinking_section(case, look):
+    case.template(THINKING)
+    off = {"enable_thinking": False}
+    report = look(chat_template_kwargs=off)
+    assert r"<think>\n\n</think>" in report.one("thinking-empty-block")["value"]
+    assert report.code == 0
+    found = look(chat_template_kwargs=off, verifiers=["exact", "think_format"]).one("thinking-closed")
+    assert found["severity"] == "warning"
+
+
+def test_a_prompt_that_opens_the_thinking(case, look):
+    case.template(CHATML.replace("<|im_start|>a{%", "<|im_start|>a<think>\n{%"))
+    report = look(verifiers=["exact", "think_format"])
+    assert r"<think>\n" in report.one("thinking-prefilled")["value"]
+    told = [{"name": "think_format", "kwargs": {"prefilled": True}}, "exact"]
+    assert "thinking-prefilled" not in look(verifiers=told).codes()
+
+
+def test_tools_that_the_template_cannot_show(look):
+    report = look(tools=["calculator"])
+    assert report.code == 2
+    assert "cannot write a call" in report.one("tools-unsupported")["value"]
+
+
+# -- lengths and rows
+
+
+def test_prompts_beyond_the_context(case, look):
+    case.rows([*ROWS[:7], {"prompt": [{"role": "user", "content": "1" * 2000}], "answer": "1"}])
+    report = look()
+    assert report.code == 2
+    value = report.one("prompt-too-long")["value"]
+    assert value == "1 of 8 rows, the longest (row 7) 2005 tokens + 64 of a completion, context 2048"
+    assert "prompt-too-long" not in look(max_completion_length=43).codes()
+
+
+def test_golds_and_solutions_beyond_the_limit(case, look):
+    case.rows([*ROWS[:7], {**ROWS[7], "answer": "1" * 65}])
+    report = look()
+    assert report.one("answer-too-long")["value"] == "1 of 8 rows, the longest (row 7) 65 tokens, limit 64"
+    assert "answer-too-long" not in look(max_completion_length=65).codes()
+    case.rows([{**row, "solution": "x" * (60 + at)} for at, row in enumerate(ROWS)])
+    report = look()
+    assert report.code == 0
+    assert report.one("solution-too-long")["value"] == "3 of 8 rows, the longest (row 7) 67 tokens, limit 64"
+
+
+def test_prompts_that_are_empty_or_there_twice(case, look):
+    blank = {"prompt": [{"role": "system", "content": "Add."}, {"role": "user", "content": " \n"}], "answer": "4"}
+    case.rows([*ROWS[:4], blank, blank, ROWS[1], {**ROWS[2], "answer": "7"}])
+    report = look()
+    assert report.code == 2
+    assert report.one("prompt-empty")["value"] == "2 of 8 rows: 4, 5"
+    assert report.one("prompt-duplicate")["value"] == "1 of 8 rows: 6 repeats 1"
+    assert report.one("prompt-conflict")["value"] == "1 of 8 rows: 7 repeats 2"
+
+
+def test_held_out_prompts_that_are_trained_on(case, look):
+    folder = case.folder / "rows"
+    folder.mkdir()
+    for name, rows in (("train", ROWS), ("test", [ROWS[3], {**ROWS[0], "prompt": [{"role": "user", "content": "9"}]}])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = look(dataset_name="./rows", measure={"split": "test"})
+    assert report.one("test-in-train")["value"] == "1 of 2 rows: 0"
+    assert report.code == 0
+
+
+# -- verifiers
+
+
+def test_a_gold_that_its_verifier_does_not_accept(case, look):
+    case.rows([*ROWS[:6], {**ROWS[6], "answer": "six"}, {**ROWS[7], "answer": " "}])
+    report = look(verifiers=["numeric"])
+    assert report.code == 2
+    assert report.one("gold-rejected")["value"].startswith("1 of 8 rows: row 6: 'six'")
+    assert report.one("gold-empty")["value"] == "1 of 8 rows: row 7: ' '"
+
+
+def test_a_gold_of_mathematics_that_cannot_be_read(case, look):
+    case.rows([*ROWS[:7], {**ROWS[7], "answer": r"\frac{1}{"}])
+    report = look(verifiers=["math"])
+    assert report.code == 2
+    assert "row 7" in report.one("gold-unusable")["value"]
+
+
+@pytest.mark.parametrize("verifier", ["exact", "numeric", "math", {"name": "exact", "kwargs": {"tag": "answer"}}])
+def test_golds_of_every_usual_form_are_accepted(look, verifier):
+    report = look(verifiers=[verifier])
+    assert report.code == 0
+    assert report.one("golds")["value"] == "8 rows tried"
+
+
+def test_a_verifier_that_takes_no_gold_in_any_form(case, look):
+    """Options for one tag while nothing ever writes it: no row can be told, so it is said of the whole column."""
+    report = look(verifiers=[{"name": "exact", "kwargs": {"tag": "final"}}])
+    assert report.code == 0
+    assert report.one("golds-unproven")["value"].startswith("none of 8 rows; '1' scores 0")
+    assert "gold-rejected" not in report.codes()
+
+
+VERIFIERS = """
+from grpo_verifiers import verifier
+
+
+@verifier("lenient", isolation="inline")
+def lenient(completion: str, answer: str):
+    return float(not completion or completion == answer)
+
+
+@verifier("breaks", isolation="inline", on_error="raise")
+def breaks(completion: str, answer: str):
+    raise RuntimeError(f"no idea about {answer}")
+"""
+
+
+def test_verifiers_that_reward_silence_or_break(case, look):
+    (case.folder / "mine.py").write_text(VERIFIERS)
+    report = look(plugins=["./mine.py"], verifiers=["lenient", "breaks"])
+    assert report.code == 2
+    assert "an empty completion scores 1" in report.one("empty-completion-scores")["value"]
+    assert "no idea about 1" in report.one("golds-unchecked")["value"]
+
+
+@pytest.mark.slow
+def test_tests_of_programs_that_show_nothing(case, look):
+    good = {"tests": [{"function": "inc", "args": [1], "expected": 2}]}
+    rows = [
+        {"prompt": [{"role": "user", "content": f"inc {n}"}], **good, "solution": "def inc(n): return n + 1"}
+        for n in range(8)
+    ]
+    rows[3]["solution"] = "def inc(n): return n"
+    rows[5] = {
+        **rows[5],
+        "tests": [{"function": "inc", "args": [1], "expected": 1}],
+        "solution": "def inc(n): return n",
+    }
+    rows[6] = {**rows[6], "tests": [{"code": "assert True"}]}
+    case.rows([{**row, "tests": json.dumps(row["tests"])} for row in rows])
+    report = look(verifiers=["code"])
+    assert report.code == 2
+    assert report.one("reference-fails")["value"].startswith("1 of 8 rows: row 3")
+    assert report.one("idle-passes")["value"].startswith("1 of 8 rows: row 5")
+    assert "row 6" in report.one("gold-unusable")["value"]
+
+
+def test_columns_that_rewards_need_and_the_data_lacks(case, look):
+    case.rows([{"prompt": row["prompt"], "gold": row["answer"]} for row in ROWS])
+    report = look(reward_funcs=["accuracy_reward"])
+    assert report.code == 2
+    found = [(one["thing"], one["value"]) for one in report.data["findings"] if one["code"] == "column-missing"]
+    assert [thing for thing, _ in found] == ["verifier exact", "reward_funcs accuracy_reward"]
+    assert "unknown column 'answer'" in found[0][1]
+    assert "unknown column 'solution'" in found[1][1]
+    fixed = look(verifiers=[{"name": "exact", "columns": {"answer": "gold"}}])
+    assert (fixed.code, fixed.one("golds")["value"]) == (0, "8 rows tried")
+
+
+def test_columns_that_evaluations_lack(case, look):
+    folder = case.folder / "rows"
+    folder.mkdir()
+    for name, rows in (("train", ROWS), ("test", [{"prompt": row["prompt"]} for row in ROWS])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"dataset_name": "./rows.py:splits"}
+    (case.folder / "rows.py").write_text(
+        "from datasets import load_dataset\n"
+        "from pathlib import Path\n"
+        "HERE = Path(__file__).parent / 'rows'\n"
+        "def splits():\n"
+        "    return {n: load_dataset('json', data_files=str(HERE / f'{n}.jsonl'))['train'] for n in ('train', 'test')}\n"
+    )
+    assert look(**files).code == 0
+    report = look(**files, eval_strategy="steps", eval_steps=1, per_device_eval_batch_size=4)
+    found = report.one("column-missing")
+    assert (report.code, found["thing"]) == (2, "verifier exact")
+    assert "in the data of evaluations: unknown column 'answer'. There is: prompt" in found["value"]
+
+
+def test_a_plug_in_that_fails_shows_no_traceback_and_speaks_of_none(case, look):
+    (case.folder / "mine.py").write_text("import nothing_of_that_name\n")
+    found = look(plugins=["./mine.py"]).one("config-invalid")["value"]
+    assert "No module named 'nothing_of_that_name'" in found
+    assert "traceback" not in found.lower()
+
+
+def test_a_sandbox_below_what_the_config_asks_for(look, monkeypatch):
+    from grpo_verifiers.code import probe
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    probe.cache_clear()
+    try:
+        report = look(verifiers=[{"name": "code", "kwargs": {"level": "full"}}])
+    finally:
+        probe.cache_clear()
+    assert report.code == 2
+    assert "apt install bubblewrap" in report.one("config-invalid")["value"]
+
+
+def test_data_without_a_prompt(case, look):
+    case.rows([{"question": f"{n}+1=", "answer": str(n + 1)} for n in range(8)])
+    assert "unknown column 'prompt'" in look().one("config-invalid")["value"]
+    assert look(prompt={"column": "question"}).code == 0
+
+
+def test_routes_to_nobody_and_verifiers_that_no_row_names(case, look):
+    kinds = ["exact"] * 7 + ["maths"]
+    case.rows([{**row, "kind": kind} for row, kind in zip(ROWS, kinds, strict=True)])
+    report = look(verifier_column="kind", verifiers=["exact", "numeric"])
+    assert report.code == 2
+    assert report.one("route-unknown")["value"] == "column 'kind' says 'maths'; there is exact, numeric"
+    assert report.one("verifier-unused")["thing"] == "verifier numeric"
+    assert report.one("golds")["value"] == "7 rows tried"  # those of its own
+
+
+def test_what_asks_a_server_is_not_asked(look):
+    report = look(verifiers=["exact", {"name": "code", "kwargs": {"piston": "http://127.0.0.1:9/api/v2/execute"}}])
+    assert any(text.startswith("golds of code") for text in report.data["not_checked"])
+
+
+# -- the fit
+
+
+BIG = {
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "head_dim": 128,
+}
+
+
+def test_a_model_too_large_for_this_machine(case, look):
+    case.edit("config.json", **BIG, num_key_value_heads=8, vocab_size=128256, layer_types=None)
+    report = look()
+    assert report.code == 2
+    assert "71 billion weights" in report.one("memory-short-cpu")["value"]
+
+
+def test_a_large_model_without_a_card(case, look):
+    case.edit("config.json", hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, head_dim=64,
+              num_key_value_heads=16, layer_types=None)  # fmt: skip
+    report = look(use_peft=True)
+    assert report.code == 0
+    assert "0.4 billion weights, no accelerator" in report.one("large-on-cpu")["value"]
+
+
+def test_a_model_whose_size_cannot_be_told(case, look):
+    case.edit("config.json", num_hidden_layers=0, layer_types=None)
+    assert "no layers" in look().one("size-unknown")["value"]
+
+
+def test_a_disk_without_room_for_a_checkpoint(case, look, small_disk):
+    place = small_disk("1m")
+    (place / "filler").write_bytes(bytes(900_000))
+    report = look(output_dir=str(place / "out"), save_strategy="steps", save_steps=1, max_steps=50)
+    assert report.code == 2
+    assert "a checkpoint" in report.one("disk-short")["value"]
+    (place / "filler").unlink()
+    report = look(output_dir=str(place / "out"), save_strategy="steps", save_steps=1, max_steps=50)
+    assert report.code == 0
+    assert report.one("disk-short-later")["value"].endswith("50 of them are planned")
+    kept = look(output_dir=str(place / "out"), save_strategy="steps", save_steps=1, max_steps=50, save_total_limit=1)
+    assert kept.one("checkpoints-fit")["severity"] == "ok"
+
+
+def test_all_weights_that_do_not_fit_a_card(case):
+    from transformers import AutoConfig
+
+    from grpo_plus.cli._arguments import parse
+    from grpo_plus.doctor.checks.fit import fit_findings
+    from grpo_plus.doctor.facts.fit import fit_facts
+
+    case.edit("config.json", **BIG, num_key_value_heads=8, vocab_size=128256, layer_types=None)
+    parsed = parse("grpo-plus doctor", [str(case.config())])
+    config = AutoConfig.from_pretrained(case.model)
+    facts = fit_facts(parsed.training, config, "m", None, width=2.0, memory=1 << 35, capacity=80 * 2**30)
+    (found,) = [one for one in fit_findings(facts) if one.thing == "memory"]
+    weights = 70_553_706_496  # of Llama 3 70B
+    assert facts.weights == weights
+    assert found.code == "memory-short"
+    assert f"about {weights * (2 + 4 + 8) / 2**30:.1f} GiB, the card has 80.0 GiB" in found.value
+
+
+@pytest.mark.parametrize(("gib", "code"), [(80, "memory-fits"), (2.7, "memory-short"), (0.01, "memory-short")])
+def test_the_planner_is_asked_about_a_card(case, gib, code):
+    """By the capacity of a card: the machine of the tests need not have one."""
+    from transformers import AutoConfig
+    from trl import get_peft_config
+
+    from grpo_plus.cli._arguments import parse
+    from grpo_plus.doctor.checks.fit import fit_findings
+    from grpo_plus.doctor.facts.fit import fit_facts
+
+    case.edit("config.json", hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, head_dim=64,
+              num_key_value_heads=16, layer_types=None)  # fmt: skip
+    parsed = parse("grpo-plus doctor", [str(case.config(use_peft=True, max_completion_length=1024))])
+    config, adapter = AutoConfig.from_pretrained(case.model), get_peft_config(parsed.model)
+    facts = fit_facts(parsed.training, config, "m", adapter, width=2.0, memory=1 << 35, capacity=gib * 2**30)
+    (found,) = [one for one in fit_findings(facts) if one.thing == "memory"]
+    assert found.code == code
+    assert gib != 2.7 or "the card has 2.7 GiB" in found.value
