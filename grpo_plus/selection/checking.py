@@ -134,15 +134,6 @@ def named(history: PromptHistory, prompt: int) -> str:
     return f"prompt {prompt}" + ("" if texts is None else f" ({show(texts[prompt])})")
 
 
-def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
-    """The keywords that a selection takes, those of all selections included.
-
-    >>> sorted(parameters_of(selection_of("contrast")))
-    ['decay', 'explore', 'power', 'weighted']
-    """
-    return keywords_of(_with_all_keywords(selection))
-
-
 def _with_all_keywords(selection: Selection) -> Callable[..., Any]:
     """A callable with the signature that a config sees: no history, and what all selections take."""
     fn = selection.fn
