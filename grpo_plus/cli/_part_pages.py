@@ -1,5 +1,7 @@
 """The pages of docs/parts, written from the docstrings: ``python -m grpo_plus.cli._part_pages docs/parts``."""
 
+# ruff: noqa: RUF001 - formulas
+
 import json
 import re
 import sys
@@ -48,31 +50,37 @@ a reference. Without a docstring it shows what the signature says: keywords with
 verifier's columns. With one it shows what stands there, in the layout of the built-in parts:
 
 ```python
-def midrange(table, *, gain: Annotated[float, Range(0, finite=True)] = 1.0):
-    \"\"\"Distance to the middle between the group's best and its worst reward.
+# my_parts.py
+from typing import Annotated
 
-    Use it when rewards are bounded and the extremes say more than the crowd between them.
+from grpo_plus.advantages import RewardTable, register_advantage
+from grpo_verifiers.options import Range
 
-    Paper: where it comes from, arXiv:0000.00000.
 
-    Assumes ... (a sentence that begins so)
+@register_advantage("halfway")
+def halfway(table: RewardTable, *, gain: Annotated[float, Range(0, finite=True)] = 1.0):
+    \"\"\"gain · (R − ½).
 
-    Degenerate case: what it gives where it has nothing to say.
+    Use it when rewards are 0 or 1 and half of the completions should be right.
+
+    Paper: where it comes from; arXiv:2402.03300 becomes a link.
+
+    Assumes rewards from 0 to 1.
+
+    Degenerate case: it compares nothing within a group; groups without contrast get 0 all the same.
 
     Args:
         table: the rewards.
         gain: the factor.
 
     Config:
-        advantage: ./my_parts.py:midrange
+        advantage: halfway
         advantage_kwargs: {gain: 2.0}
-
-    >>> midrange(RewardTable.of([1, 0]))
-    tensor([ 0.5000, -0.5000])
     \"\"\"
+    return gain * (table.totals() - 0.5)
 ```
 
-A verifier says `Scores: …` besides. Each part of it may be left out.
+Lines of a Python prompt are the example. A verifier says `Scores: …` besides. Each part of it may be left out.
 """
 _CODE = re.compile(r"(`[^`]*`)")
 _STAR = re.compile(r"(?<!\w)\*(?!\w+\*)|(?<=\w)\*(?=\w)")
@@ -183,7 +191,7 @@ def _part(kind: Kind, part: Reference) -> Iterator[str]:
     if part.config:
         yield from ("```yaml", part.config, "```", "")
     if part.example:
-        yield from ("```python", part.example, "```", "")
+        yield from ("```pycon", part.example, "```", "")
     for schema in part.calls:
         text = json.dumps(schema, indent=2, ensure_ascii=False)
         yield from ("What the model sees:", "", "```json", text, "```", "")

@@ -166,10 +166,12 @@ def _is_verifier(value: Any) -> bool:
 # -- kinds that are no registries of their own
 
 
-def _dead_groups() -> Registry[Any]:
-    from grpo_plus.recipe.dead_groups import WAYS
+_WAYS = ("keep", "replay", "resample", "roulette")
 
-    return _fixed("way with dead groups", {"keep": "grpo_plus.selection.dead_groups.keep:Keep"} | _places(WAYS))
+
+def _dead_groups() -> Registry[Any]:
+    folder = "grpo_plus.selection.dead_groups"  # named rather than imported: these need torch
+    return _fixed("way with dead groups", {name: f"{folder}.{name}:{name.capitalize()}" for name in _WAYS})
 
 
 def _schedules() -> Registry[Any]:
@@ -273,9 +275,11 @@ def _piece(name: str, piece: "Piece") -> Reference:
     if piece.kind == "kl":
         config = {"objective": "grpo", "beta": 0.04, "objective_kwargs": {"kl": {"estimator": name}}}
     kind = piece_registries[piece.kind].kind if piece.kind != "loss" else "objective"
-    own = file_docs_of(piece.fn, name)
+    own, formula = file_docs_of(piece.fn, name), piece.formula
+    for keyword in piece.keywords():
+        formula = formula.replace(f"{{{keyword}}}", keyword)
     return described(
-        Reference(kind, name, formula=piece.formula, facts=facts, options=options),
+        Reference(kind, name, formula=formula, facts=facts, options=options),
         docs_of(piece.fn),
         replace(own, summary="") if docs_of(piece.fn).summary else own,
         config,

@@ -82,7 +82,7 @@ def described(found: Reference, main: Docs, more: Docs, config: Mapping[str, Any
     return replace(
         found,
         summary=plain(summary) or found.formula.partition("\n")[0],
-        prose=tuple(map(plain, prose)),
+        prose=tuple(text if "\n" in text else plain(text) for text in prose),  # a table stays in its columns
         labelled=labelled,
         links=tuple(f"https://arxiv.org/abs/{number}" for number in papers(said)),
         config=main.config or more.config or (written(**given) if given else ""),

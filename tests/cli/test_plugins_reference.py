@@ -1,10 +1,14 @@
 """``grpo-plus plugins NAME``: a part in full, of this package or of a user, with a docstring or without."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from grpo_plus.advantages import RewardTable, compute_advantages
 
 MINE = '''
 from typing import Annotated, Literal
@@ -246,11 +250,34 @@ def test_the_list_as_json_has_every_kind(cli):
     assert {"segmenter", "KL schedule", "way with dead groups", "tool", "ratio"} <= {each["kind"] for each in listed}
 
 
+INDEX = Path(__file__).parents[2] / "docs" / "parts" / "index.md"
+
+
+@pytest.mark.skipif(not INDEX.exists(), reason="the sources are not here")
+def test_the_part_of_the_index_page_shows_what_its_docstring_says(cli, tmp_path, monkeypatch):
+    (code,) = re.findall(r"^```python\n(.*?)^```$", INDEX.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "my_parts.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (part,) = described(cli, "./my_parts.py", "halfway")
+    assert part["formula"] == "gain · (R − ½)"
+    assert set(part["labelled"]) == {"use", "paper", "assumes", "degenerate"}
+    assert part["options"][0]["meaning"] == "the factor."
+    assert part["config"] == "advantage: halfway\nadvantage_kwargs: {gain: 2.0}"
+    table = RewardTable.of([1, 1, 1, 0])
+    assert compute_advantages("halfway", table, gain=2.0).tolist() == [1.0, 1.0, 1.0, -1.0]
+
+
+def test_a_surrogate_shows_its_keywords_in_its_formula(cli):
+    _, surrogate = described(cli, "cispo")
+    assert surrogate["formula"] == "sg[min(r, epsilon_max)]·A·lp_t"
+
+
 @pytest.mark.slow
-def test_the_description_of_parts_is_imported_by_nobody_else():
-    """The help of the command and the package itself stay without torch."""
+def test_neither_the_list_nor_a_verifier_imports_torch():
     code = (
-        "import sys, grpo_plus, grpo_plus.cli.plugins, grpo_verifiers.docstrings\n"
-        "assert 'torch' not in sys.modules and 'grpo_plus.cli._parts' not in sys.modules"
+        "import sys, grpo_plus, grpo_plus.cli\n"
+        "assert grpo_plus.cli.main(['plugins']) == 0\n"
+        "assert grpo_plus.cli.main(['plugins', 'math', 'keep', 'newline']) == 0\n"
+        "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True)

@@ -80,7 +80,7 @@ def test_nothing_of_a_docstring_is_lost(kind, name):
     shown = text_of(part, 10_000)
     for docs in (docs_of(fn), file_docs_of(fn, name)):
         for text in (*docs.prose, *docs.labelled.values()):
-            assert text.replace("``", "`") in shown
+            assert (text if "\n" in text else text.replace("``", "`")) in shown
 
 
 @pytest.mark.parametrize(("kind", "name"), shown_in(*(kind.words for kind in kinds() if kind.words != NOT_IN_CONFIGS)))

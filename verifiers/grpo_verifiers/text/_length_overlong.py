@@ -40,7 +40,7 @@ def length_overlong(
     Args:
         completion: the text, which is not looked at.
         completion_ids: the sampled tokens, which are counted.
-        max_len: tokens at which the penalty is whole; below `max_completion_length`, or it never is.
+        max_len: tokens at which the penalty is whole, at most `max_completion_length`.
         cache: tokens before ``max_len`` over which the penalty grows.
         max_penalty: the whole penalty.
 
