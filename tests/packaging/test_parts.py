@@ -71,6 +71,7 @@ def test_a_part_says_what_it_is_and_when_to_use_it(kind, name):
         assert part.example
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("kind", "name"), PARTS)
 def test_nothing_of_a_docstring_is_lost(kind, name):
     """All that the docstrings of the part and of its file say is printed, word for word, but for other summaries."""
@@ -83,6 +84,7 @@ def test_nothing_of_a_docstring_is_lost(kind, name):
             assert (text if "\n" in text else text.replace("``", "`")) in shown
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("kind", "name"), shown_in(*(kind.words for kind in kinds() if kind.words != NOT_IN_CONFIGS)))
 def test_the_config_of_a_part_loads(kind, name, tmp_path, monkeypatch):
     part = reference(kind.words, name)
