@@ -250,12 +250,11 @@ def _objective(name: str, preset: "Preset") -> Reference:
     if not whole:
         reduce = piece_registries["reduce"].get(preset.reduce)
         options = (*options, *(each for each in _piece_options(reduce) if each not in options))
-    docs = read_docs(preset.about) if preset.about else docs_of(surrogate.fn)
-    file_docs = file_docs_of(surrogate.fn, surrogate.name) if not preset.about else Docs()
+    docs, more = (read_docs(preset.about), Docs()) if preset.about else _piece_docs(surrogate)
     return described(
         Reference("objective", name, formula=formula, facts=facts, options=options, problems=tuple(map(str, problems))),
         docs,
-        replace(file_docs, summary=""),
+        more,
         {"objective": name, "objective_kwargs": defaults(options)},
     )
 
@@ -275,15 +274,22 @@ def _piece(name: str, piece: "Piece") -> Reference:
     if piece.kind == "kl":
         config = {"objective": "grpo", "beta": 0.04, "objective_kwargs": {"kl": {"estimator": name}}}
     kind = piece_registries[piece.kind].kind if piece.kind != "loss" else "objective"
-    own, formula = file_docs_of(piece.fn, name), piece.formula
+    formula = piece.formula
     for keyword in piece.keywords():
         formula = formula.replace(f"{{{keyword}}}", keyword)
     return described(
         Reference(kind, name, formula=formula, facts=facts, options=options),
-        docs_of(piece.fn),
-        replace(own, summary="") if docs_of(piece.fn).summary else own,
+        *_piece_docs(piece),
         config,
     )
+
+
+def _piece_docs(piece: "Piece") -> tuple[Docs, Docs]:
+    """What its file says, where it is its own, and what its function says; the file's summary comes first."""
+    own, file = docs_of(piece.fn), file_docs_of(piece.fn, piece.name)
+    if not (own.summary and file.summary):
+        return own, file
+    return file, replace(own, prose=(f"{own.summary}.", *own.prose))
 
 
 def _piece_options(piece: "Piece", changed: Mapping[str, Any] | None = None) -> tuple[Option, ...]:
